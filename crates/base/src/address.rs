@@ -1,4 +1,4 @@
-//! Newtypes for everything that names a place: two of them can never be swapped by mistake.
+//! Newtypes for addresses and ids: no two of them can be swapped by mistake.
 
 use std::fmt;
 
@@ -62,7 +62,7 @@ newtype! {
 }
 
 newtype! {
-    /// The number of a transaction (Btrfs also says transid). Every tree block carries the one that wrote it.
+    /// The number of a transaction (Btrfs also says transid). Every tree block carries the number of the transaction that wrote it.
     ///
     /// ```
     /// use creamery_base::Generation;
@@ -102,7 +102,7 @@ newtype! {
 }
 
 impl Logical {
-    /// The sum, or none past 2^64.
+    /// Returns the sum, or `None` past 2^64.
     #[must_use]
     pub const fn checked_add(self, len: u64) -> Option<Self> {
         match self.0.checked_add(len) {
@@ -111,7 +111,7 @@ impl Logical {
         }
     }
 
-    /// Distance in bytes from `start`, or none when `self` lies before it.
+    /// Returns the distance in bytes from `start`, or `None` if `self` lies before it.
     #[must_use]
     pub const fn checked_sub(self, start: Self) -> Option<u64> {
         self.0.checked_sub(start.0)
@@ -127,7 +127,7 @@ impl Logical {
 impl std::ops::Add<u64> for Logical {
     type Output = Self;
 
-    /// For addresses already checked; asserts against wrapping.
+    /// Adds to an address that is already checked; asserts against wrapping.
     fn add(self, len: u64) -> Self {
         self.checked_add(len).expect("a checked logical address does not wrap")
     }
@@ -142,9 +142,9 @@ impl Generation {
 }
 
 impl ObjectId {
-    /// The first id free for inodes and subvolumes; a subvolume's root directory has it.
+    /// The first id free for inodes and subvolumes; the inode number of each subvolume's root directory.
     pub const FIRST_FREE: Self = Self(256);
-    /// The number of the directory that stands for a subvolume whose entry was copied by a snapshot but not its tree.
+    /// The number of the directory in the place of a subvolume whose entry, but not its tree, was copied by a snapshot.
     pub const EMPTY_SUBVOLUME_DIR: Self = Self(2);
     /// The last id free for inodes and subvolumes (-256).
     pub const LAST_FREE: Self = Self(256_u64.wrapping_neg());
@@ -169,7 +169,7 @@ impl ObjectId {
 impl TreeId {
     /// The tree of roots.
     pub const ROOT: Self = Self(1);
-    /// Who uses which extent.
+    /// Extents and their references.
     pub const EXTENT: Self = Self(2);
     /// Logical address to device.
     pub const CHUNK: Self = Self(3);
@@ -202,14 +202,14 @@ impl TreeId {
         self.0 == Self::FS.0 || (self.0 >= ObjectId::FIRST_FREE.0 && self.0 <= ObjectId::LAST_FREE.0)
     }
 
-    /// Whether blocks of this tree may be shared with another tree by snapshots (subvolumes and the data
-    /// relocation tree); only these pay for reference checks when copied.
+    /// Whether snapshots may share blocks of this tree with another tree (subvolumes and the data
+    /// relocation tree); only these trees pay for reference checks when copied.
     #[must_use]
     pub const fn is_shareable(self) -> bool {
         self.is_subvolume() || self.0 == Self::DATA_RELOC.0
     }
 
-    /// The id as a key's objectid.
+    /// Returns the id as a key's objectid.
     #[must_use]
     pub const fn objectid(self) -> ObjectId {
         ObjectId(self.0)
@@ -231,7 +231,7 @@ impl From<ObjectId> for TreeId {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Physical {
-    /// Which device.
+    /// The device.
     pub dev: DevId,
     /// Byte offset from the device's start.
     pub offset: u64,

@@ -1,10 +1,10 @@
-//! Which block of a filesystem is damaged.
+//! The address of a damaged block.
 
 use std::fmt;
 
 use crate::Logical;
 
-/// A block of which no copy is whole.
+/// A block without a good copy.
 ///
 /// ```
 /// use creamery_base::{DamagedBlock, Logical};
@@ -19,7 +19,7 @@ pub enum DamagedBlock {
 }
 
 impl DamagedBlock {
-    /// The address of its first byte.
+    /// Returns the address of the block's first byte.
     #[must_use]
     pub const fn logical(self) -> Logical {
         let (Self::Tree(logical) | Self::Data(logical)) = self;

@@ -1,4 +1,4 @@
-//! What comes in from outside: the clock and randomness. Nothing below the command line asks the system itself,
+//! The inputs from outside: the clock and randomness. Nothing below the command line asks the system itself,
 //! so the same seed and the same operations give the same bytes.
 
 use std::sync::LazyLock;
@@ -18,16 +18,16 @@ use crate::{Timespec, Uuid};
 pub trait Env: Send + Sync {
     /// The time now.
     fn now(&self) -> Timespec;
-    /// Time since a moment that stays the same, for measuring how long something takes; it never goes back.
+    /// Returns the time since a fixed moment, to measure durations; it never goes back.
     fn monotonic(&self) -> Duration;
-    /// A new random UUID (version 4).
+    /// Returns a new random UUID (version 4).
     fn uuid(&self) -> Uuid;
-    /// Whether the same steps on the same bytes make the same bytes (reproducible-builds.org). Ids then follow from what a filesystem has,
-    /// and nothing may depend on how threads take turns.
+    /// Whether the same steps on the same bytes make the same bytes (reproducible-builds.org). Ids then follow from the filesystem's content,
+    /// and nothing may depend on the order in which threads run.
     fn is_reproducible(&self) -> bool {
         false
     }
-    /// A new UUID in the place of `old`: random, or for reproducible images one that follows from `old` (version 5, RFC 9562).
+    /// Returns a new UUID to replace `old`: random, or for reproducible images one that follows from `old` (version 5, RFC 9562).
     fn uuid_after(&self, old: Uuid) -> Uuid {
         if self.is_reproducible() { Uuid::new_v5(&old, b"creamery: the next one") } else { self.uuid() }
     }
@@ -46,7 +46,7 @@ fn uuid_v4(high: u64, low: u64) -> Uuid {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemEnv;
 
-/// What [`SystemEnv`] measures from.
+/// The start of [`SystemEnv`]'s monotonic time.
 static FIRST_ASKED: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 impl Env for SystemEnv {
@@ -71,7 +71,7 @@ impl Env for SystemEnv {
     }
 }
 
-/// A clock that stands still and random ids that follow from a seed, for reproducible images and for replays.
+/// A fixed clock and random ids that follow from a seed, for reproducible images and for replays.
 ///
 /// ```
 /// use creamery_base::{Env, FixedEnv, Timespec};
@@ -87,20 +87,20 @@ pub struct FixedEnv {
 }
 
 impl FixedEnv {
-    /// Time stands at `now`; ids follow from `seed`.
+    /// Creates an environment where time stands at `now` and ids follow from `seed`.
     #[must_use]
     pub const fn new(now: Timespec, seed: u64) -> Self {
         Self { now, state: AtomicU64::new(seed), is_reproducible: false }
     }
 
-    /// A clock that stands still for reproducible images ([`Env::is_reproducible`]). Ids follow from the content of a filesystem, and from `seed` where
-    /// there is none.
+    /// Creates an environment for reproducible images ([`Env::is_reproducible`]), with a fixed clock. Ids follow from the content of a filesystem, or from
+    /// `seed` if there is no content.
     #[must_use]
     pub const fn reproducible(now: Timespec, seed: u64) -> Self {
         Self { is_reproducible: true, ..Self::new(now, seed) }
     }
 
-    /// The next number of the splitmix64 sequence (Steele, Lea, Flood 2014).
+    /// Returns the next number of the splitmix64 sequence (Steele, Lea, Flood 2014).
     fn next(&self) -> u64 {
         const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
         let mut z = self.state.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);

@@ -1,6 +1,6 @@
-//! One error type for the whole house: a small public kind, a sentence, and the exact cause behind it.
+//! The error type of the whole project: a small public kind, a sentence, and the exact cause.
 //!
-//! The frequent, expected kinds (`NotFound`, `WouldBlock`, ...) are made without allocating.
+//! Errors of the frequent, expected kinds (`NotFound`, `WouldBlock`, ...) do not allocate.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -8,10 +8,10 @@ use std::fmt;
 use crate::DamagedBlock;
 use crate::escape::Escaping;
 
-/// `Result` with the house's [`Error`].
+/// `Result` with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What sort of failure it was; a caller branches on this, a person reads the message.
+/// The kind of a failure; a caller branches on it, a person reads the message.
 ///
 /// ```
 /// use creamery_base::{Error, ErrorKind};
@@ -19,7 +19,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// ```
 #[non_exhaustive]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[repr(u64)] // as a byte of each `Result` it would have what lies around it copied in pieces, also where all goes well
+#[repr(u64)] // as a byte, it would make the compiler copy the neighbours in each `Result` in pieces, also on success
 pub enum ErrorKind {
     /// No such file, tree, item or device.
     NotFound,
@@ -27,7 +27,7 @@ pub enum ErrorKind {
     AlreadyExists,
     /// A directory was needed.
     NotADirectory,
-    /// A directory was given where none may be.
+    /// A directory was given where none is allowed.
     IsADirectory,
     /// The directory still has entries.
     DirectoryNotEmpty,
@@ -43,21 +43,21 @@ pub enum ErrorKind {
     ReadOnly,
     /// Not allowed by the file's flags or mode.
     PermissionDenied,
-    /// The answer needs waiting and the caller forbade it; nothing was changed.
+    /// The call would have to wait and the caller forbade it; nothing was changed.
     WouldBlock,
     /// A device failed.
     Io,
-    /// What is written is whole and makes no sense.
+    /// Intact bytes on disk have an invalid meaning.
     Corrupt,
-    /// No copy of what was asked for is whole: checksums are wrong or missing, or packed data does not unpack.
+    /// No copy of the data is good: checksums are wrong or missing, or compressed data does not decompress.
     Unreadable,
-    /// A valid thing that this version does not do.
+    /// A valid request or format that this version does not support.
     Unsupported,
-    /// In use by somebody else.
+    /// In use by another process or thread.
     Busy,
     /// The inode or directory has as many links as the format can count.
     TooManyLinks,
-    /// As many names with one hash as an item can hold.
+    /// An item already holds as many names with one hash as it can.
     TooManyCollisions,
     /// The file would be larger than the format allows.
     FileTooLarge,
@@ -71,13 +71,13 @@ pub enum ErrorKind {
     CrossDevice,
     /// Too many symbolic links.
     TooManySymlinks,
-    /// What is read is not of the form that was asked for: an archive, text.
+    /// The input has another form than the one that was asked for: an archive, text.
     InvalidData,
-    /// The file ends before the end of what was to be read.
+    /// The file ends before the end of the requested range.
     UnexpectedEof,
-    /// Stopped at the caller's wish.
+    /// The caller asked to stop.
     Interrupted,
-    /// The filesystem has a device that was not given.
+    /// A device of the filesystem was not given.
     DeviceMissing,
     /// The transaction was aborted; the filesystem is read-only from here on.
     Aborted,
@@ -90,13 +90,13 @@ impl ErrorKind {
         matches!(self, Self::NoSpace | Self::QuotaExceeded)
     }
 
-    /// Whether what was read is not as it was written, or cannot be read.
+    /// Whether data cannot be read, or differs from the data that was written.
     #[must_use]
     pub const fn is_damage(self) -> bool {
         matches!(self, Self::Corrupt | Self::Unreadable | Self::Io)
     }
 
-    /// Whether whatever is tried next would fail by it, too: there is no room, the transaction was aborted, or the caller wants no more.
+    /// Whether every later step would fail with this error, too: there is no room, the transaction was aborted, or the caller wants to stop.
     #[must_use]
     pub const fn ends_all(self) -> bool {
         self.is_no_room() || matches!(self, Self::Aborted | Self::Interrupted)
@@ -138,7 +138,7 @@ impl ErrorKind {
     }
 }
 
-/// A failure: its kind, what was being done, and the cause.
+/// A failure: its kind, the operation, and the cause.
 ///
 /// ```
 /// use creamery_base::{Error, ErrorKind};
@@ -161,16 +161,16 @@ struct Detail {
 }
 
 impl Error {
-    // Cold, as all that makes a message: what leads here is kept apart from the code of what goes well, of which the processor's
-    // cache for instructions holds the more.
+    // Everything that makes a message is cold: the compiler keeps such code apart from the code of the successful path, and more of the
+    // latter fits into the processor's instruction cache.
 
-    /// An error of `kind` that says in `context` what was being done or found.
+    /// Creates an error of `kind`. `context` is the operation or the finding.
     #[cold]
     pub fn new(kind: ErrorKind, context: impl Into<String>) -> Self {
         Self { kind, detail: Some(Box::new(Detail { context: context.into(), ..Detail::default() })) }
     }
 
-    /// The same with the error that caused it.
+    /// Creates an error of `kind` with a context and the error that caused it.
     #[cold]
     pub fn with_source(
         kind: ErrorKind,
@@ -181,13 +181,13 @@ impl Error {
         Self { kind, detail: Some(Box::new(Detail { context, source, ..Detail::default() })) }
     }
 
-    /// What sort of failure it was.
+    /// Returns the kind of the failure.
     #[must_use]
     pub const fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// What the host's system said, where that is the cause: a disk of the host that is full is told apart from a full
+    /// Returns the error kind of the host's system, if that is the cause. This distinguishes a full disk of the host from a full
     /// filesystem, which has the same kind.
     ///
     /// ```
@@ -202,7 +202,7 @@ impl Error {
         self.in_chain(|error| error.downcast_ref::<std::io::Error>().map(std::io::Error::kind))
     }
 
-    /// What `find` finds first, in this error and those that caused it.
+    /// Returns the first result of `find` in this error and its causes.
     fn in_chain<'e, T>(&'e self, find: impl Fn(&'e (dyn StdError + 'static)) -> Option<T>) -> Option<T> {
         let mut cause: Option<&(dyn StdError + 'static)> = Some(self);
         while let Some(error) = cause {
@@ -214,12 +214,12 @@ impl Error {
         None
     }
 
-    /// What `find` finds first in the details of our own errors among these.
+    /// Returns the first result of `find` in the details of the Creamery errors in this chain.
     fn known<'e, T>(&'e self, find: impl Fn(&'e Detail) -> Option<T>) -> Option<T> {
         self.in_chain(|error| error.downcast_ref::<Self>()?.detail.as_deref().and_then(&find))
     }
 
-    /// Gives the failure another kind.
+    /// Replaces the kind.
     ///
     /// ```
     /// use creamery_base::{Error, ErrorKind};
@@ -233,7 +233,7 @@ impl Error {
         self
     }
 
-    /// Puts what was being done in front of the message.
+    /// Puts the operation in front of the message.
     #[must_use]
     #[cold]
     pub fn context(mut self, context: impl fmt::Display) -> Self {
@@ -248,7 +248,7 @@ impl Error {
         self
     }
 
-    /// Says that it happened to `path` of the host, which is put in front. Who works on an image adds no path in it then.
+    /// Notes that the failure is about `path` of the host, and puts the path in front. Code that works on an image then adds no path in the image.
     ///
     /// ```
     /// use creamery_base::{Error, ErrorKind};
@@ -266,13 +266,13 @@ impl Error {
         told
     }
 
-    /// Whether it happened to a path of the host, with which the message begins.
+    /// Whether the failure is about a path of the host, with which the message begins.
     #[must_use]
     pub fn is_on_host(&self) -> bool {
         self.detail.as_ref().is_some_and(|detail| detail.is_on_host)
     }
 
-    /// Adds what can be done about it. The message does not say it: [`advice`](Self::advice) has it for the end of the line.
+    /// Adds advice for the user. The message does not contain it: [`advice`](Self::advice) returns it for the end of the line.
     ///
     /// ```
     /// use creamery_base::{Error, ErrorKind};
@@ -287,13 +287,13 @@ impl Error {
         self
     }
 
-    /// What can be done about it, where that place knew.
+    /// Returns the advice for the user, if some place in the chain added one.
     #[must_use]
     pub fn advice(&self) -> Option<&str> {
         self.known(|detail| detail.advice.as_deref())
     }
 
-    /// Says which block is damaged, where no more exact one is known already.
+    /// Names the damaged block, unless a more exact block is known already.
     ///
     /// ```
     /// use creamery_base::{DamagedBlock, Error, ErrorKind, Logical};
@@ -308,13 +308,13 @@ impl Error {
         self
     }
 
-    /// The block that is damaged, where that is the cause and the place is known.
+    /// Returns the damaged block, if damage is the cause and its place is known.
     #[must_use]
     pub fn block(&self) -> Option<DamagedBlock> {
         self.known(|detail| detail.block)
     }
 
-    /// What it says but for the words of its kind: for a list at whose end the whole says them once.
+    /// Returns the message without the words of its kind: for a list with the same words at its end.
     ///
     /// ```
     /// use creamery_base::{Error, ErrorKind};
@@ -327,7 +327,7 @@ impl Error {
         whole.strip_suffix(&words).unwrap_or(&whole).to_owned()
     }
 
-    /// The sentence of the error without the words of its kind, and its advice behind that: a text to pass on.
+    /// Returns the message without the words of its kind, followed by the advice: a text to pass on.
     ///
     /// ```
     /// use creamery_base::{Error, ErrorKind};
@@ -361,7 +361,7 @@ impl From<ErrorKind> for Error {
     }
 }
 
-/// What the host says, by the kind that is nearest. An error of ours that went through `std::io` is what it was.
+/// Converts an error of the host to the nearest kind. A Creamery error inside a `std::io::Error` keeps its kind.
 ///
 /// ```
 /// use creamery_base::{Error, ErrorKind};
@@ -406,10 +406,10 @@ impl From<std::io::Error> for Error {
     }
 }
 
-/// Linux' number for too many symbolic links, which `std` has no stable kind for.
+/// Linux' number for too many symbolic links, for which `std` has no stable kind.
 const ELOOP: i32 = 40;
 
-/// For who works with `std::io`: the kind that is nearest, with this error as its cause.
+/// Converts to the nearest kind of `std::io`, with this error as its cause.
 ///
 /// ```
 /// use creamery_base::{Error, ErrorKind};
@@ -442,7 +442,7 @@ impl From<Error> for std::io::Error {
             ErrorKind::Stale => Host::StaleNetworkFileHandle,
             ErrorKind::CrossDevice => Host::CrossesDevices,
             ErrorKind::UnexpectedEof => Host::UnexpectedEof,
-            // Who reads with `std::io` tries again after what is interrupted.
+            // `Interrupted` is not passed on: readers of `std::io` would try again.
             _ => Host::Other,
         };
         Self::new(kind, error)
@@ -458,13 +458,13 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use fmt::Write as _;
         let Some(detail) = &self.detail else { return f.write_str(self.kind.words()) };
-        // Messages name files, and what a file is called is up to whoever made it.
+        // Messages contain file names, and names may contain any bytes.
         let mut f = Escaping(f);
         match (&detail.source, detail.context.is_empty()) {
             (Some(source), true) => write!(f, "{source}"),
             (Some(source), false) => write!(f, "{}: {source}", detail.context),
             (None, true) => f.write_str(self.kind.words()),
-            // What was being done may be told in the words of another error, which has said it.
+            // The context may be the message of another error, which already has the words.
             (None, false) if ends_with(&detail.context, self.kind.words()) => f.write_str(&detail.context),
             (None, false) => write!(f, "{}: {}", detail.context, self.kind.words()),
         }

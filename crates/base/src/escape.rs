@@ -1,10 +1,10 @@
-//! Names and other text from outside, as they may be shown: what is written on a disk must not move a terminal's cursor, colour what
-//! follows, or make up lines of its own.
+//! Escaping of names and other text from outside for display: bytes on a disk must not move a terminal's cursor, colour the
+//! text that follows, or make up lines of their own.
 
 use std::fmt;
 
-/// Bytes for a message or a terminal. Control characters, those that turn the direction of writing, and bytes that are no UTF-8
-/// are shown as escapes; everything else as it is.
+/// Bytes for a message or a terminal. Control characters, characters that turn the direction of writing, and bytes that are not
+/// UTF-8 appear as escapes; everything else appears unchanged.
 ///
 /// ```
 /// use creamery_base::Escaped;
@@ -13,7 +13,7 @@ use std::fmt;
 #[derive(Clone, Copy, Debug)]
 pub struct Escaped<'a>(pub &'a [u8]);
 
-/// Whether a terminal draws a character and does nothing else with it: it controls nothing and turns no direction of writing.
+/// Whether a terminal only draws a character: it is no control character and does not turn the direction of writing.
 ///
 /// ```
 /// assert!(creamery_base::is_drawn('\u{e4}') && !creamery_base::is_drawn('\n') && !creamery_base::is_drawn('\u{202e}'));
@@ -47,7 +47,7 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
-/// Writes what it is given as [`Escaped`] does.
+/// Writes text in the way of [`Escaped`].
 pub(crate) struct Escaping<'a, 'b>(pub(crate) &'a mut fmt::Formatter<'b>);
 
 impl fmt::Write for Escaping<'_, '_> {
@@ -73,7 +73,7 @@ mod tests {
             (b"", ""),
         ] {
             assert_eq!(Escaped(bytes).to_string(), shown);
-            // What was escaped once stays as it is.
+            // Text that is escaped already stays the same.
             assert_eq!(Escaped(shown.as_bytes()).to_string(), shown);
         }
     }

@@ -1,19 +1,19 @@
-//! The waiting gate: every primitive that can wait passes here and says what it waits for.
+//! The waiting gate: every primitive that can wait passes here and names its reason.
 //!
-//! A caller that passes [`Wait::No`] is promised that nothing below it waits. The promise is checked by counting:
-//! [`waits_of_this_thread`] grows by one for every wait that really happened, and tests demand that it stood
-//! still.
+//! A caller that passes [`Wait::No`] is promised that nothing below it waits. Counts check the promise:
+//! [`waits_of_this_thread`] grows by one for every wait that really happened, and tests demand that it did not
+//! change.
 //!
-//! A lock of a long rank that another thread has is such a wait, however it is asked for ([`Reason::Lock`] where the caller says no
-//! better). Short locks are exempt: their holders wait for nothing (LOCK-2), so a thread that finds one taken waits for work in
-//! memory alone. So are the locks of the process ([`ProcessMutex`](crate::lock::ProcessMutex)), and
+//! Waiting for a lock of a long rank that another thread holds is such a wait, whichever function takes the lock ([`Reason::Lock`] unless the
+//! caller gives a better reason). Short locks are exempt: their holders wait for nothing (LOCK-2), so a thread that finds one taken waits only for
+//! work in memory. Also exempt are the locks of the process ([`ProcessMutex`](crate::lock::ProcessMutex)) and
 //! [`RankedCondvar::wait_while`](crate::lock::RankedCondvar::wait_while), with which threads wait for work.
 //! A lock that is free does not come here, and costs no count.
 //!
-//! A simulator has several threads of which one runs at a time. Those that it has take turns here ([`take_turns`]): who passes
-//! the gate or takes a lock may let others run, and who finds a lock taken must ([`until`]), for its holder cannot give it back otherwise. So
-//! what runs when follows from the simulator's seed, and a deadlock is found instead of hung in. Turns that are had for a lock are
-//! one wait, counted as that of any other thread.
+//! A simulator runs one of its threads at a time. They take turns here ([`take_turns`]): a thread that passes
+//! the gate or takes a lock may let others run, and a thread that finds a lock taken must ([`until`]), or its holder could never release it. So
+//! the simulator's seed decides the order, and a deadlock is found instead of a hang. The turns for one lock are
+//! one wait, counted like that of any other thread.
 //!
 //! # Invariants
 //! - GATE-1: code that was given `Wait::No` never calls [`passing`]; it returns
@@ -36,7 +36,7 @@ use crate::found_taken;
 pub enum Wait {
     /// May wait.
     Yes,
-    /// Must not wait; "would block" is the answer instead.
+    /// Must not wait: the call returns "would block" instead.
     No,
 }
 
@@ -48,7 +48,7 @@ impl Wait {
     }
 }
 
-/// What a wait is for.
+/// The reason of a wait.
 ///
 /// ```
 /// use creamery_base::gate::Reason;
@@ -56,17 +56,17 @@ impl Wait {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reason {
-    /// A tree block's lock held by another.
+    /// Another thread's lock on a tree block.
     NodeLock,
     /// An inode's lock or range lock.
     InodeLock,
-    /// A device to answer.
+    /// The answer of a device.
     Device,
     /// Metadata or data space.
     Reservation,
-    /// A transaction to begin, or a commit to end.
+    /// The begin of a transaction, or the end of a commit.
     Commit,
-    /// Delayed data to be written back.
+    /// The writeback of delayed data.
     Writeback,
     /// Another lock that may be held for long.
     Lock,
@@ -82,9 +82,9 @@ const REASONS: usize = 7;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Chance {
-    /// A lock is about to be taken: there are very many of these.
+    /// A thread is about to take a lock: there are very many of these.
     Lock,
-    /// Something is asked of a device, or an operation begins or ends.
+    /// A thread sends a request to a device, or begins or ends an operation.
     Request,
 }
 
@@ -100,10 +100,10 @@ pub enum Chance {
 /// assert_eq!(take_turns(std::rc::Rc::new(Alone), || 7), 7);
 /// ```
 pub trait Turns {
-    /// A place where others may run first, if the simulator likes.
+    /// Called at a place where the simulator may run other threads first.
     fn may_turn(&self, chance: Chance);
 
-    /// Lets another run, who may have what this thread waits for. False when there is nobody.
+    /// Runs another thread, which may have the lock that this thread waits for. Returns false if there is none.
     fn must_turn(&self) -> bool;
 }
 
@@ -118,10 +118,10 @@ thread_local! {
     static SHORT_LOCKS: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Whether any thread of this process ever took turns. Every lock asks, and mostly none did.
+/// Whether any thread of this process ever took turns. Every lock asks, and in most processes none did.
 static SIMULATED: AtomicBool = AtomicBool::new(false);
 
-/// The simulator that has this thread.
+/// Returns the simulator of this thread.
 fn turns() -> Option<Rc<dyn Turns>> {
     if !SIMULATED.load(Ordering::Relaxed) {
         return None;
@@ -143,10 +143,10 @@ pub fn take_turns<T>(turns: Rc<dyn Turns>, work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// Attempts again and again, after each turn of others. None at once when this thread takes no turns: it may wait itself.
+/// Repeats `attempt` until it succeeds, and lets other threads run before each try. `None` at once if this thread takes no turns: it may wait by itself.
 ///
 /// # Panics
-/// When nobody is left who could run: a deadlock.
+/// If no thread is left that could run: a deadlock.
 pub fn until<T>(mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
     let turns = turns()?;
     loop {
@@ -157,7 +157,7 @@ pub fn until<T>(mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
     }
 }
 
-/// A place where a simulator may let others run.
+/// Marks a place where a simulator may run other threads.
 pub fn may_turn(chance: Chance) {
     if let Some(turns) = turns() {
         turns.may_turn(chance);
@@ -170,27 +170,27 @@ pub(crate) fn takes_turns() -> bool {
     turns().is_some()
 }
 
-/// Lets another run, if this thread takes turns and there is one.
+/// Runs another thread, if this thread takes turns and there is one. Returns whether one ran.
 #[cfg(not(feature = "shuttle"))]
 pub(crate) fn must_turn() -> bool {
     turns().is_some_and(|turns| turns.must_turn())
 }
 
-/// Runs `wait`, which is about to wait for `reason`, and counts it. Our own bug, found in debug builds, when this thread holds a short
-/// lock (LOCK-2).
+/// Runs `wait`, which is about to wait for `reason`, and counts it. Panics in debug builds, as a bug of the caller, if this thread holds
+/// a short lock (LOCK-2).
 pub fn passing<T>(reason: Reason, wait: impl FnOnce() -> T) -> T {
     check_short_locks(0);
     pass(reason, wait)
 }
 
-/// Does what [`passing`] does, for a wait that gives the lock of a rank back meanwhile.
+/// Runs and counts `wait` like [`passing`], for a wait that releases one lock meanwhile: a short one if `is_short`.
 pub(crate) fn giving_back<T>(is_short: bool, reason: Reason, wait: impl FnOnce() -> T) -> T {
     check_short_locks(u32::from(is_short));
     pass(reason, wait)
 }
 
-/// Waits for a lock that was found taken: `attempt` takes it in turns, `wait` without them. Counts one wait if it has a reason.
-/// Counts the contended rank, if the lock has one. No turn is offered before that, for whoever finds a lock taken must have others run anyway.
+/// Waits for a lock that was found taken: a thread that takes turns repeats `attempt`, another one runs `wait`. Counts one wait if it has a reason,
+/// and the contended rank, if the lock has one. Offers no turn before that, because a thread that finds a lock taken must let others run anyway.
 #[cold]
 pub(crate) fn lock<T>(
     rank: Option<u8>,
@@ -206,23 +206,23 @@ pub(crate) fn lock<T>(
     until(attempt).unwrap_or_else(wait)
 }
 
-/// Our own bug when this thread holds other short locks than so many.
+/// Panics, as a bug of the caller, if this thread holds more other short locks than `given_back`.
 fn check_short_locks(given_back: u32) {
     #[cfg(all(debug_assertions, not(feature = "shuttle")))]
     SHORT_LOCKS.with(|locks| assert!(locks.get() <= given_back, "LOCK-2: waits with a short lock held"));
-    // A test's scheduler has threads of its own, and none before and after its runs.
+    // A test's scheduler has its own threads, and none before and after its runs.
     #[cfg(any(not(debug_assertions), feature = "shuttle"))]
     let _ = given_back;
 }
 
-/// This thread has taken a short lock.
+/// Notes that this thread has taken a short lock.
 #[cfg(debug_assertions)]
 pub(crate) fn note_short_lock() {
     #[cfg(not(feature = "shuttle"))]
     SHORT_LOCKS.with(|locks| locks.set(locks.get() + 1));
 }
 
-/// This thread has given a short lock back.
+/// Notes that this thread has released a short lock.
 #[cfg(debug_assertions)]
 pub(crate) fn forget_short_lock() {
     #[cfg(not(feature = "shuttle"))]
@@ -242,7 +242,7 @@ fn count(reason: Reason) {
     });
 }
 
-/// How often this thread has waited so far, all reasons together.
+/// Returns how often this thread has waited so far, all reasons together.
 #[must_use]
 pub fn waits_of_this_thread() -> u64 {
     WAITS.with(|waits| waits.iter().map(Cell::get).sum())

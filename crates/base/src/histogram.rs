@@ -1,13 +1,13 @@
-//! How long something took, or how large it was, counted in powers of two.
+//! Durations or sizes, counted in powers of two.
 //!
-//! A histogram is written by many threads at once and read by whoever wants to know. Recording is three atomic operations
-//! and takes no lock, so it may be done anywhere, under any lock. The unit is the owner's: a field says in its name or its
-//! documentation whether it holds microseconds, nanoseconds or bytes.
+//! Many threads write a histogram at once, and any thread reads it. Recording is three atomic operations
+//! and takes no lock, so it may be done anywhere, under any lock. The owner defines the unit: a field's name or
+//! documentation says whether it holds microseconds, nanoseconds or bytes.
 //!
 //! # Invariants
-//! - HISTOGRAM-1: what was recorded stays. Counts only grow, and sums of differences over time are exact.
+//! - HISTOGRAM-1: recorded values stay. Counts only grow, and sums of differences over time are exact.
 //! - HISTOGRAM-2: a value is in the maximum and in the sum before it is in its bucket, and a snapshot reads them the other way
-//!   round. So beside writers, too, no value that a snapshot counts is larger than its maximum.
+//!   round. So even during writes, no value that a snapshot counts is larger than its maximum.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -41,7 +41,7 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// An empty one.
+    /// Creates an empty histogram.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -61,7 +61,7 @@ impl Histogram {
         self.buckets[bucket_of(value)].fetch_add(1, Ordering::Release); // HISTOGRAM-2
     }
 
-    /// What was counted so far.
+    /// Returns the counts so far.
     #[must_use]
     pub fn snapshot(&self) -> HistogramSnapshot {
         let mut snapshot = HistogramSnapshot::default();
@@ -80,7 +80,7 @@ impl Default for Histogram {
     }
 }
 
-/// What a histogram held at one time.
+/// The content of a histogram at one time.
 ///
 /// ```
 /// let empty = creamery_base::HistogramSnapshot::default();
@@ -100,26 +100,26 @@ impl Default for HistogramSnapshot {
 }
 
 impl HistogramSnapshot {
-    /// How many values.
+    /// Returns the number of values.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }
 
-    /// All values added up; past 2^64 it starts again at 0.
+    /// Returns the sum of all values; past 2^64 it starts again at 0.
     #[must_use]
     pub const fn sum(&self) -> u64 {
         self.sum
     }
 
-    /// The largest value, exactly; 0 when there is none.
+    /// Returns the largest value, exactly; 0 if there is none.
     #[must_use]
     pub const fn max(&self) -> u64 {
         self.max
     }
 
-    /// A value that `percent` of all values do not exceed: the upper end of the bucket in which that one lies, at most the
-    /// largest value. So it is never too small, and less than twice too large. 0 when there is no value.
+    /// Returns a value that `percent` of all values do not exceed: the upper end of that value's bucket, at most the
+    /// largest value. So it is never too small, and less than twice too large. 0 if there is no value.
     #[must_use]
     pub fn percentile(&self, percent: u8) -> u64 {
         let wanted = (u128::from(self.count()) * u128::from(percent.min(100))).div_ceil(100).max(1);
@@ -133,14 +133,14 @@ impl HistogramSnapshot {
         0
     }
 
-    /// The buckets that hold something, smallest values first: the largest value that the bucket can hold, and how many are
+    /// Returns the non-empty buckets, smallest values first: the largest value that the bucket can hold, and the number of values
     /// in it.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> {
         let all = self.buckets.iter().enumerate();
         all.filter(|(_, count)| **count > 0).map(|(bucket, count)| (upper_bound(bucket), *count))
     }
 
-    /// The values of both.
+    /// Adds up the values of both snapshots.
     #[must_use]
     pub fn merged(mut self, other: &Self) -> Self {
         for (mine, theirs) in self.buckets.iter_mut().zip(&other.buckets) {

@@ -1,8 +1,8 @@
-//! Hashing numbers that a filesystem gave out.
+//! Hashing numbers that a filesystem assigned.
 
 use std::hash::Hasher;
 
-/// Hashes ids: small numbers, side by side, without a structure that an attacker gains by choosing. One multiplication spreads
+/// Hashes ids: small numbers, side by side, which an attacker gains nothing by choosing. One multiplication spreads
 /// them (the constant is 2^64 divided by the golden ratio).
 ///
 /// ```

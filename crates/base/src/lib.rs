@@ -1,11 +1,11 @@
-//! The ground floor: words that every other room uses and no mechanism of its own.
+//! The ground floor: types that every other room uses, and no mechanism of its own.
 //!
 //! Addresses and ids are newtypes ([`Logical`], [`Generation`], [`TreeId`], ...), so that a device offset can
-//! never be passed where a logical address is wanted. [`Error`] says what went wrong and where. [`Wait`] and
+//! never be passed instead of a logical address. [`Error`] says what went wrong and where. [`Wait`] and
 //! [`gate`] carry the rule that a caller may forbid waiting. [`lock`] holds locks that know their rank, [`sync`]
-//! what they are made of. [`Env`] brings the clock and randomness in from outside, so that a seed replays a run.
-//! [`Escaped`] shows names from outside, [`HumanSize`] sizes. [`Histogram`] counts how long things take, [`Striped`] counts from many threads without a
-//! shared cache line. [`memory`] knows what collections take. [`is_same`] compares content. [`panics`] makes a panic a value.
+//! their primitives. [`Env`] brings the clock and randomness in from outside, so that a seed replays a run.
+//! [`Escaped`] shows names from outside, [`HumanSize`] sizes. [`Histogram`] counts durations, [`Striped`] counts from many threads without a
+//! shared cache line. [`memory`] estimates the memory of collections. [`is_same`] compares content. [`panics`] makes a panic a value.
 
 mod address;
 mod damaged_block;

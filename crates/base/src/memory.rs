@@ -1,9 +1,9 @@
-//! What collections of the standard library take on the heap, bytes: for those who say how much memory they have.
+//! Heap memory of collections of the standard library, bytes: for statistics of memory use.
 //!
-//! A vector says its capacity; of the others only the number of elements is known, or how many there is room for, and what that
-//! takes follows from how they are made. What the allocator adds to each piece that it hands out is in none of these.
+//! A vector has a capacity. Other collections show only their number of elements, or of elements that they have room for; their
+//! memory follows from their implementation. The overhead of the allocator is not included.
 
-/// What a value in an `Arc` takes: itself and two counts.
+/// Returns the memory of a value in an `Arc`: itself and two counts.
 ///
 /// ```
 /// assert_eq!(creamery_base::memory::shared::<[u64; 6]>(), 64);
@@ -14,7 +14,7 @@ pub const fn shared<T>() -> u64 {
     (counts + size_of::<T>()) as u64
 }
 
-/// What a vector or a queue with room for `capacity` elements takes.
+/// Returns the memory of a vector or a queue with room for `capacity` elements.
 ///
 /// ```
 /// assert_eq!(creamery_base::memory::vec::<u32>(100), 400);
@@ -24,8 +24,8 @@ pub const fn vec<T>(capacity: usize) -> u64 {
     (capacity * size_of::<T>()) as u64
 }
 
-/// What a hash map with room for `capacity` entries takes: a power of two of places, an eighth of them empty, each with a byte
-/// beside it.
+/// Returns the memory of a hash map with room for `capacity` entries: a power of two of places, an eighth of them empty, each with
+/// a byte beside it.
 ///
 /// ```
 /// assert_eq!(creamery_base::memory::hash_map::<u64, u64>(0), 0);
@@ -40,8 +40,8 @@ pub const fn hash_map<K, V>(capacity: usize) -> u64 {
     (places * (size_of::<(K, V)>() + 1) + 16) as u64
 }
 
-/// What a `BTreeMap` with `len` entries takes, or a set with `V` = `()`. An estimate: a node has room for eleven entries and is
-/// reckoned with seven. Where keys only rise it has six, and where they come and go in any order, near to eight.
+/// Returns the memory of a `BTreeMap` with `len` entries, or of a set with `V` = `()`. An estimate: a node has room for eleven entries
+/// and counts as filled with seven. It has six if keys only rise, and nearly eight if they come and go in any order.
 ///
 /// ```
 /// use creamery_base::memory::btree;

@@ -1,4 +1,4 @@
-//! References that are counted in several places.
+//! References with several counts.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -7,8 +7,8 @@ use crossbeam_utils::CachePadded;
 
 use crate::memory;
 
-/// A reference to something that everybody refers to all the time. Copies of one are counted together and apart from copies
-/// of another, so that with one for each thread no cache line wanders between them.
+/// A reference to an object that all threads use all the time. Clones of one `Near` share a count, apart from the clones
+/// of another. With one `Near` for each thread, no cache line moves between threads.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -21,10 +21,10 @@ use crate::memory;
 pub struct Near<T>(Arc<CachePadded<Arc<T>>>);
 
 impl<T> Near<T> {
-    /// What a place takes in memory, bytes: once for all copies, and without what is referred to.
+    /// Memory of one count, bytes: once for all clones, and without the object.
     pub const MEMORY: u64 = memory::shared::<CachePadded<Arc<T>>>();
 
-    /// A reference whose copies are counted in a place of their own.
+    /// Creates a reference whose clones have a count of their own.
     pub fn new(whole: Arc<T>) -> Self {
         Self(Arc::new(CachePadded::new(whole)))
     }

@@ -1,7 +1,7 @@
-//! Panics as values: what a thread said when it died, and where.
+//! Panics as values: the message of a thread's panic, and its place.
 //!
-//! The standard library tells the place to the panic hook alone. So a hook is put in front of the one that is there, which
-//! goes on to print as it did; ours only notes the words for the thread that panics.
+//! The standard library passes the place to the panic hook alone. So this module puts a hook in front of the existing one. The hook
+//! only notes message and place for the panicking thread; the existing one prints as before.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -18,7 +18,7 @@ use std::sync::Once;
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Panic {
-    /// What it said.
+    /// The panic message.
     pub message: String,
     /// File, line and column.
     pub place: String,
@@ -34,7 +34,7 @@ thread_local! {
     static LATEST: RefCell<Option<Panic>> = const { RefCell::new(None) };
 }
 
-/// Runs `work`. Errors: that it panicked. The caller answers for what it leaves half done.
+/// Runs `work`. Errors: it panicked. The caller is responsible for state that the panic leaves half changed.
 pub fn catch<T>(work: impl FnOnce() -> T) -> Result<T, Panic> {
     note_places();
     catch_unwind(AssertUnwindSafe(work)).map_err(|payload| {
@@ -43,14 +43,14 @@ pub fn catch<T>(work: impl FnOnce() -> T) -> Result<T, Panic> {
     })
 }
 
-/// The panic that the calling thread is dying of, where one of its callers will [`catch`] it or places are noted anyway
-/// ([`note_places`]).
+/// Returns the panic of the calling thread, while it unwinds. Needs a caller that will [`catch`] it, or a call of
+/// [`note_places`] before.
 #[must_use]
 pub fn dying_of() -> Option<Panic> {
     if std::thread::panicking() { LATEST.with_borrow(Clone::clone) } else { None }
 }
 
-/// From now on panics of all threads are noted, for [`dying_of`]. [`catch`] does so by itself.
+/// Starts noting the panics of all threads, for [`dying_of`]. [`catch`] calls it by itself.
 pub fn note_places() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -65,7 +65,7 @@ pub fn note_places() {
 fn note(info: &PanicHookInfo<'_>) {
     let place = info.location().map_or_else(|| "an unknown place".to_owned(), ToString::to_string);
     let panic = Panic { message: words(info.payload()), place };
-    // A thread that is ending has no place for it any more, and nobody who would ask.
+    // A thread that is ending has no thread-local storage any more, and no caller that would ask.
     let _ = LATEST.try_with(|latest| latest.try_borrow_mut().map(|mut latest| *latest = Some(panic)));
 }
 

@@ -1,6 +1,6 @@
 //! Memory for pieces of different lengths, read one after the other.
 
-/// A buffer that grows to the longest piece, and is not zeroed for each one.
+/// A buffer that grows to the longest piece, and is not zeroed for each piece.
 ///
 /// ```
 /// let mut buffer = creamery_base::PieceBuffer::default();
@@ -12,7 +12,7 @@
 pub struct PieceBuffer(Vec<u8>);
 
 impl PieceBuffer {
-    /// `len` bytes for the next piece. They have what an earlier piece left there.
+    /// Returns `len` bytes for the next piece. They still hold bytes of earlier pieces.
     pub fn of(&mut self, len: usize) -> &mut [u8] {
         if self.0.len() < len {
             self.0 = vec![0; len];

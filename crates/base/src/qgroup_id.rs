@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, ObjectId, TreeId};
 
-/// Bits of the number, below those of the level.
+/// The number of bits of the group's number, below the bits of the level.
 const LEVEL_SHIFT: u32 = 48;
 
-/// A quota group: its level, and a number within it. Those of level 0 belong to the subvolume with that number.
+/// A quota group: its level, and a number within it. A group of level 0 belongs to the subvolume with its number.
 ///
 /// ```
 /// use creamery_base::{QgroupId, TreeId};
@@ -22,13 +22,13 @@ const LEVEL_SHIFT: u32 = 48;
 pub struct QgroupId(u64);
 
 impl QgroupId {
-    /// As it stands in keys: the level in the upper 16 bits.
+    /// Creates an id from its form in keys: the level in the upper 16 bits.
     #[must_use]
     pub const fn from_raw(raw: u64) -> Self {
         Self(raw)
     }
 
-    /// A level and a number. None when the number needs more than 48 bits.
+    /// Creates an id from a level and a number. `None` if the number needs more than 48 bits.
     #[must_use]
     pub const fn new(level: u16, number: u64) -> Option<Self> {
         if number >> LEVEL_SHIFT != 0 {
@@ -37,37 +37,37 @@ impl QgroupId {
         Some(Self((level as u64) << LEVEL_SHIFT | number))
     }
 
-    /// The group of a subvolume.
+    /// Returns the group of a subvolume.
     #[must_use]
     pub const fn of(subvolume: TreeId) -> Self {
         Self(subvolume.get())
     }
 
-    /// As it stands in keys.
+    /// Returns the id in its form in keys.
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// The same as an objectid.
+    /// Returns the id as a key's objectid.
     #[must_use]
     pub const fn objectid(self) -> ObjectId {
         ObjectId::new(self.0)
     }
 
-    /// 0 for subvolumes; a group's members have lower ones.
+    /// Returns the level: 0 for subvolumes; the members of a group have lower levels.
     #[must_use]
     pub const fn level(self) -> u16 {
         (self.0 >> LEVEL_SHIFT) as u16
     }
 
-    /// The number within the level.
+    /// Returns the number within the level.
     #[must_use]
     pub const fn number(self) -> u64 {
         self.0 & ((1 << LEVEL_SHIFT) - 1)
     }
 
-    /// The subvolume whose group it is; none of a group of groups.
+    /// Returns the subvolume of the group; `None` for a group of groups.
     #[must_use]
     pub fn subvolume(self) -> Option<TreeId> {
         let id = TreeId::new(self.0);

@@ -3,7 +3,7 @@
 /// Bytes that are compared at a time.
 const STEP: usize = 64;
 
-/// Whether both have the same bytes. What `==` does is up to the C library, and that of static programs goes byte by byte.
+/// Whether both have the same bytes. The C library implements `==`, and that of static programs compares byte by byte.
 ///
 /// ```
 /// use creamery_base::is_same;
@@ -18,7 +18,7 @@ pub fn is_same(one: &[u8], other: &[u8]) -> bool {
         && rest == other_rest
 }
 
-/// All bits that differ at the same places of some word.
+/// Returns a word with all bits that differ in any pair of words.
 fn differing(one: &[u8; STEP], other: &[u8; STEP]) -> u64 {
     let (words, _) = one.as_chunks::<8>();
     let (other_words, _) = other.as_chunks::<8>();

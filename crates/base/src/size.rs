@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::{Error, Result};
 
-/// The bytes that `text` tells: digits, then nothing or one of K, M, G, T, P, E (with or without "iB").
+/// Parses a size into bytes: digits, then nothing or one of K, M, G, T, P, E (with or without "iB").
 ///
 /// ```
 /// use creamery_base::parse_size;
@@ -14,7 +14,7 @@ use crate::{Error, Result};
 /// ```
 ///
 /// # Errors
-/// When it is no size, or one of 16 EiB or more.
+/// The text is no size, or one of 16 EiB or more.
 pub fn parse_size(text: &str) -> Result<u64> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);

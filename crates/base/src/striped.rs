@@ -1,11 +1,11 @@
 //! Values in several copies, so that threads which run at once share no cache line.
 //!
-//! A thread has a number as long as it lives, the smallest that no other one has, and by that its copy of each striped value. There are twice as many copies as
+//! A thread has a number as long as it lives: the smallest that no other thread has. The number selects its copy of each striped value. There are twice as many copies as
 //! the machine has processors, and [`PLACES_MIN`] at least. With at most that many live threads, each has its own copy. A program that begins and ends
-//! many threads comes to the same numbers again and again.
+//! many threads uses the same numbers again and again.
 //!
 //! # Invariants
-//! - STRIPED-1: no two threads that live have the same number. Shown by `threads_that_live_have_numbers_of_their_own`.
+//! - STRIPED-1: no two live threads have the same number. Shown by `threads_that_live_have_numbers_of_their_own`.
 
 use std::cell::Cell;
 use std::sync::OnceLock;
@@ -14,13 +14,13 @@ use std::thread;
 
 use crossbeam_utils::CachePadded;
 
-/// Copies of what is striped, on machines with few processors.
+/// Copies of a striped value, on machines with few processors.
 const PLACES_MIN: usize = 16;
-/// Copies of what is striped, on machines with many: a reader of the sum visits every copy.
+/// Copies of a striped value, on machines with many processors: a reader of the sum visits every copy.
 const PLACES_MAX: usize = 256;
 
-/// A value in several copies, each with cache lines of its own. A thread always meets the same copy; who wants to
-/// know looks at all of them.
+/// A value in several copies, each with cache lines of its own. A thread always uses the same copy; a reader of the total
+/// visits all of them.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicU64, Ordering};
@@ -41,25 +41,25 @@ impl<T: Default> Default for Striped<T> {
 }
 
 impl<T> Striped<T> {
-    /// This thread's copy.
+    /// Returns this thread's copy.
     #[must_use]
     pub fn mine(&self) -> &T {
         &self.stripes[number_of_this_thread() & (self.stripes.len() - 1)]
     }
 
-    /// All copies.
+    /// Returns all copies.
     pub fn all(&self) -> impl Iterator<Item = &T> {
         self.stripes.iter().map(|stripe| &**stripe)
     }
 
-    /// The memory that the copies of one such value take, bytes, without what they point to.
+    /// Returns the memory of all copies of one such value, bytes, without anything that they point to.
     #[must_use]
     pub fn memory() -> u64 {
         (places() * size_of::<CachePadded<T>>()) as u64
     }
 }
 
-/// How many copies there are of what is striped.
+/// Returns the number of copies of a striped value.
 fn places() -> usize {
     static PLACES: OnceLock<usize> = OnceLock::new();
     *PLACES.get_or_init(|| {
@@ -68,17 +68,17 @@ fn places() -> usize {
     })
 }
 
-/// Threads that have numbers of their own at most. More than that share the first copy.
+/// The largest number of threads with numbers of their own. Further threads share the first copy.
 const THREADS_MAX: usize = 4096;
 
-/// The numbers that threads have, a bit each. No lock: a thread asks with any lock held, and also while it ends.
+/// The numbers in use, a bit each. No lock: a thread asks with any lock held, and also while it ends.
 static TAKEN: [AtomicU64; THREADS_MAX / 64] = [const { AtomicU64::new(0) }; THREADS_MAX / 64];
 
 /// A number that is given back when its thread ends.
 struct Lent(usize);
 
 impl Lent {
-    /// The smallest number that no thread has. None where all are taken.
+    /// Takes the smallest number that no thread has. `None` if all are taken.
     fn new() -> Option<Self> {
         TAKEN.iter().enumerate().find_map(|(word, taken)| {
             let take = |bits: u64| (bits != u64::MAX).then(|| bits | (bits + 1));
@@ -96,7 +96,7 @@ impl Drop for Lent {
     }
 }
 
-/// This thread's number. Thread-local destructors that run after the number is given back use it still, and may share a copy with another thread.
+/// Returns this thread's number. Thread-local destructors that run after the number is given back still use it, and may share a copy with another thread.
 fn number_of_this_thread() -> usize {
     const NONE: usize = usize::MAX;
     thread_local! {
@@ -107,7 +107,7 @@ fn number_of_this_thread() -> usize {
     if number != NONE {
         return number;
     }
-    // A thread that asks for the first time while it ends gets the first copy, too.
+    // A thread whose first call comes while it ends gets the first copy, too.
     let number = LENT.try_with(|lent| lent.as_ref().map_or(0, |lent| lent.0)).unwrap_or(0);
     NUMBER.set(number);
     number
@@ -154,7 +154,7 @@ mod tests {
     fn a_number_is_had_again_when_its_thread_has_ended() {
         let number = || thread::spawn(number_of_this_thread).join().expect("it has a number");
         let seen: BTreeSet<usize> = (0..10 * places()).map(|_| number()).collect();
-        // Other tests have threads meanwhile.
+        // Other tests run threads meanwhile.
         assert!(seen.len() < 10 * places(), "{seen:?}");
     }
 

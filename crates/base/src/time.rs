@@ -20,7 +20,7 @@ pub struct Timespec {
 }
 
 impl From<Timespec> for SystemTime {
-    /// As `std` has it. What a damaged disk says beyond the nanoseconds of a second, or beyond what `std` can hold, is cut off.
+    /// Converts to the time of `std`. Nanoseconds beyond a second, and seconds beyond the range of `std`, both possible on a damaged disk, are cut off.
     ///
     /// ```
     /// use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -37,7 +37,7 @@ impl From<Timespec> for SystemTime {
 }
 
 impl From<SystemTime> for Timespec {
-    /// The other way; what lies beyond 292 billion years is cut off.
+    /// Converts from the time of `std`; times beyond 292 billion years are cut off.
     ///
     /// ```
     /// use std::time::{Duration, UNIX_EPOCH};

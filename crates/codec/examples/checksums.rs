@@ -1,6 +1,6 @@
 //! How fast this machine makes checksums: `cargo run --release -p creamery-codec --example checksums`.
 //!
-//! Each row is the median of rounds in which all take turns. The data is in the processor's cache.
+//! Each row is the median of rounds in which all checksums take turns. The data is in the processor's cache.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -11,7 +11,7 @@ const ROUNDS: usize = 21;
 /// Bytes of a round.
 const ROUND: usize = 32 << 20;
 
-/// Bytes of a second, in 10^9.
+/// Returns the rate in 10^9 bytes per second.
 fn rate(data: &[u8], sum: &dyn Fn(&[u8])) -> f64 {
     let times = (ROUND / data.len()).max(1);
     let begun = Instant::now();

@@ -1,6 +1,6 @@
 //! How fast this machine makes and uses parity, beside `rusty_erasure`: `cargo run --release -p creamery-codec --example parity`.
 //!
-//! Each figure is the median of rounds in which all take turns. The columns are in the processor's cache, and bytes are those of all
+//! Each figure is the median of rounds in which all methods take turns. The columns are in the processor's cache, and bytes are those of all
 //! columns that are read.
 
 use std::hint::black_box;
@@ -16,7 +16,7 @@ const ROUND: usize = 8 << 20;
 const SHAPES: [(usize, usize); 4] = [(4, 65536), (8, 65536), (4, 4096), (8, 4096)];
 const CASES: [&str; 5] = ["P", "P and Q", "1 from P", "1 from Q", "2 from P and Q"];
 
-/// What computes a case once.
+/// The computation of one case.
 type Work<'a> = Box<dyn FnMut() + 'a>;
 
 /// A row with its parity.
@@ -114,7 +114,7 @@ fn slices(columns: &[Vec<u8>]) -> Vec<&[u8]> {
     columns.iter().map(Vec::as_slice).collect()
 }
 
-/// Bytes of a second, in 10^9.
+/// Returns the rate in 10^9 bytes per second.
 fn rate(bytes: usize, work: &mut Work<'_>) -> f64 {
     let times = (ROUND / bytes).max(1);
     let begun = Instant::now();

@@ -11,7 +11,7 @@ use crate::crc::crc32c;
 /// Length of a checksum field in headers, whatever the type.
 const FIELD: usize = 32;
 
-/// Which checksum a filesystem uses for data and metadata.
+/// The checksum that a filesystem uses for data and metadata.
 ///
 /// ```
 /// use creamery_codec::ChecksumType;
@@ -45,7 +45,7 @@ impl ChecksumType {
         }
     }
 
-    /// The type with this number in the superblock.
+    /// Returns the type with this number in the superblock.
     #[must_use]
     pub const fn from_disk(number: u16) -> Option<Self> {
         match number {
@@ -57,7 +57,7 @@ impl ChecksumType {
         }
     }
 
-    /// The number in the superblock.
+    /// Returns the number in the superblock.
     #[must_use]
     pub const fn to_disk(self) -> u16 {
         match self {
@@ -105,7 +105,7 @@ impl FromStr for ChecksumType {
     }
 }
 
-/// One checksum as it stands in a block header: 32 bytes, those past the type's size zero.
+/// One checksum in its form in a block header: 32 bytes, those past the type's size zero.
 ///
 /// ```
 /// use creamery_codec::{checksum, ChecksumType};
@@ -116,7 +116,7 @@ impl FromStr for ChecksumType {
 pub struct Checksum([u8; FIELD]);
 
 impl Checksum {
-    /// The sum whose header field reads `field`.
+    /// Creates the checksum with `field` as its header field.
     #[must_use]
     pub const fn from_field(field: [u8; FIELD]) -> Self {
         Self(field)
@@ -158,10 +158,10 @@ pub fn checksum(kind: ChecksumType, data: &[u8]) -> Checksum {
     }
 }
 
-/// Appends to `out` the packed checksums of every `block_size` bytes of `data`, as a csum item holds them.
+/// Appends to `out` the packed checksums of every `block_size` bytes of `data`, in the form of a csum item.
 ///
 /// # Panics
-/// When `data` is not a whole number of blocks.
+/// If `data` is not a whole number of blocks.
 pub fn checksum_blocks(kind: ChecksumType, data: &[u8], block_size: usize, out: &mut Vec<u8>) {
     assert!(block_size > 0, "a block has bytes");
     assert!(data.len().is_multiple_of(block_size), "checksums are of whole blocks");

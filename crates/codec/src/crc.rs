@@ -1,11 +1,11 @@
-//! CRC-32C of data: the checksum that most filesystems have, and the first cost of reading, checking and making one.
+//! CRC-32C of data: the checksum of most filesystems, and the first cost of reading and checking one and of making one.
 //!
-//! A processor takes eight bytes of it in one instruction, and three cycles for that. Two ways hide the cycles:
+//! A processor takes eight bytes in one instruction, and three cycles for that. Two ways hide the cycles:
 //! - three chains at a time, whose results are joined (`crc32c`): as fast as the instruction can begin, about 28 GB/s at 4 GHz;
 //! - multiplication without carries, in vectors of 64 bytes (VPCLMULQDQ), beside the instruction (`crc-fast`): twice that.
 //!
-//! `crc-fast` has a way for processors without such vectors, too, which falls behind the three chains. So which of the crates is
-//! asked depends on the processor. The example `checksums` of this package shows both on the machine where it runs.
+//! `crc-fast` also has a way for processors without such vectors, but it is slower than the three chains. So the processor decides
+//! which crate is used. The example `checksums` of this package shows both on the machine where it runs.
 
 /// The checksum of `data`.
 pub(crate) fn crc32c(data: &[u8]) -> u32 {
@@ -15,7 +15,7 @@ pub(crate) fn crc32c(data: &[u8]) -> u32 {
     }
 }
 
-/// Looked up once; then it is a load.
+/// Whether the processor has the vector instructions. Detected once; then it is a load.
 #[cfg(target_arch = "x86_64")]
 fn has_wide_multiplication() -> bool {
     is_x86_feature_detected!("vpclmulqdq")
@@ -24,7 +24,7 @@ fn has_wide_multiplication() -> bool {
         && is_x86_feature_detected!("sse4.2")
 }
 
-/// The other way is for x86 alone.
+/// False: the vector instructions exist on x86 alone.
 #[cfg(not(target_arch = "x86_64"))]
 fn has_wide_multiplication() -> bool {
     false

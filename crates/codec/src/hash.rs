@@ -1,4 +1,4 @@
-//! Hashes that Btrfs puts into the offset field of keys. All are CRC-32C without the usual final inversion, each
+//! Hashes that Btrfs stores in the offset field of keys. All are CRC-32C without the usual final inversion, each
 //! with a seed of its own.
 
 /// CRC-32C with an explicit register: neither the seed nor the result is inverted.
@@ -27,7 +27,7 @@ pub fn extref_hash(parent: u64, name: &[u8]) -> u64 {
     u64::from(crc32c_raw((parent & u64::from(u32::MAX)) as u32, name))
 }
 
-/// Hash of who uses a data extent: the key offset of `EXTENT_DATA_REF`, from the subvolume's tree id, the inode
+/// Hash of a reference to a data extent: the key offset of `EXTENT_DATA_REF`, from the subvolume's tree id, the inode
 /// number and the file offset at which the extent would begin.
 ///
 /// ```

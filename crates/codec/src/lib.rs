@@ -1,10 +1,10 @@
-//! Pure functions over bytes that the Btrfs format is made of: block checksums, key hashes, compression, parity.
+//! Pure functions over bytes of the Btrfs format: block checksums, key hashes, compression, parity.
 //!
-//! Nothing here reads or waits, so every other room may call it from anywhere. [`checksum()`] serves whole tree blocks and superblocks,
-//! [`checksum_blocks`] the sectors of file data, which may use instructions that work on several at once. A [`Packer`] packs
+//! Nothing here does I/O or waits, so every other room may call it from anywhere. [`checksum()`] is for whole tree blocks and superblocks,
+//! [`checksum_blocks`] for the sectors of file data: it may use instructions that work on several at once. A [`Packer`] packs
 //! the data of compressed extents, and [`unpack_zlib`], [`unpack_lzo`] and [`unpack_zstd`] unpack it. [`parity`] makes P and Q of
-//! RAID5 and RAID6, and recovers lost columns. What is allocated is the vector that [`checksum_blocks`] appends to, a plan of
-//! recovery, and the memory that compression works in: a packer keeps its own, and a thread that unpacks keeps it for the next
+//! RAID5 and RAID6, and recovers lost columns. Only three things allocate: the vector that [`checksum_blocks`] appends to, a plan of
+//! recovery, and the working memory of compression. A packer keeps its own, and a thread that unpacks keeps it for the next
 //! extent.
 
 mod checksum;

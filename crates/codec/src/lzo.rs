@@ -1,13 +1,13 @@
 //! Unpacking LZO1X, and the frame that Btrfs puts around it.
 //!
 //! # The frame
-//! A little-endian length of the whole, itself included; then segments, each a little-endian length and so many
+//! A little-endian length of the whole, itself included; then segments, each a little-endian length and that many
 //! bytes that unpack to one sector (the last to a sector at most). A segment's length never lies across a sector
-//! boundary of the packed data: where fewer than four bytes are left, they are padding.
+//! boundary of the packed data: if fewer than four bytes are left, they are padding.
 //!
 //! # The stream
-//! Instructions are told apart by their first byte; the two low bits of a match say how many literals follow it
-//! (here: its state), and what a byte below 16 means depends on the state before it.
+//! The first byte identifies an instruction. The two low bits of a match say how many literals follow it
+//! (here: its state), and the meaning of a byte below 16 depends on the state before it.
 //!
 //! ```text
 //!   0000LLLL           state 0: 3 + L literals; then state 4
@@ -18,8 +18,8 @@
 //!   01LDDDSS H         3 + L bytes from H << 3 | D, plus 1
 //!   1LLDDDSS H         5 + L bytes from H << 3 | D, plus 1
 //! ```
-//! An L of 0 where it has three bits or more goes on in the next bytes: each zero byte adds 255, the first other
-//! one itself and the largest value that L can have. The first byte of a stream may instead be 17 + the number of
+//! An L of 0, if it has three bits or more, continues in the next bytes: each zero byte adds 255, the first other
+//! byte adds itself and the largest value that L can have. The first byte of a stream may instead be 17 + the number of
 //! literals that follow it.
 
 use crate::UnpackError;
@@ -51,20 +51,20 @@ impl<'a> Reader<'a> {
         usize::try_from(value).map_err(|_| UnpackError::TooLong)
     }
 
-    /// A segment's length, and the segment.
+    /// Returns a segment's length, and the segment.
     fn segment(&mut self) -> Result<(usize, &'a [u8]), UnpackError> {
         let len = self.word()?;
         Ok((len, self.take(len)?))
     }
 
-    /// A length whose field in the instruction is `field`, of which `most` is the largest.
+    /// Returns a length whose field in the instruction is `field`; the largest value of the field is `most`.
     fn length(&mut self, field: usize, most: usize) -> Result<usize, UnpackError> {
         if field > 0 {
             return Ok(field);
         }
         let zeros = self.data.iter().take_while(|byte| **byte == 0).count();
         self.take(zeros)?;
-        // No overflow: there is one byte of memory for each 255.
+        // No overflow: each 255 takes one byte of memory.
         Ok(most + zeros * 255 + self.byte()?)
     }
 }
@@ -75,7 +75,7 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// Copies the next `len` bytes that `reader` has. Most pieces are short.
+    /// Copies the next `len` bytes of `reader`. Most pieces are short.
     fn take(&mut self, reader: &mut Reader<'_>, len: usize) -> Result<(), UnpackError> {
         if copy_few(reader.data, len, self.out, self.len) {
             reader.data = &reader.data[len..];
@@ -102,7 +102,7 @@ impl Writer<'_> {
             self.len = end;
             return Ok(());
         }
-        // What there is to repeat grows with what was repeated.
+        // The bytes to repeat grow with those repeated.
         while self.len < end {
             let piece = (self.len - from).min(end - self.len);
             self.out.copy_within(from..from + piece, self.len);
@@ -112,7 +112,7 @@ impl Writer<'_> {
     }
 }
 
-/// Unpacks one LZO1X stream; returns how many bytes it made of `out`.
+/// Unpacks one LZO1X stream. Returns the number of bytes in `out`.
 fn unpack_stream(packed: &[u8], out: &mut [u8]) -> Result<usize, UnpackError> {
     let mut reader = Reader { data: packed };
     let mut writer = Writer { out, len: 0 };
@@ -159,20 +159,20 @@ fn unpack_stream(packed: &[u8], out: &mut [u8]) -> Result<usize, UnpackError> {
     }
 }
 
-/// Unpacks a frame of a filesystem with sectors of `sector` bytes; returns how many bytes it made of `out`; what `out` has behind
-/// them is arbitrary.
+/// Unpacks a frame of a filesystem with sectors of `sector` bytes. Returns the number of bytes in `out`; the rest of `out` is
+/// arbitrary.
 ///
 /// # Errors
-/// When the frame is not whole, a segment makes more than a sector, or refers to what is not there.
+/// The frame is incomplete, or a segment makes more than a sector, or refers to bytes before its beginning.
 pub fn unpack_lzo(packed: &[u8], sector: usize, out: &mut [u8]) -> Result<usize, UnpackError> {
     unpack_lzo_from(packed, sector, 0, out)
 }
 
-/// The same of what the frame has from the sector `first` on, as far as `out` goes. What is before that is passed over, and taken to be
-/// whole sectors, as everybody makes them but the last.
+/// Unpacks a frame from sector `first` on, as far as `out` goes. The segments before are skipped: they count as whole sectors, because every
+/// packer makes all segments but the last that long.
 ///
 /// # Errors
-/// When the frame is not whole, or what is unpacked makes more than a sector, or refers to what is not there.
+/// The frame is incomplete, or an unpacked segment makes more than a sector, or refers to bytes before its beginning.
 pub fn unpack_lzo_from(
     packed: &[u8],
     sector: usize,
@@ -182,7 +182,7 @@ pub fn unpack_lzo_from(
     let total = Reader { data: packed }.word()?;
     let given = packed.len();
     let packed = packed.get(..total).ok_or(UnpackError::Lengths)?;
-    // The whole ends in the last of the sectors that it was given.
+    // The frame must end in the last of the given sectors.
     if total < 4 || total.next_multiple_of(sector) < given {
         return Err(UnpackError::Lengths);
     }
@@ -211,7 +211,7 @@ pub fn unpack_lzo_from(
     Ok(made)
 }
 
-/// What a segment begins with, of which the rest is wanted by nobody.
+/// Unpacks the beginning of a segment; the caller does not need the rest.
 fn unpack_beginning(segment: &[u8], out: &mut [u8], sector: usize) -> Result<usize, UnpackError> {
     let mut whole = vec![0; sector];
     let len = unpack_stream(segment, &mut whole)?.min(out.len());

@@ -1,10 +1,10 @@
-//! Copying few bytes, by copying more.
+//! Copying a few bytes by copying more.
 
-/// So many bytes are copied at once.
+/// The number of bytes that are copied at once.
 pub(crate) const AT_ONCE: usize = 16;
 
-/// Copies the first `len` bytes of `from` to `out`, from `at` on, where there are few of them and both sides have room to take
-/// [`AT_ONCE`] whatever `len` is; else false, and nothing is copied. What is too much is overwritten by what follows, or arbitrary.
+/// Copies the first `len` bytes of `from` to `out`, from `at` on, if `len` is small and both sides have room for
+/// [`AT_ONCE`] bytes. Else returns false, and copies nothing. Extra bytes are overwritten by the next copy, or arbitrary.
 #[inline]
 pub(crate) fn copy_few(from: &[u8], len: usize, out: &mut [u8], at: usize) -> bool {
     if len <= AT_ONCE

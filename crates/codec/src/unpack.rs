@@ -1,17 +1,17 @@
-//! Unpacking compressed extents into memory whose size is known before.
+//! Unpacking compressed extents into memory of known size.
 //!
-//! What an extent unpacks to may be shorter than its `ram_bytes`: the last extent of a file is packed up to the end
-//! of the file, not of the sector. What it has beyond that is nobody's, as on Linux: unpacking ends there, however much is left.
+//! An extent may unpack to fewer bytes than its `ram_bytes`: the last extent of a file is packed up to the end
+//! of the file, not of the sector. Bytes beyond that belong to no file, like on Linux: unpacking ends there, however much is left.
 //!
-//! zlib and zstd need memory to work in, and taking and clearing it costs more than a small extent. So each thread
-//! keeps what it used, and every extent starts from nothing in it.
+//! zlib and zstd need working memory, and allocating and clearing it costs more than a small extent. So each thread
+//! keeps its memory, and every extent starts from an empty state in it.
 
 use std::cell::RefCell;
 
 use flate2::{Decompress, FlushDecompress};
 use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer};
 
-/// Why packed data could not be unpacked.
+/// The error of unpacking data.
 ///
 /// ```
 /// use creamery_codec::{UnpackError, unpack_zlib};
@@ -22,13 +22,13 @@ pub enum UnpackError {
     /// The packed data ends too early.
     #[error("packed data ends too early")]
     Truncated,
-    /// It says something impossible.
+    /// It contains an impossible value.
     #[error("packed data is damaged")]
     Damaged,
     /// The lengths in the frame of LZO data are impossible.
     #[error("the lengths in packed data contradict each other")]
     Lengths,
-    /// It unpacks to more than it may.
+    /// It unpacks to more than allowed.
     #[error("packed data unpacks to more than it may")]
     TooLong,
 }
@@ -38,11 +38,11 @@ thread_local! {
     static ZSTD: RefCell<Option<DCtx<'static>>> = const { RefCell::new(None) };
 }
 
-/// Unpacks a zlib stream as far as `out` holds it; returns how many bytes it made of `out`; what `out` has behind them is arbitrary. What
-/// follows the stream is padding.
+/// Unpacks a zlib stream as far as `out` has room. Returns the number of bytes in `out`; the rest of `out` is arbitrary. Bytes
+/// behind the stream are padding.
 ///
 /// # Errors
-/// When the stream is damaged, which its checksum tells where the end is reached, or ends before `out` is full and is not whole.
+/// The stream is damaged (its checksum shows that only if the end is reached), or ends before `out` is full and is incomplete.
 pub fn unpack_zlib(packed: &[u8], out: &mut [u8]) -> Result<usize, UnpackError> {
     ZLIB.with_borrow_mut(|stream| {
         let stream = stream.get_or_insert_with(|| Decompress::new(true));
@@ -58,14 +58,14 @@ pub fn unpack_zlib(packed: &[u8], out: &mut [u8]) -> Result<usize, UnpackError> 
     })
 }
 
-/// The largest window (2 MiB) of a frame of which only the beginning is unpacked. Linux reads no frame with a larger one.
+/// The largest window (2 MiB) of a frame that is unpacked in part. Linux reads no frame with a larger one.
 const WINDOW_LOG_MAX: u32 = 21;
 
-/// Unpacks a zstd frame as far as `out` holds it; returns how many bytes it made of `out`; what `out` has behind them is arbitrary. What
-/// follows the frame is padding.
+/// Unpacks a zstd frame as far as `out` has room. Returns the number of bytes in `out`; the rest of `out` is arbitrary. Bytes
+/// behind the frame are padding.
 ///
 /// # Errors
-/// When the frame is not whole, or damaged as far as it was unpacked.
+/// The frame is incomplete, or its unpacked part is damaged.
 pub fn unpack_zstd(packed: &[u8], out: &mut [u8]) -> Result<usize, UnpackError> {
     let len = zstd_safe::find_frame_compressed_size(packed).map_err(|_| UnpackError::Damaged)?;
     let frame = packed.get(..len).ok_or(UnpackError::Truncated)?;
@@ -76,9 +76,9 @@ pub fn unpack_zstd(packed: &[u8], out: &mut [u8]) -> Result<usize, UnpackError> 
     whole.or_else(|_| unpack_zstd_beginning(frame, out))
 }
 
-/// Unpacks as much of a frame as `out` holds, where that was found to be less than all, or the frame damaged.
+/// Unpacks as much of a frame as `out` holds. Used if that is less than all, or the frame is damaged.
 fn unpack_zstd_beginning(frame: &[u8], out: &mut [u8]) -> Result<usize, UnpackError> {
-    // This is rare, and takes a window besides: it is not kept.
+    // This is rare, and needs a window in addition, so it is not kept.
     let mut context = DCtx::create();
     let window = DParameter::WindowLogMax(WINDOW_LOG_MAX);
     context.set_parameter(window).map_err(|_| UnpackError::Damaged)?;
@@ -117,7 +117,7 @@ mod tests {
         encoder.finish().expect("memory")
     }
 
-    /// As from a pipe: how much it is is not said, and the window is one of so many bits.
+    /// Packs like from a pipe: without the length, and with a window of `window_log` bits.
     fn zstd(plain: &[u8], window_log: u32) -> Vec<u8> {
         use zstd_safe::{CCtx, CParameter};
         let mut context = CCtx::create();
@@ -174,7 +174,7 @@ mod tests {
         out.fill(1);
         assert_eq!(unpack_zstd(&zstd(&zeros, 17), &mut out), Ok(out.len()));
         assert!(out.iter().all(|byte| *byte == 0));
-        // As much memory as a frame says that it takes is not taken.
+        // A frame's claim of memory is not allocated.
         assert_eq!(unpack_zstd(&zstd(&zeros, 27), &mut out), Err(UnpackError::Damaged));
     }
 

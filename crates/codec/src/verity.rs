@@ -1,7 +1,7 @@
 //! The hashes of fs-verity: of blocks, each behind the same salt.
 //!
-//! The salt is filled up with zeros to whole blocks of the hash's own compression function, so what it comes to is computed once.
-//! A block that is shorter than others is filled up with zeros, too.
+//! The salt is padded with zeros to whole blocks of the hash's own compression function, so its state is computed once.
+//! A block that is shorter than others is padded with zeros, too.
 
 use std::fmt;
 
@@ -30,7 +30,7 @@ impl VerityHash {
     /// All of them, in the order of their numbers on disk.
     pub const ALL: [Self; 2] = [Self::Sha256, Self::Sha512];
 
-    /// The hash with this number in a descriptor.
+    /// Returns the hash with this number in a descriptor.
     #[must_use]
     pub const fn from_disk(number: u8) -> Option<Self> {
         match number {
@@ -40,7 +40,7 @@ impl VerityHash {
         }
     }
 
-    /// The number in a descriptor.
+    /// Returns the number in a descriptor.
     #[must_use]
     pub const fn to_disk(self) -> u8 {
         match self {
@@ -58,7 +58,7 @@ impl VerityHash {
         }
     }
 
-    /// Bytes that its compression function takes at once.
+    /// Returns the bytes that its compression function takes at once.
     const fn input_len(self) -> usize {
         2 * self.digest_len()
     }
@@ -73,7 +73,7 @@ impl fmt::Display for VerityHash {
     }
 }
 
-/// What a hash came to. Shown in hex.
+/// The result of a hash. Shown in hex.
 ///
 /// ```
 /// use creamery_codec::{SaltedHash, VerityHash};
@@ -93,7 +93,7 @@ impl VerityDigest {
         Self { bytes, len: digest.len() }
     }
 
-    /// The digest of `hash` that stands at the front of `bytes`; none when they are fewer.
+    /// Reads a digest of `hash` from the front of `bytes`; `None` if they are fewer.
     #[must_use]
     pub fn read(hash: VerityHash, bytes: &[u8]) -> Option<Self> {
         bytes.get(..hash.digest_len()).map(Self::new)
@@ -135,7 +135,7 @@ impl State {
     }
 }
 
-/// A hash that has taken in its salt.
+/// A hash whose salt is already included.
 ///
 /// ```
 /// use creamery_codec::{SaltedHash, VerityHash};
@@ -146,7 +146,7 @@ impl State {
 pub struct SaltedHash(State);
 
 impl SaltedHash {
-    /// `hash` behind `salt`, which may be empty.
+    /// Starts `hash` with `salt`, which may be empty.
     #[must_use]
     pub fn new(hash: VerityHash, salt: &[u8]) -> Self {
         let mut state = match hash {
@@ -158,7 +158,7 @@ impl SaltedHash {
         Self(state)
     }
 
-    /// The digest of `data`, filled up with zeros to `len` bytes.
+    /// Returns the digest of `data`, padded with zeros to `len` bytes.
     #[must_use]
     pub fn digest(&self, data: &[u8], len: usize) -> VerityDigest {
         assert!(data.len() <= len, "what is hashed is no longer than a block");

@@ -1,6 +1,6 @@
 //! Kinds of use of an image.
 
-/// What an opener wants to do, and so how it must share.
+/// The intended use by an opener, and so the way it shares the image.
 ///
 /// ```
 /// use creamery_device::Access;
@@ -8,10 +8,10 @@
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
-    /// Read, beside other readers; refused while somebody may write.
+    /// Read, beside other readers; refused while a writer has it.
     ReadOnly,
     /// Read and write, alone.
     ReadWrite,
-    /// Read whoever else has it. What is read may change meanwhile; only for looking.
+    /// Read, even while other users have it. Data may change during a read; only for inspection.
     ReadOnlyForced,
 }

@@ -1,4 +1,4 @@
-//! Heap bytes aligned to a page, as O_DIRECT and io_uring want them. Those of a tree block's size come from `slab`.
+//! Heap bytes aligned to a page, as O_DIRECT and io_uring need them. Buffers of a tree block's size come from `slab`.
 
 use std::alloc::{Layout, alloc, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fmt;
@@ -23,7 +23,7 @@ pub const BUFFER_ALIGNMENT: usize = 4096;
 pub struct AlignedBuffer {
     start: NonNull<u8>,
     len: usize,
-    /// How many bytes of its allocation lie before `start`, of one that is untouched.
+    /// How many bytes of its allocation lie before `start`; only set for an untouched buffer.
     before: Option<usize>,
 }
 
@@ -33,10 +33,10 @@ unsafe impl Send for AlignedBuffer {}
 unsafe impl Sync for AlignedBuffer {}
 
 impl AlignedBuffer {
-    /// `len` zero bytes. The length comes from the caller's own bookkeeping, never straight from a disk.
+    /// Creates a buffer of `len` zero bytes. The length comes from the caller's own bookkeeping, never straight from a disk.
     ///
     /// # Panics
-    /// When `len` is too large for any allocation.
+    /// If `len` is too large for any allocation.
     #[must_use]
     pub fn zeroed(len: usize) -> Self {
         let start = Self::allocate(len);
@@ -45,10 +45,10 @@ impl AlignedBuffer {
         Self { start, len, before: None }
     }
 
-    /// As [`zeroed`](Self::zeroed), for a buffer of which often only a part is used: the rest takes no memory of the system.
+    /// Creates a buffer like [`zeroed`](Self::zeroed), of which often only a part is used: the rest takes no memory of the system.
     ///
     /// # Panics
-    /// When `len` is too large for any allocation.
+    /// If `len` is too large for any allocation.
     #[must_use]
     pub fn untouched(len: usize) -> Self {
         let layout = Self::untouched_layout(len);
@@ -62,7 +62,7 @@ impl AlignedBuffer {
         Self { start, len, before: Some(before) }
     }
 
-    /// A copy of `bytes`.
+    /// Creates a copy of `bytes`.
     #[must_use]
     pub fn from_slice(bytes: &[u8]) -> Self {
         let (start, len) = (Self::allocate(bytes.len()), bytes.len());
@@ -71,20 +71,20 @@ impl AlignedBuffer {
         Self { start, len, before: None }
     }
 
-    /// Sees to it that the next `count` buffers of `len` bytes, a tree block's size, need no memory of the system, which may
-    /// take milliseconds. For threads that are about to take locks under which they make such buffers. One call takes
+    /// Makes sure that the next `count` buffers of `len` bytes, a tree block's size, need no memory of the system, which may
+    /// take milliseconds. For threads that are about to take locks under which they create such buffers. One call takes
     /// 2 MiB at most.
     pub fn prepare(len: usize, count: usize) {
         slab::prepare(len, count);
     }
 
-    /// Gives back memory that is kept for many more buffers than are usual: who has written all there was to write has it do
-    /// that.
+    /// Gives back memory that is kept for more buffers than usual. For callers that have just written all their
+    /// data.
     pub fn trim_spare() {
         slab::trim();
     }
 
-    /// Memory that is kept for the next buffers of tree blocks' sizes, of the whole process, bytes.
+    /// Returns the memory that is kept for the next buffers of tree blocks' sizes, of the whole process, bytes.
     ///
     /// ```
     /// use creamery_device::AlignedBuffer;
@@ -96,7 +96,7 @@ impl AlignedBuffer {
         slab::spare_bytes()
     }
 
-    /// Room for `len` bytes, with any content.
+    /// Allocates `len` bytes, with any content.
     fn allocate(len: usize) -> NonNull<u8> {
         let Some(layout) = Self::layout(len) else { return NonNull::dangling() };
         if let Some(piece) = slab::take(layout.size()) {
@@ -107,13 +107,13 @@ impl AlignedBuffer {
         NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout))
     }
 
-    /// Of an untouched buffer. It asks for no alignment, for an allocator has untouched zeros only without.
+    /// Returns the layout of an untouched buffer. It asks for no alignment, because allocators return untouched zeros only without one.
     fn untouched_layout(len: usize) -> Layout {
         let size = len.checked_add(BUFFER_ALIGNMENT).expect("a buffer fits the address space");
         Layout::from_size_align(size, 1).expect("a buffer fits the address space")
     }
 
-    /// None for an empty buffer, which has no allocation.
+    /// Returns the layout of a buffer. `None` for an empty buffer, which has no allocation.
     fn layout(len: usize) -> Option<Layout> {
         if len == 0 {
             return None;
@@ -126,19 +126,19 @@ impl AlignedBuffer {
 impl Drop for AlignedBuffer {
     fn drop(&mut self) {
         if let Some(before) = self.before {
-            // SAFETY: `untouched` got the allocation with this layout, for the length never changes; `start` lies `before` bytes behind its
+            // SAFETY: `untouched` got the allocation with this layout, because the length never changes; `start` lies `before` bytes behind its
             // beginning, and the buffer ends now.
             unsafe { dealloc(self.start.sub(before).as_ptr(), Self::untouched_layout(self.len)) };
             return;
         }
         let Some(layout) = Self::layout(self.len) else { return };
         if slab::has(layout.size()) {
-            // SAFETY: `start` is that of the piece that `allocate` took for this very length, which never changes; it was kept
-            // here alone, and the buffer ends now.
+            // SAFETY: `start` is that of the piece that `allocate` took for this very length, which never changes. Only this
+            // buffer has it, and the buffer ends now.
             let piece = unsafe { Piece::from_start(self.start) };
             slab::give_back(piece, layout.size());
         } else {
-            // SAFETY: `allocate` got `start` with this layout, for the length never changes, and the buffer ends now.
+            // SAFETY: `allocate` got `start` with this layout, because the length never changes, and the buffer ends now.
             unsafe { dealloc(self.start.as_ptr(), layout) };
         }
     }

@@ -1,7 +1,7 @@
-//! A device that takes its time: every answer comes a fixed time after its request, however many are under way.
+//! A slow device: every answer comes a fixed time after its request, however many requests are under way.
 //!
-//! A benchmark on memory shows no wait, and one on a disk shows that disk. Here requests overlap as they do on a disk with a deep queue: a reader
-//! that asks for two blocks at once waits once, and one that asks for the second when it has the first waits twice.
+//! A benchmark on memory shows no wait, and one on a disk shows that disk. Here requests overlap like on a disk with a deep queue: a reader
+//! that sends two requests at once waits once, and one that sends the second after the first answer waits twice.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -15,8 +15,8 @@ use creamery_base::{Error, ErrorKind, Result};
 
 use crate::{BlockDevice, Completion, DeviceId, DirectRequests, Reply, Request};
 
-/// A device that answers each request of the device below a fixed time after it came. Dropping it answers at once what still waits, and
-/// waits for what the device below has not answered.
+/// A device that answers each request of the device below a fixed time after it came. Dropping it gives all waiting answers at once, and
+/// waits for the requests that the device below has not answered.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -78,7 +78,7 @@ impl Ord for Answer {
 }
 
 impl DelayedDevice {
-    /// `below`, `latency` away.
+    /// Creates a device that delays `below` by `latency`.
     ///
     /// # Errors
     /// The system gives no thread.
@@ -91,7 +91,7 @@ impl DelayedDevice {
 }
 
 impl Answers {
-    /// The life of the thread: gives each answer when it is due.
+    /// Gives each answer when it is due: the main function of the thread.
     fn serve(&self) {
         let mut state = self.state.lock();
         loop {
@@ -122,7 +122,7 @@ impl Answers {
 }
 
 impl DelayedDevice {
-    /// Gives an answer to `done` when it is due.
+    /// Returns a completion that passes its answer to `done` when it is due.
     fn later(&self, done: Completion) -> Completion {
         self.answers.state.lock().below += 1;
         let owed =
@@ -135,7 +135,7 @@ impl DelayedDevice {
 struct Owed {
     due: Instant,
     answers: Arc<Answers>,
-    /// None when it was given.
+    /// `None` once it was given.
     done: Option<Completion>,
 }
 
@@ -216,10 +216,10 @@ impl Drop for DelayedDevice {
     fn drop(&mut self) {
         self.answers.state.lock().is_closed = true;
         self.answers.changed.notify_one();
-        // The last owner may be an answer.
+        // The last owner of the device may be a completion, so this thread itself.
         let thread = self.thread.take().filter(|thread| thread.thread().id() != thread::current().id());
         if let Some(thread) = thread {
-            // Its panic was told when it happened.
+            // A panic was reported when it happened.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! What a device is asked, what it answers, and the trait between.
+//! The requests of a device, its answers, and the trait between.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use creamery_base::{Error, ErrorKind, Result};
 
 use crate::{AlignedBuffer, DirectRequests, Parts};
 
-/// One thing a device is asked to do. Offsets and lengths are bytes.
+/// One request to a device. Offsets and lengths are bytes.
 ///
 /// ```
 /// use creamery_device::{AlignedBuffer, Request};
@@ -35,7 +35,7 @@ pub enum Request {
     },
     /// Make durable every write that was completed before this request was submitted.
     Flush,
-    /// The bytes are not needed any more; what is read there afterwards is unspecified.
+    /// The bytes are not needed any more; reads of them afterwards return anything.
     Discard {
         /// Where to start.
         offset: u64,
@@ -55,7 +55,7 @@ impl fmt::Display for Request {
     }
 }
 
-/// What a successful request gives back.
+/// The result of a successful request.
 ///
 /// ```
 /// use creamery_device::{AlignedBuffer, Reply};
@@ -65,7 +65,7 @@ impl fmt::Display for Request {
 pub enum Reply {
     /// The buffer of the read, filled.
     Read(AlignedBuffer),
-    /// Nothing but success.
+    /// Success, without data.
     Done,
 }
 
@@ -73,7 +73,7 @@ pub enum Reply {
 /// not wait, and must not need a lock that the submitter holds.
 pub type Completion = Box<dyn FnOnce(Result<Reply>) + Send>;
 
-/// A request under way, of which somebody wants to know the outcome.
+/// A request under way whose outcome can be waited for.
 ///
 /// ```
 /// use creamery_device::{BlockDevice, MemoryDevice, Reply, Request};
@@ -85,24 +85,24 @@ pub type Completion = Box<dyn FnOnce(Result<Reply>) + Send>;
 pub struct Pending(Receiver<Result<Reply>>);
 
 impl Pending {
-    /// One that waits for the completion that comes with it.
+    /// Creates a request with its completion: [`wait`](Self::wait) waits for that completion.
     pub fn with_completion() -> (Self, Completion) {
         let (send, receive) = sync_channel(1);
-        // There is room for one answer; who dropped the receiver wants none.
+        // There is room for one answer. If the receiver was dropped, nobody needs it.
         (Self(receive), Box::new(move |outcome| drop(send.send(outcome))))
     }
 
     /// Waits for the answer.
     ///
     /// # Errors
-    /// What the device answers; [`ErrorKind::Io`] when it dropped the request without an answer.
+    /// Those of the device; [`ErrorKind::Io`] if the device dropped the request without an answer.
     pub fn wait(self) -> Result<Reply> {
         gate::passing(Reason::Device, || self.0.recv())
             .unwrap_or_else(|_| Err(Error::new(ErrorKind::Io, "a request was dropped unanswered")))
     }
 }
 
-/// Tells two open devices apart, and recognises one that was opened twice.
+/// Identifies an open device: two devices differ, and one that was opened twice is equal.
 ///
 /// ```
 /// use creamery_device::{BlockDevice, MemoryDevice};
@@ -110,16 +110,16 @@ impl Pending {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct DeviceId {
-    /// Of files the filesystem they lie on, of block devices 0, of all else `u64::MAX`.
+    /// For files the number of their filesystem, for block devices 0, for others `u64::MAX`.
     pub(crate) space: u64,
-    /// Of files the inode number, of block devices the device number.
+    /// For files the inode number, for block devices the device number.
     pub(crate) number: u64,
-    /// Where in that it begins.
+    /// The byte in the file or block device where the device begins.
     pub(crate) start: u64,
 }
 
 impl DeviceId {
-    /// Of all of the file or block device with these attributes; none for what is neither.
+    /// Returns the id of the whole file or block device with these attributes; `None` for other kinds of files.
     ///
     /// ```
     /// use creamery_device::{Access, BlockDevice, DeviceId, FileDevice};
@@ -138,14 +138,14 @@ impl DeviceId {
         }
     }
 
-    /// As numbers, for another process to compare: the filesystem and the inode number of a file, or 0 and the number of a block device;
-    /// and the byte in that where it begins.
+    /// Returns the id as numbers, for another process to compare: the filesystem and the inode number of a file, or 0 and the number of a block device;
+    /// and the byte where the device begins.
     #[must_use]
     pub const fn numbers(self) -> [u64; 3] {
         [self.space, self.number, self.start]
     }
 
-    /// One that no other device of this process has: for what lies neither in a file nor on a device of the host.
+    /// Returns an id that no other device of this process has: for devices that are no file and no block device of the host.
     ///
     /// ```
     /// use creamery_device::DeviceId;
@@ -158,7 +158,7 @@ impl DeviceId {
     }
 }
 
-/// A row of bytes with an end. See the crate's head for the rules.
+/// A device: bytes with a fixed end. The crate's head has the rules.
 ///
 /// ```
 /// use creamery_device::{BlockDevice, MemoryDevice, Reply, Request};
@@ -175,20 +175,20 @@ pub trait BlockDevice: Send + Sync {
     /// Starts `request`; `done` gets the outcome. Requests in flight together complete in any order.
     fn submit(&self, request: Request, done: Completion);
 
-    /// Starts `request` for a caller that must not wait: another thread carries it out, if the device is one that is asked by system calls.
-    /// [`has_room`](Self::has_room) says before whether there is one.
+    /// Starts `request` for a caller that must not wait: on a device that works by system calls, another thread runs it.
+    /// Ask [`has_room`](Self::has_room) before whether such a thread is available.
     fn submit_queued(&self, request: Request, done: Completion) {
         self.submit(request, done);
     }
 
-    /// Whether [`submit_queued`](Self::submit_queued) finds a thread that carries a request out soon. The answer may be out of date at once:
-    /// a request that comes all the same is taken. A device that does not say so, such as one that carries out all on the submitter's
-    /// thread, has none.
+    /// Whether [`submit_queued`](Self::submit_queued) finds a thread that runs a request soon. The answer may be out of date at once;
+    /// a request that comes too late is accepted all the same. By default false, for example for devices that run all requests on the submitter's
+    /// thread.
     fn has_room(&self) -> bool {
         false
     }
 
-    /// Has `requests` carried out for a caller that waits for all of them anyway: on this thread, if the device is one that is asked by
+    /// Runs `requests` for a caller that waits for all of them anyway: on this thread, if the device works by
     /// system calls. Each completion gets its outcome; some may come after this returns.
     fn carry_out(&self, requests: Vec<(Request, Completion)>) {
         requests.into_iter().for_each(|(request, done)| self.submit(request, done));
@@ -197,28 +197,28 @@ pub trait BlockDevice: Send + Sync {
     /// Length in bytes.
     fn len(&self) -> u64;
 
-    /// Who this is, for comparing.
+    /// Returns the device's identity, for comparison.
     fn id(&self) -> DeviceId;
 
-    /// A name for messages: the path, or what stands for one.
+    /// Returns a name for messages: the path, or a description.
     fn describe(&self) -> String;
 
-    /// The smallest piece that the device itself reads and writes, bytes: what its partition table counts in.
+    /// Returns the size of the smallest unit that the device itself reads and writes, bytes: the unit of its partition table.
     fn sector_size(&self) -> u64 {
         512
     }
 
-    /// Its path on the host, where it has one; else what it is described as. Unlike a description, a path may have any bytes.
+    /// Returns its path on the host, or its description if it has none. Unlike a description, a path may have any bytes.
     fn host_path(&self) -> PathBuf {
         self.describe().into()
     }
 
-    /// What is to be known of how it was found: a damaged partition table of which there was another copy.
+    /// Returns notes about how it was found: for example, a damaged partition table of which there was another copy.
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// How many of its reads and writes went past the page cache of the host; 0 unless it was opened for that.
+    /// Returns how many of its reads and writes bypassed the page cache of the host; 0 unless it was opened for that.
     fn direct_requests(&self) -> DirectRequests {
         DirectRequests::default()
     }
@@ -228,15 +228,15 @@ pub trait BlockDevice: Send + Sync {
         self.len() == 0
     }
 
-    /// Submits `request` for somebody who waits later.
+    /// Submits `request` for a caller that waits later.
     fn start(&self, request: Request) -> Pending {
         let (pending, done) = Pending::with_completion();
         self.submit(request, done);
         pending
     }
 
-    /// Has the device begin to fetch a range that is read next. True when a read is then best made on the caller's own thread: the device is asked by
-    /// system calls, and fetches ahead by itself.
+    /// Starts to read a range ahead that is read next. Returns true if a read is then best made on the caller's own thread: the device works by
+    /// system calls, and reads ahead by itself.
     fn will_read(&self, offset: u64, len: u64) -> bool {
         let _ = (offset, len);
         false
@@ -245,7 +245,7 @@ pub trait BlockDevice: Send + Sync {
     /// Fills `out` from `offset` on.
     ///
     /// # Errors
-    /// When the range ends beyond the device, or the device fails.
+    /// The range ends beyond the device, or the device fails.
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         match self.start(Request::Read { offset, buffer: AlignedBuffer::zeroed(out.len()) }).wait()? {
             Reply::Read(buffer) => out.copy_from_slice(&buffer),
@@ -257,51 +257,51 @@ pub trait BlockDevice: Send + Sync {
     /// Puts `data` at `offset`. Not durable before [`flush`](Self::flush).
     ///
     /// # Errors
-    /// When the range ends beyond the device, the device is read-only, or it fails. Part of the data may be
+    /// The range ends beyond the device, the device is read-only, or it fails. Part of the data may be
     /// written then.
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
         let data = AlignedBuffer::from_slice(data).into();
         self.start(Request::Write { offset, data }).wait().map(drop)
     }
 
-    /// Puts the `parts` one after the other, starting at `offset`.
+    /// Writes the `parts` one after the other, starting at `offset`.
     ///
     /// # Errors
-    /// As [`write_at`](Self::write_at).
+    /// Those of [`write_at`](Self::write_at).
     fn write_vectored_at(&self, offset: u64, parts: &[&[u8]]) -> Result<()> {
         self.write_at(offset, &parts.concat())
     }
 
-    /// Makes durable every write that was completed before.
+    /// Makes every completed write durable.
     ///
     /// # Errors
-    /// When the device cannot promise it. From then on every flush fails.
+    /// The device cannot promise it. From then on every flush fails.
     fn flush(&self) -> Result<()> {
         self.start(Request::Flush).wait().map(drop)
     }
 
-    /// Says that the bytes are not needed any more; what is read there afterwards is unspecified.
+    /// Marks bytes as not needed; reads of them afterwards return anything.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] when the device has no such thing, which is no harm.
+    /// [`ErrorKind::Unsupported`] if the device has no discard, which is harmless.
     fn discard(&self, offset: u64, len: u64) -> Result<()> {
         self.start(Request::Discard { offset, len }).wait().map(drop)
     }
 
-    /// Makes the bytes read as zeros, without storage behind them where the device can do that.
+    /// Zeroes bytes, and frees the storage behind them if the device can.
     ///
     /// # Errors
-    /// As [`write_at`](Self::write_at).
+    /// Those of [`write_at`](Self::write_at).
     fn zero(&self, offset: u64, len: u64) -> Result<()> {
         write_zeros(self, offset, len)
     }
 
-    /// Gives the device back to others: waits for what is under way, and refuses what comes (DEV-4). A device that nobody
-    /// else can have has nothing to give back.
+    /// Closes the device so that others can open it: waits for requests under way, and refuses new ones (DEV-4). Does nothing for a device that
+    /// is not shared with other processes.
     fn close(&self) {}
 
-    /// Has the device be at least `len` bytes long, and never shorter than it is, which is asked anew: it may have been made longer
-    /// by others. Gives its length.
+    /// Makes the device at least `len` bytes long, and never shorter than its present length, which is read again: other processes may have
+    /// made it longer. Returns its length.
     ///
     /// # Errors
     /// Those of [`BlockDevice::resize`].
@@ -322,7 +322,7 @@ pub trait BlockDevice: Send + Sync {
     }
 }
 
-/// Zeros by writing them.
+/// Zeroes a range by writing zeros.
 pub(crate) fn write_zeros<D: BlockDevice + ?Sized>(device: &D, offset: u64, len: u64) -> Result<()> {
     const STEP: u64 = 1 << 20;
     check_range(offset, len, device.len())?;

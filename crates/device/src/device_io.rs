@@ -1,8 +1,8 @@
-//! Whether the host's page cache is between a device and its requests, and how many went which way.
+//! Buffered or direct I/O of a device, and counts of the requests of each kind.
 
 use std::ops::Add;
 
-/// How a file or block device of the host is read and written.
+/// The way to read and write a file or block device of the host.
 ///
 /// ```
 /// use creamery_device::{Access, DeviceIo, FileDevice};
@@ -16,11 +16,11 @@ pub enum DeviceIo {
     /// Through the page cache of the host.
     #[default]
     Buffered,
-    /// Past the page cache, by O_DIRECT, as far as requests are aligned. What a program keeps in memory anyway is not kept a second time.
+    /// Past the page cache, by O_DIRECT, as far as requests are aligned. Data that the program caches itself is then not cached twice.
     Direct,
 }
 
-/// How many reads and writes of devices that are opened with [`DeviceIo::Direct`] went which way.
+/// How many reads and writes of devices that are opened with [`DeviceIo::Direct`] went each way.
 ///
 /// ```
 /// let none = creamery_device::DirectRequests::default();
@@ -32,7 +32,7 @@ pub struct DirectRequests {
     pub straight: u64,
     /// By way of an aligned buffer, past the page cache.
     pub bounced: u64,
-    /// Those of which something went through the page cache: their range is not aligned, or the file refused it.
+    /// Partly or wholly through the page cache: the range is not aligned, or the file refused it.
     pub cached: u64,
 }
 

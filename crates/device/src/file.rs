@@ -1,4 +1,4 @@
-//! Image files and block device nodes, by plain system calls and buffered by the host.
+//! Image files and block device nodes, by plain system calls, buffered by the host.
 
 mod descriptors;
 mod direct;
@@ -29,8 +29,8 @@ use crate::patience::patiently;
 use crate::pool::Pool;
 use crate::{Access, BlockDevice, Completion, DeviceId, DeviceIo, DirectRequests, ImageName, Reply, Request};
 
-/// An open image file or block device, or a partition of one (see [`ImageName`]). Dropping it gives the lock back, for children forked meanwhile too: a
-/// program that turns itself into a daemon opens its devices afterwards.
+/// An open image file or block device, or a partition of one (see [`ImageName`]). Dropping it releases the lock, also for children forked meanwhile: a
+/// program that becomes a daemon opens its devices afterwards.
 ///
 /// ```
 /// use creamery_base::ErrorKind;
@@ -49,48 +49,48 @@ pub struct FileDevice {
     pool: Pool,
 }
 
-/// Reads and writes of fewer bytes are carried out where they are submitted: another thread would take longer to begin.
+/// Reads and writes of fewer bytes run on the submitting thread: another thread would take longer to start.
 const POOLED: usize = 16 << 10;
 
-/// The file and what is known of it.
+/// The file and its properties.
 struct Shared {
-    /// None once it was closed (DEV-4).
+    /// `None` after the close (DEV-4).
     file: ProcessRwLock<Option<Descriptors>, { rank::DEVICE }>,
-    /// As it was named, which may be a part of `place`.
+    /// The name it was opened by, which may be a part of `place`.
     path: PathBuf,
     /// The file or block device itself.
     place: PathBuf,
     kind: Kind,
     access: Access,
     id: DeviceId,
-    /// Where in the file it begins (DEV-5).
+    /// The byte in the file where the device begins (DEV-5).
     start: u64,
     len: AtomicU64,
     sector_size: u64,
     is_part: bool,
     notes: Vec<String>,
-    /// Whether a flush failed (DEV-2). Locked while one is under way: the host tells one of two that run at once.
+    /// Whether a flush failed (DEV-2). Locked during a flush: the host reports an error to only one of two that run at once.
     flush_failed: ProcessMutex<bool, { rank::FLUSH }>,
-    /// Requests of a device that goes past the page cache.
+    /// Requests of a device that bypasses the page cache.
     counts: Counts,
 }
 
 impl FileDevice {
-    /// Opens what lies at `path` and makes sure nobody else uses it, as [`Access`] says.
+    /// Opens the file or block device at `path`, and makes sure that no other user conflicts with `access`.
     ///
     /// # Errors
-    /// [`ErrorKind::Busy`], with who it is, when somebody else has it; [`ErrorKind::InvalidInput`] for what is
-    /// neither a regular file nor a block device, and for a partition that is not there or does not fit, with those that
-    /// there are; [`ErrorKind::ReadOnly`] for a block device that is write-protected,
+    /// [`ErrorKind::Busy`], with the user, if it is in use; [`ErrorKind::InvalidInput`] if the path is
+    /// neither a regular file nor a block device, or for a partition that does not exist or does not fit, with the partitions that
+    /// exist; [`ErrorKind::ReadOnly`] for a block device that is write-protected,
     /// which the kernel lets a writer open all the same; and the host's errors.
     pub fn open(path: impl AsRef<Path>, access: Access) -> Result<Self> {
         Self::open_with(path, access, DeviceIo::default())
     }
 
-    /// Opens it as [`open`](Self::open) does, and reads and writes it as `io` says.
+    /// Opens a device like [`open`](Self::open), with `io` as the way of its reads and writes.
     ///
     /// # Errors
-    /// Those of [`open`](Self::open); [`ErrorKind::Unsupported`] where it is to go past the page cache and the file, or the place in it where a
+    /// Those of [`open`](Self::open); [`ErrorKind::Unsupported`] if it is to bypass the page cache and the file, or the place in it where a
     /// partition begins, does not allow that.
     pub fn open_with(path: impl AsRef<Path>, access: Access, io: DeviceIo) -> Result<Self> {
         let device = patiently(|| Self::open_once(path.as_ref(), access))?;
@@ -113,12 +113,12 @@ impl FileDevice {
         Ok(device)
     }
 
-    /// Opens the file or block device of `name`, of which `path` is said.
+    /// Opens the file or block device of `name`; errors name `path`.
     fn open_whole(path: &Path, name: &ImageName, access: Access) -> Result<Self> {
         let place = name.file();
         let opening =
             |error: std::io::Error| Error::from(error).context(format!("opening {}", path.display()));
-        // Looked at before it is opened: opening some devices does something.
+        // Checked before the open: opening some devices has side effects.
         let kind = kind_of(&std::fs::metadata(place).map_err(opening)?, place)?;
         let file = match (kind, access) {
             (Kind::Block, Access::ReadWrite) => in_use::open_exclusively(place, access, opening)?,
@@ -138,16 +138,16 @@ impl FileDevice {
                 format!("{} is a device that takes no writes", place.display()),
             ));
         }
-        // The kernel gives a block device to one writer, whatever part of it he wants.
+        // The kernel gives a block device to one writer, whichever part of it the writer wants.
         let extent = if name.is_part() && kind == Kind::File { Extent::Part } else { Extent::Whole };
         let behind = in_use::claim(&file, place, access, extent)?;
         Self::new(Descriptors::new(file, behind), place, &metadata, kind, access).map_err(opening)
     }
 
-    /// Makes a new sparse file of `len` bytes, open for writing.
+    /// Creates a sparse file of `len` bytes, open for writing.
     ///
     /// # Errors
-    /// [`ErrorKind::AlreadyExists`] when there is something at `path`, and the host's errors; the file is
+    /// [`ErrorKind::AlreadyExists`] if `path` exists, and the host's errors; the file is
     /// removed again then.
     pub fn create(path: impl AsRef<Path>, len: u64) -> Result<Self> {
         let path = path.as_ref();
@@ -155,12 +155,12 @@ impl FileDevice {
             |error: std::io::Error| Error::from(error).context(format!("creating {}", path.display()));
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(path).map_err(creating)?;
         Self::on_new(file, path, len).inspect_err(|_| {
-            // Ours and empty; that it cannot be removed is less news than why it cannot be used.
+            // Ours and empty. If it cannot be removed, the first error is more useful.
             let _ = std::fs::remove_file(path);
         })
     }
 
-    /// The device on a new file that is open already, `len` bytes long from now on; `path` is where it will be.
+    /// Makes a device of a new file that is open already, and sets its length to `len` bytes; `path` is its future name.
     ///
     /// # Errors
     /// The host's, and those of [`open`](Self::open).
@@ -175,13 +175,13 @@ impl FileDevice {
             .map_err(creating)
     }
 
-    /// The path it was opened by.
+    /// Returns the path that the device was opened by.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.shared.path
     }
 
-    /// Whether it is a block device rather than a file, or a partition of one.
+    /// Whether it is a block device, or a partition of one, rather than a file.
     #[must_use]
     pub fn is_block_device(&self) -> bool {
         self.shared.kind == Kind::Block
@@ -193,7 +193,7 @@ impl FileDevice {
         self.shared.is_part
     }
 
-    /// Whether it is a device that turns, as the system says; an image file is none.
+    /// Whether it is a rotational device, according to the system; false for an image file.
     #[must_use]
     pub fn is_rotational(&self) -> bool {
         let Ok(stat) = rustix::fs::stat(&self.shared.place) else { return false };
@@ -210,7 +210,7 @@ impl FileDevice {
         let start = 0;
         let (len, id) = match kind {
             Kind::File => (metadata.len(), DeviceId { space: metadata.dev(), number: metadata.ino(), start }),
-            // The end of a block device is its size, and asking for it needs no ioctl.
+            // The end of a block device is its size. A seek needs no ioctl.
             Kind::Block => {
                 (opened.file().seek(SeekFrom::End(0))?, DeviceId { space: 0, number: metadata.rdev(), start })
             }
@@ -235,7 +235,7 @@ impl FileDevice {
         Ok(Self { shared: Arc::new(shared), pool: Pool::default() })
     }
 
-    /// While it is being opened.
+    /// Returns the shared state while the device is being opened.
     fn shared_mut(&mut self) -> &mut Shared {
         Arc::get_mut(&mut self.shared).expect("nobody has it before it is open")
     }
@@ -247,11 +247,11 @@ impl Drop for FileDevice {
     }
 }
 
-/// Bytes of a sector, where nobody says something else, and what is believed of what the system says.
+/// Bytes of a sector if the system reports none, and the range of sizes that is accepted from the system.
 const SECTOR: u64 = 512;
 const SECTORS: std::ops::RangeInclusive<u64> = SECTOR..=65536;
 
-/// What the system says of a block device's queue.
+/// Returns an attribute of a block device's queue from sysfs.
 fn queue_says(device: u64, what: &str) -> Option<String> {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     // A partition has no queue of its own.
@@ -260,7 +260,7 @@ fn queue_says(device: u64, what: &str) -> Option<String> {
     said.map(|said| said.trim().to_owned())
 }
 
-/// What the host said of a request. Where it names neither room nor rights, the device failed, whatever the host calls that.
+/// Converts a host error of a request. Unless it is about space or permissions, it means that the device failed.
 fn of_device(error: std::io::Error) -> Error {
     let error = Error::from(error);
     match error.kind() {
@@ -281,12 +281,12 @@ impl Shared {
         move |error| of_device(error).context(context)
     }
 
-    /// The file. Who has it holds off closing.
+    /// Returns the file for one request. The guard delays a close.
     fn file(&self) -> Result<OpenedFile<'_>> {
         OpenedFile::of(self.file.read()).ok_or_else(|| self.was_closed())
     }
 
-    /// The file, when no request is under way; none begins meanwhile.
+    /// Returns the file when no request is under way; none begins while the guard lives.
     fn file_alone(&self) -> Result<OpenedAlone<'_>> {
         OpenedAlone::of(self.file.write()).ok_or_else(|| self.was_closed())
     }
@@ -295,7 +295,7 @@ impl Shared {
         Error::new(ErrorKind::Stale, format!("{} was closed", self.path.display()))
     }
 
-    /// Goes past the page cache from now on.
+    /// Turns on direct I/O.
     fn go_direct(&self) -> Result<()> {
         let mut opened = self.file_alone()?;
         let what = || format!("opening {} for direct I/O", self.path.display());
@@ -311,14 +311,14 @@ impl Shared {
 
     fn close(&self) {
         let Some(opened) = self.file.write().take() else { return };
-        // Closing alone is not enough: a child that another thread is just starting has a copy of the descriptor
+        // Closing alone is not enough: a child process that another thread is starting has a copy of the descriptor
         // until it executes its program, and the lock would live as long.
         if self.access != Access::ReadOnlyForced {
             opened.unlock();
         }
     }
 
-    /// Where in the file the `len` bytes at `offset` are (DEV-1, DEV-5): the only way there.
+    /// Returns the offset in the file of the `len` bytes at `offset`, checked (DEV-1, DEV-5). The only way to such an offset.
     fn place_of(&self, offset: u64, len: u64) -> Result<u64> {
         check_range(offset, len, self.len.load(Ordering::Relaxed))
             .map_err(|error| error.context(self.path.display()))?;
@@ -387,7 +387,7 @@ impl Shared {
         })
     }
 
-    /// `at` is where [`place_of`](Self::place_of) says.
+    /// Calls fallocate(2) at `at`, an offset from [`place_of`](Self::place_of).
     fn fallocate(&self, how: FallocateFlags, at: u64, len: u64) -> Result<std::io::Result<()>> {
         let file = self.file()?;
         Ok(rustix::fs::fallocate(file.file(), how | FallocateFlags::KEEP_SIZE, at, len).map_err(Into::into))
@@ -401,16 +401,16 @@ impl Shared {
         let file = self.file()?;
         let range = [at, len];
         // SAFETY: a block device reads two u64 through the pointer for BLKDISCARD and keeps nothing; `range` lives across the
-        // call. That it is a block device was seen when the file was opened, and it stays one.
+        // call. The kind was checked when the file was opened, and a block device stays one.
         let answer = unsafe { libc::ioctl(file.file().as_raw_fd(), BLKDISCARD, range.as_ptr()) };
         Ok(if answer == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) })
     }
 
-    /// Has a file be at least `len` bytes long. How long it is.
+    /// Makes a file at least `len` bytes long. Returns its length.
     fn lengthen(&self, len: u64) -> Result<u64> {
         let failed =
             |error| Error::from(error).context(format!("making {} {len} bytes long", self.path.display()));
-        // Who makes it longer looks first how long it is, and makes its last page dirty (ODIRECT-2).
+        // The growing call first reads the length, and may make the last page dirty (ODIRECT-2).
         let opened = self.file_alone()?;
         let mut has = match self.kind {
             Kind::File => opened.file().metadata().map(|meta| meta.len()),
@@ -516,11 +516,11 @@ impl BlockDevice for FileDevice {
     fn will_read(&self, offset: u64, len: u64) -> bool {
         let place = self.shared.place_of(offset, len).ok().zip(NonZeroU64::new(len));
         if let (Some((place, len)), Ok(file)) = (place, self.shared.file()) {
-            // What the host fetches it puts into the page cache.
+            // The host would read ahead into the page cache.
             if file.is_direct() {
                 return false;
             }
-            // A hint: a file that takes none is read all the same.
+            // A hint: without it the file is read all the same.
             let _ = rustix::fs::fadvise(file.file(), place, Some(len), rustix::fs::Advice::WillNeed);
         }
         true
@@ -573,7 +573,7 @@ impl BlockDevice for FileDevice {
         }
         let lengthened = gate::passing(Reason::Device, || self.shared.lengthen(len));
         match lengthened? {
-            // It says why not.
+            // `resize` returns the reason.
             has if has < len => self.resize(len).map(|()| len),
             has => Ok(has),
         }
@@ -591,7 +591,7 @@ impl BlockDevice for FileDevice {
     }
 }
 
-/// As ftruncate(2), whose numbers end at 8 EiB: behind that a file is too large for every filesystem.
+/// Sets a length like ftruncate(2), whose numbers end at 8 EiB: beyond that a file is too large for every filesystem.
 fn set_len(file: &File, len: u64) -> std::io::Result<()> {
     match i64::try_from(len) {
         Ok(_) => file.set_len(len),

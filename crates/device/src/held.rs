@@ -1,21 +1,21 @@
-//! A device that keeps writes in memory until its owner lets them go.
+//! A device that keeps writes in memory until its owner releases them.
 //!
-//! Reads show the device as if the writes were there. [`HeldDevice::release`] writes them, in the order in which they came and with
-//! the flushes between them, so a power cut in the middle leaves a state that it might have left without this. From then on every
-//! request goes straight to the device below. A device that is dropped or closed before that forgets what it held.
+//! Reads show the device as if the writes were on it. [`HeldDevice::release`] writes them, in the order in which they came and with
+//! the flushes between them. So a power cut in the middle leaves a state that was possible without this device, too. From then on every
+//! request goes straight to the device below. A device that is dropped or closed before that forgets its held writes.
 //!
-//! A repair of a bad copy is held like a write, but when it fails nothing fails with it.
+//! A repair of a bad copy is held like a write, but its failure fails no other request.
 //!
 //! # Invariants
 //! - HELD-1: until `release` begins, the device below gets reads alone. Shown by `nothing_is_written_before_the_release`.
-//! - HELD-2: no later write reaches the device below before all that was held. Shown by `what_was_held_is_written_in_its_order`.
-//! - HELD-3: a held write that fails is tolerated as it would have been at once: where another copy of its bytes was written before
-//!   the same flush, or the owner can do without it. Shown by `one_copy_of_two_is_enough`.
-//! - HELD-4: what was written and flushed is not written again, for later writes may have used its space. Shown by
+//! - HELD-2: no later write reaches the device below before all held writes. Shown by `what_was_held_is_written_in_its_order`.
+//! - HELD-3: the failure of a held write is tolerated like that of a direct write: if another copy of its bytes was written before
+//!   the same flush, or if the owner can do without it. Shown by `one_copy_of_two_is_enough`.
+//! - HELD-4: requests that were written and flushed are not written again, because later writes may have used their space. Shown by
 //!   `a_release_goes_on_behind_the_last_flush`.
-//! - HELD-5: bytes that are held are read, whatever the device below says of their place. Shown by
+//! - HELD-5: reads return held bytes, even if the device below fails at their place. Shown by
 //!   `what_is_held_is_read_where_the_device_is_unreadable`.
-//! - HELD-6: whoever reads past repairs gets what is on the device where only a repair is held. Shown by
+//! - HELD-6: a read past repairs returns the device's own bytes if only a repair is held there. Shown by
 //!   `a_repair_that_is_held_is_not_on_the_device`.
 
 mod overlay;
@@ -53,14 +53,14 @@ use overlay::Overlay;
 /// ```
 pub struct HeldDevice {
     below: Arc<dyn BlockDevice>,
-    /// Whether everything goes to the device below. It never becomes false again.
+    /// Whether every request goes to the device below. It never becomes false again.
     passes: AtomicBool,
     /// How many of the held requests are written and flushed.
     flushed: AtomicUsize,
     held: RankedMutex<HeldRequests, { rank::LEAF }>,
 }
 
-/// The requests that wait, and what reads see of them.
+/// The waiting requests, and the bytes that reads see of them.
 #[derive(Default)]
 struct HeldRequests {
     /// In the order in which they came.
@@ -68,7 +68,7 @@ struct HeldRequests {
     overlay: Overlay,
     /// Without repairs.
     unrepaired: Overlay,
-    /// Of all writes.
+    /// Bytes of all writes.
     bytes: u64,
 }
 
@@ -85,19 +85,19 @@ impl HeldRequests {
     }
 }
 
-/// What the device below will be asked.
+/// A request for the device below.
 #[derive(Clone)]
 enum HeldRequest {
     Write {
         offset: u64,
         data: SharedBytes,
-        /// Of a repair, how many blocks or sectors it mends.
+        /// For a repair, the number of blocks or sectors that it mends.
         repairs: Option<u64>,
     },
     Flush,
 }
 
-/// What became of the writes that a device held.
+/// The outcome of the writes that a device held.
 ///
 /// ```
 /// assert_eq!(creamery_device::Released::default().spares_failed, 0);
@@ -110,7 +110,7 @@ pub struct Released {
     pub repairs_failed: u64,
     /// Writes that failed while another write of the same bytes did not: one copy is enough.
     pub copies_failed: u64,
-    /// Writes that failed where the caller can do without.
+    /// Writes that failed and that the caller can do without.
     pub spares_failed: u64,
 }
 
@@ -123,11 +123,11 @@ impl std::ops::AddAssign for Released {
     }
 }
 
-/// A held write that a read meets.
+/// A held write in the range of a read.
 type HeldWrite = (u64, SharedBytes);
 
 impl HeldDevice {
-    /// Holds what is written to `below`.
+    /// Creates a device that holds all writes to `below`.
     #[must_use]
     pub fn new(below: Arc<dyn BlockDevice>) -> Self {
         Self {
@@ -138,18 +138,18 @@ impl HeldDevice {
         }
     }
 
-    /// Writes what is held; from then on nothing is held any more. Tells what became of the writes. `is_spare` says which offsets hold
-    /// what the owner can do without.
+    /// Writes all held requests; from then on nothing is held any more. Returns the outcome of the writes. `is_spare` returns whether the
+    /// owner can do without the bytes at an offset.
     ///
     /// # Errors
-    /// Those of the device below, but for repairs, for spares, and for one of two writes of the same bytes (HELD-3). Everything stays
+    /// Those of the device below, except for repairs, for spares, and for one of two writes of the same bytes (HELD-3). All requests stay
     /// held then, and may be released again: that goes on behind the last flush that succeeded (HELD-4).
     pub fn release(&self, is_spare: &dyn Fn(u64) -> bool) -> Result<Released> {
         let mut released = Released::default();
         loop {
             let done = self.flushed.load(Ordering::Acquire);
             let Some(rest) = self.rest_behind(done) else { return Ok(released) };
-            // HELD-4: a part that ends with a flush is over, whatever comes of the next one.
+            // HELD-4: a part that ends with a flush is over, whatever the outcome of the next one.
             let is_flush = |request: &HeldRequest| matches!(request, HeldRequest::Flush);
             let end = rest.iter().position(is_flush).map_or(rest.len(), |flush| flush + 1);
             self.write_part(&rest[..end], is_spare, &mut released)?;
@@ -157,7 +157,7 @@ impl HeldDevice {
         }
     }
 
-    /// Writes requests of which only the last one may be a flush.
+    /// Writes requests, of which only the last one may be a flush.
     fn write_part(
         &self,
         part: &[HeldRequest],
@@ -188,8 +188,8 @@ impl HeldDevice {
         }
     }
 
-    /// Writes a repair of `count` blocks or sectors, or holds it. False when it is held: [`release`](Self::release) tells what became
-    /// of it.
+    /// Writes a repair of `count` blocks or sectors, or holds it. Returns false if it is held: [`release`](Self::release) then returns its
+    /// outcome.
     ///
     /// # Errors
     /// Those of the device below.
@@ -202,7 +202,7 @@ impl HeldDevice {
         self.below.write_at(offset, data).map(|()| true)
     }
 
-    /// What is held besides the first `done` requests. When that is nothing, all was written and nothing is held any more.
+    /// Returns the held requests after the first `done`. If there are none, all were written, and nothing is held any more.
     fn rest_behind(&self, done: usize) -> Option<Vec<HeldRequest>> {
         let mut held = self.held.lock();
         if held.requests.len() > done {
@@ -211,7 +211,7 @@ impl HeldDevice {
         self.passes.store(true, Ordering::Release);
         let written = std::mem::take(&mut *held);
         drop(held);
-        drop(written); // memory that is let go of takes locks
+        drop(written); // dropping memory takes locks
         None
     }
 
@@ -221,7 +221,7 @@ impl HeldDevice {
         self.held.lock().bytes
     }
 
-    /// What all that is held takes in memory, bytes.
+    /// Returns the memory of all held requests, bytes.
     #[must_use]
     pub fn memory(&self) -> u64 {
         let held = self.held.lock();
@@ -235,7 +235,7 @@ impl HeldDevice {
         self.passes.load(Ordering::Acquire)
     }
 
-    /// Holds a request. False when nothing is held any more.
+    /// Holds a request. Returns false if nothing is held any more.
     fn hold(&self, request: &HeldRequest) -> bool {
         let mut held = self.held.lock();
         if self.passes() {
@@ -245,7 +245,7 @@ impl HeldDevice {
         true
     }
 
-    /// Fills `out` with what is on the device, or will be by held writes other than repairs: for those that look for what is bad (HELD-6).
+    /// Fills `out` with bytes of the device and of held writes other than repairs: for callers that look for bad copies (HELD-6).
     ///
     /// # Errors
     /// Those of the device below.
@@ -268,12 +268,12 @@ impl HeldDevice {
         Ok(())
     }
 
-    /// What held writes have left of a range.
+    /// Returns the pieces of held writes in a range.
     fn overlapping(&self, offset: u64, len: usize) -> Vec<HeldWrite> {
         self.held.lock().overlay.overlapping(offset, len)
     }
 
-    /// Reads with `writes` over what the device below has, which is asked by `ask`.
+    /// Reads the device below with `ask`, and puts `writes` over the result.
     fn read(
         &self,
         (offset, mut buffer): (u64, AlignedBuffer),
@@ -306,7 +306,7 @@ impl HeldDevice {
             drop(data); // DEV-3
             return done(Err(error));
         }
-        // The caller's memory is the caller's again when this is answered (DEV-3).
+        // The caller may reuse its memory once this is answered (DEV-3).
         let copy = SharedBytes::from(AlignedBuffer::from_slice(&data.contiguous()));
         if !self.hold(&HeldRequest::Write { offset, data: copy, repairs: None }) {
             return self.below.submit(Request::Write { offset, data }, done);
@@ -323,14 +323,14 @@ impl HeldDevice {
     }
 }
 
-/// Whether pieces that do not overlap are all of a range. Then the device below, which may be unreadable there, is not asked.
+/// Whether pieces that do not overlap cover a range. Then the device below, which may be unreadable there, is not read.
 fn cover(pieces: &[HeldWrite], offset: u64, len: usize) -> bool {
     let end = offset.saturating_add(len as u64);
     let within = |(at, data): &HeldWrite| end.min(at + data.len() as u64).saturating_sub(offset.max(*at));
     len > 0 && pieces.iter().map(within).sum::<u64>() == len as u64
 }
 
-/// Puts what was written over what was read from `offset` on.
+/// Puts held writes over the bytes that were read from `offset` on.
 fn patch(buffer: &mut [u8], offset: u64, writes: &[HeldWrite]) {
     let end = offset + buffer.len() as u64;
     let index = |position: u64| usize::try_from(position).expect("a position in a buffer fits");
@@ -343,7 +343,7 @@ fn patch(buffer: &mut [u8], offset: u64, writes: &[HeldWrite]) {
     }
 }
 
-/// How the device below is asked.
+/// A way to send a request to the device below.
 type Ask = fn(&dyn BlockDevice, Request, Completion);
 
 impl HeldDevice {
@@ -358,7 +358,7 @@ impl HeldDevice {
             }
             Request::Write { offset, data } => self.write(offset, data, done),
             Request::Flush => self.flush_later(done),
-            // What is discarded here would be gone from the device while what needs it no more is only held.
+            // A discard would take bytes off the device while the writes that make them unneeded are only held.
             Request::Discard { .. } => done(Err(Error::unsupported("discarding while writes are held"))),
         }
     }
@@ -472,7 +472,7 @@ mod tests {
     use super::*;
     use crate::{Hook, Hooked, MemoryDevice};
 
-    /// Notes what reaches the device below, but for reads.
+    /// Notes every request that reaches the device below, except reads.
     #[derive(Default)]
     struct Notes(RankedMutex<Vec<String>, { rank::LEAF }>);
 

@@ -1,4 +1,4 @@
-//! A device behind somebody who sees every request first: for tests in which devices fail, hold requests back or tell of them.
+//! A device behind a hook that sees every request first: for tests in which devices fail, delay requests or report them.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use crate::{BlockDevice, Completion, DeviceId, Request};
 
 /// Sees requests before a device does.
 pub trait Hook: Send + Sync {
-    /// Lets the request pass, after as long as it likes.
+    /// Lets the request pass, after any time.
     ///
     /// # Errors
-    /// Whatever the request is to be answered with instead.
+    /// Replaces the answer of the request.
     fn before(&self, request: &Request) -> Result<()>;
 }
 
-/// A device with a hook, which it gives access to.
+/// A device with a hook, and access to that hook.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -40,7 +40,7 @@ pub struct Hooked<H> {
 }
 
 impl<H: Hook> Hooked<H> {
-    /// `below` behind `hook`.
+    /// Puts `below` behind `hook`.
     pub fn new(below: Arc<dyn BlockDevice>, hook: H) -> Self {
         Self { below, hook }
     }

@@ -1,12 +1,12 @@
-//! How an image is named: by the path of a file or a block device, and for a part of it with `@` behind.
+//! The name of an image: the path of a file or a block device, and for a part of it `@` and a part name behind it.
 //!
-//! `disk.raw@2` is partition 2, `disk.raw@root` the one that a GPT calls so, or that has this as its UUID, `disk.raw@@1M` what begins at that byte. A file
-//! that is really called so comes first: what follows an `@` counts only where nothing has the whole name and something has the name before it; what is
-//! no number only where that has a partition table. So no file of the host loses its name, and a name under which there is nothing is that of a file
-//! to come. A part may have parts itself: `disk.raw@1@2`.
+//! `disk.raw@2` is partition 2, `disk.raw@root` the partition with this name or UUID in a GPT, `disk.raw@@1M` the bytes from that offset on. A file
+//! with the whole name comes first: text after an `@` counts only if nothing has the whole name and a file exists under the name before the `@`. Text that
+//! is no number counts only if that file has a partition table. So no file of the host loses its name, and a name under which there is nothing is the name of
+//! a new file. A part may have parts itself: `disk.raw@1@2`.
 //!
-//! The text behind the file may have an `@` in it, for a GPT may call a partition so. Text that is a row of numbers and offsets is that, whatever partitions
-//! are called. Of other text the longest beginning counts that is a name, a number or an offset.
+//! The text behind the file may contain an `@`, because a GPT partition's name may. A row of numbers and offsets is always read as such, whatever the names of
+//! partitions are. In other text the longest beginning counts that is a name, a number or an offset.
 
 use std::ffi::OsStr;
 use std::fs::Metadata;
@@ -18,18 +18,18 @@ use creamery_base::{Error, Result, parse_size};
 
 use crate::{Access, FileDevice};
 
-/// Which part of what is named before it.
+/// The part of the image before it in a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Part<'n> {
     /// The partition with this number.
     Number(u64),
-    /// The partition with this name or UUID. It may be that there is none.
+    /// The partition with this name or UUID, which need not exist.
     Named(&'n [u8]),
-    /// What begins at this byte.
+    /// The bytes from this offset on.
     Offset(u64),
 }
 
-/// What the name of an image means on this host, at this moment.
+/// The meaning of an image name on this host, at this moment.
 ///
 /// ```
 /// use creamery_device::ImageName;
@@ -45,18 +45,18 @@ pub(crate) enum Part<'n> {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ImageName {
     file: PathBuf,
-    /// What is behind the file, which begins with an `@`; empty if the whole file is meant.
+    /// The text behind the file, which begins with an `@`; empty for the whole file.
     behind: Vec<u8>,
 }
 
-/// As many parts of parts as anybody may name.
+/// The deepest nesting of parts in a name.
 pub(crate) const PARTS_MAX: usize = 8;
 /// Bytes of the longest name that a GPT can have, which is longer than any form of a UUID.
 const NAME_MAX: usize = 36 * 3;
-/// No longer path is opened by Linux.
+/// Linux opens no longer path.
 const PATH_MAX: usize = 4096;
 
-/// A number, or an offset with its `@` in front. None: it can only be a name.
+/// Parses a number, or an offset with its `@` in front. `None`: the text can only be a name.
 fn number(text: &[u8]) -> Option<Result<Part<'static>>> {
     let text = std::str::from_utf8(text).ok()?;
     match text.strip_prefix('@') {
@@ -69,7 +69,7 @@ fn number(text: &[u8]) -> Option<Result<Part<'static>>> {
     }
 }
 
-/// Splits `text` behind the number or the offset that it begins with.
+/// Splits `text` behind the number or the offset at its beginning.
 fn first_number(text: &[u8]) -> Option<(Result<Part<'static>>, &[u8])> {
     let end = text.iter().skip(1).position(|byte| *byte == b'@').map_or(text.len(), |at| at + 1);
     number(&text[..end]).map(|part| (part, &text[end..]))
@@ -78,7 +78,7 @@ fn first_number(text: &[u8]) -> Option<(Result<Part<'static>>, &[u8])> {
 /// Whether `behind` is a row of numbers and offsets, and nothing else.
 ///
 /// # Errors
-/// It is, and an offset is no size.
+/// It is such a row, and an offset is no size.
 fn is_numbers(mut behind: &[u8]) -> Result<bool> {
     let mut wrong = None;
     while let Some(text) = behind.strip_prefix(b"@") {
@@ -89,7 +89,7 @@ fn is_numbers(mut behind: &[u8]) -> Result<bool> {
     wrong.map_or(Ok(true), Err)
 }
 
-/// The first part that `behind` names, and what is behind that in turn. `is_called`: whether there is a partition with this name or UUID.
+/// Returns the first part that `behind` names, and the rest behind it. `is_called`: whether a partition has this name or UUID.
 ///
 /// # Errors
 /// An offset that is no size.
@@ -101,7 +101,7 @@ pub(crate) fn first_part(behind: &[u8], is_called: impl Fn(&str) -> bool) -> Res
     let ends = text.iter().enumerate().rev().filter(|(_, byte)| **byte == b'@').map(|(at, _)| at);
     for end in std::iter::once(text.len()).chain(ends) {
         let (first, rest) = text.split_at(end);
-        // An @ at the end names nothing, and belongs to the name.
+        // An @ at the end names no part, and belongs to the name.
         if first.is_empty() || first.len() > NAME_MAX || rest == b"@" {
             continue;
         }
@@ -116,12 +116,12 @@ pub(crate) fn first_part(behind: &[u8], is_called: impl Fn(&str) -> bool) -> Res
 }
 
 impl ImageName {
-    /// `file` itself, whatever it is called.
+    /// Returns the name of `file` itself, whatever characters its path has.
     pub(crate) fn whole(file: &Path) -> Self {
         Self { file: file.to_owned(), behind: Vec::new() }
     }
 
-    /// What `name` means. What is not there at all is no part.
+    /// Finds the meaning of `name`. A name without an existing file is not a part.
     ///
     /// # Errors
     /// An offset that is no size.
@@ -148,10 +148,10 @@ impl ImageName {
         Ok(whole)
     }
 
-    /// Refuses to make a file or a directory called `path` where that means a part of a file that is there. It may end like a directory.
+    /// Refuses `path` as the name of a new file or directory if it means a part of an existing file. A slash at the end is ignored.
     ///
     /// # Errors
-    /// [`InvalidInput`](creamery_base::ErrorKind::InvalidInput), with the partitions that there are. The caller says that it is about `path`.
+    /// [`InvalidInput`](creamery_base::ErrorKind::InvalidInput), with the existing partitions. The caller adds `path` to the message.
     pub fn refuse_part(path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         let Some(name) = path.file_name() else { return Ok(()) };
@@ -160,7 +160,7 @@ impl ImageName {
         if !found.is_part() {
             return Ok(());
         }
-        // What is wrong with the part says more than that it is one.
+        // An error in the part is more useful than the fact that it is one.
         FileDevice::open(&path, Access::ReadOnlyForced).map_err(|error| {
             let file = found.file.display();
             error.context(format!("means a part of {file}, and is no name for a new file"))
@@ -175,7 +175,7 @@ impl ImageName {
         &self.file
     }
 
-    /// Whether only a part of it is meant.
+    /// Whether the name means only a part of the file.
     #[must_use]
     pub const fn is_part(&self) -> bool {
         !self.behind.is_empty()
@@ -198,22 +198,22 @@ impl ImageName {
         name.into()
     }
 
-    /// The name of the partition of `file` with this number.
+    /// Returns the name of partition `number` of `file`.
     pub fn numbered(file: impl AsRef<Path>, number: u64) -> PathBuf {
         let mut name = file.as_ref().as_os_str().to_owned();
         name.push(format!("@{number}"));
         name.into()
     }
 
-    /// What is behind the file; see [`first_part`].
+    /// Returns the text behind the file; see [`first_part`].
     pub(crate) fn behind(&self) -> &[u8] {
         &self.behind
     }
 
-    /// What the host says of the file that an image of this name is in, or would be.
+    /// Returns the metadata of the file that an image of this name is in, or would be.
     ///
     /// # Errors
-    /// The host's, as of [`std::fs::metadata`]. A part that cannot be meant is told of as a file that is not there.
+    /// The host's, like those of [`std::fs::metadata`]. An invalid part is reported as a missing file.
     pub fn metadata(name: impl AsRef<Path>) -> io::Result<Metadata> {
         let name = name.as_ref();
         std::fs::metadata(Self::find(name).as_ref().map_or(name, Self::file))
@@ -224,7 +224,7 @@ impl ImageName {
 mod tests {
     use super::*;
 
-    /// All parts that `behind` names, where partitions have these names; what is wrong with one ends it.
+    /// Returns all parts that `behind` names, if partitions have these names; ends at an error.
     fn parts<'n>(mut behind: &'n str, names: &[&str]) -> Vec<Option<Part<'n>>> {
         let mut parts = Vec::new();
         while !behind.is_empty() {
@@ -307,7 +307,7 @@ mod tests {
         }
         std::fs::write(path("disk"), "").unwrap();
         assert_eq!(file("disk@2"), of("disk", "@2"));
-        // Without a partition table what is no number is a name as any other one.
+        // Without a partition table, text that is no number is an ordinary name.
         for name in ["disk@root", "disk@+2", "disk@", "disk@@", "disk@@root", "disk@2@", "disk@1@root"] {
             assert_eq!(file(name), of(name, ""));
         }

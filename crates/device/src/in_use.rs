@@ -1,14 +1,14 @@
-//! Who else has a file or a block device, and the refusal that names them.
+//! Other users of a file or a block device, and the error that names them.
 //!
 //! Three sorts of users are looked for:
 //! - other Creamery processes, by a BSD lock on the open file (it stays with the open file across a fork, and
-//!   udev leaves a block device alone that carries one); `/proc/locks` and `/proc/PID/fd` tell whose it is. Who writes to a
-//!   part of a file only shares that lock, and locks his range (`range_lock`); whose that is `/proc/PID/fdinfo` tells;
+//!   udev leaves a block device with such a lock alone); `/proc/locks` and `/proc/PID/fd` show its owner. A writer of
+//!   a part of a file only shares that lock, and locks its range (`range_lock`); `/proc/PID/fdinfo` shows the owner of a range;
 //! - the kernel on a block device (mount, device mapper, swap), by an exclusive open;
-//! - the kernel on a file, through a loop device that has it as backing file. Who writes to a loop device locks the file behind it
-//!   as who writes to that would, and looks for others who have the same bytes behind another loop device.
+//! - the kernel on a file, through a loop device that has it as backing file. A writer of a loop device locks the file behind it
+//!   like a writer of that file, and looks for other loop devices with the same bytes.
 //!
-//! The lock is taken first and the looking comes after, so that two Creamery processes cannot pass each other.
+//! A process takes the lock first and looks for users afterwards, so that two Creamery processes cannot miss each other.
 //! Against the kernel there is no such order: somebody may set up a loop device on a file that is open here.
 
 use std::fmt;
@@ -29,21 +29,21 @@ use crate::patience::patiently;
 use crate::range_lock::{self, Lock, Locked, WHOLE};
 use crate::served::{Served, is_server, served, unescape};
 
-/// How much of a file or device somebody wants.
+/// The extent of a file or device that an opener wants.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Extent {
     Whole,
-    /// A range of a file, which [`claim_range`] is called for next.
+    /// A range of a file. The caller calls [`claim_range`] for it next.
     Part,
 }
 
-/// Somebody who uses a file or a device.
+/// A user of a file or a device.
 pub(crate) enum User {
     Process {
         pid: u32,
         name: String,
     },
-    /// A server of ours.
+    /// A Creamery server.
     Server {
         pid: u32,
         name: String,
@@ -66,7 +66,7 @@ pub(crate) enum User {
     },
     /// An exclusive open failed and none of the above was found.
     Kernel,
-    /// A lock is held by a process that is not visible from here; or was, by one that has ended since.
+    /// A process that is not visible here holds a lock, or a process held one that has ended since.
     Unknown,
 }
 
@@ -110,17 +110,17 @@ fn refuse(path: &Path, user: &User) -> Error {
     Error::new(ErrorKind::Busy, format!("{}: {user}", path.display()))
 }
 
-/// The kernel as the user of a block device, as far as that is to be seen.
+/// Returns the kernel as the user of a block device, as far as this process can see it.
 fn kernel_user(path: &Path) -> Option<User> {
     kernel_user_of_block(fs::metadata(path).ok()?.rdev())
 }
 
-/// The process that has it locked.
+/// Returns the process that has it locked.
 fn process_user(path: &Path) -> Option<User> {
     lock_owner(&fs::metadata(path).ok()?)
 }
 
-/// Locks the open `file` for `access` and makes sure that the kernel does not use it. Gives the file behind a loop device, where that
+/// Locks the open `file` for `access` and makes sure that the kernel does not use it. Returns the file behind a loop device, if that
 /// is locked, too.
 pub(crate) fn claim(file: &File, path: &Path, access: Access, extent: Extent) -> Result<Option<File>> {
     let operation = match (access, extent) {
@@ -140,7 +140,7 @@ pub(crate) fn claim(file: &File, path: &Path, access: Access, extent: Extent) ->
             None => Ok(None),
         };
     }
-    // A writer's exclusive open has proved that the kernel does not have it; a reader only tries one.
+    // A writer's exclusive open has proved that the kernel does not use it; a reader only tries one.
     if access == Access::ReadOnly {
         try_exclusively(path)?;
     }
@@ -158,7 +158,7 @@ pub(crate) fn claim(file: &File, path: &Path, access: Access, extent: Extent) ->
     behind.map_err(|error| error.context(told()))
 }
 
-/// Refuses when somebody has the regular file `file` as an image: another process, this one, or the kernel by a loop device.
+/// Fails if another process, this one, or the kernel (by a loop device) has the regular file `file` open as an image.
 ///
 /// ```
 /// let file = tempfile::tempfile()?;
@@ -167,15 +167,15 @@ pub(crate) fn claim(file: &File, path: &Path, access: Access, extent: Extent) ->
 /// ```
 ///
 /// # Errors
-/// [`ErrorKind::Busy`], with who it is; `path` is what the file is called in that. The host's.
+/// [`ErrorKind::Busy`], with the user; `path` is the name of the file in the message. The host's errors.
 pub fn check_unused(file: &File, path: &Path) -> Result<()> {
     hold_unused(file, path)?;
     let unlocked = flock(file, FlockOperation::Unlock);
     unlocked.map_err(|error| Error::from(std::io::Error::from(error)))
 }
 
-/// Takes `file` if it passes [`check_unused`]: nobody opens it as an image as long as it is open. The caller keeps the file behind a loop device, which this gives, as
-/// long.
+/// Takes `file` if it passes [`check_unused`]: nobody can open it as an image while it is open. If it is a loop device, this returns the file behind it, which
+/// the caller must keep open as long.
 ///
 /// ```
 /// let file = tempfile::NamedTempFile::new()?;
@@ -186,13 +186,13 @@ pub fn check_unused(file: &File, path: &Path) -> Result<()> {
 /// ```
 ///
 /// # Errors
-/// As [`check_unused`].
+/// Those of [`check_unused`].
 pub fn hold_unused(file: &File, path: &Path) -> Result<Option<File>> {
     patiently(|| claim(file, path, Access::ReadWrite, Extent::Whole))
 }
 
-/// Refuses when somebody is seen to have the regular file with these attributes as an image. It need not be opened for that; a process that this
-/// user may not look into is seen by its lock alone.
+/// Fails if a visible user has the regular file with these attributes open as an image. Needs no open file. A process that the
+/// calling user may not inspect is visible by its lock alone.
 ///
 /// ```
 /// let file = tempfile::NamedTempFile::new()?;
@@ -204,7 +204,7 @@ pub fn hold_unused(file: &File, path: &Path) -> Result<Option<File>> {
 /// ```
 ///
 /// # Errors
-/// [`ErrorKind::Busy`], with who it is; `path` is what the file is called in that.
+/// [`ErrorKind::Busy`], with the user; `path` is the name of the file in the message.
 pub fn refuse_seen_use(file: &fs::Metadata, path: &Path) -> Result<()> {
     let is_locked = || is_locked(file).then_some(User::Unknown);
     match lock_owner(file).or_else(|| loop_device_on(file)).or_else(is_locked) {
@@ -213,11 +213,11 @@ pub fn refuse_seen_use(file: &fs::Metadata, path: &Path) -> Result<()> {
     }
 }
 
-/// Loop devices that may stand on one another.
+/// The deepest stack of loop devices on one another.
 const LOOPS_MAX: usize = 8;
 
-/// Device and inode number of the file behind the loop device `node`, or behind the one that `node` is a partition of. Where that file is a loop
-/// device itself, the file behind that follows, and so on. Empty for everything else.
+/// Returns device and inode number of the file behind the loop device `node`, or behind the loop device of which `node` is a partition. If that file is a loop
+/// device itself, the file behind it follows, and so on. Empty for every other node.
 ///
 /// ```
 /// # let file = tempfile::NamedTempFile::new()?;
@@ -236,7 +236,7 @@ pub fn backing_files(node: &fs::Metadata) -> Vec<(u64, u64)> {
     files
 }
 
-/// Device and inode number of the file that holds an image: `image` itself, or the file behind the loop device that it is.
+/// Returns device and inode number of the file that holds an image: `image` itself, or the file behind it if it is a loop device.
 ///
 /// ```
 /// # use std::os::unix::fs::MetadataExt;
@@ -250,10 +250,10 @@ pub fn file_of(image: &fs::Metadata) -> (u64, u64) {
     backing_files(image).pop().unwrap_or_else(|| (image.dev(), image.ino()))
 }
 
-/// Has the backing file of a loop device that is ours for writing, as who writes to that file has it.
+/// Locks the backing file of a loop device that is ours for writing, like a writer of that file does.
 fn claim_behind(ours: &LoopDevice) -> Result<Option<File>> {
     let is_whole = ours.bytes == WHOLE;
-    // Where it cannot be opened, having no name any more perhaps, nobody else opens it either.
+    // If it cannot be opened, for example because it has no name any more, nobody else can open it either.
     let file = ours.open_file(!is_whole);
     if let Some(file) = &file {
         if is_whole {
@@ -272,15 +272,15 @@ fn claim_behind(ours: &LoopDevice) -> Result<Option<File>> {
     Ok(file)
 }
 
-/// Opens the block device at `path` for oneself, which mounts and swap are kept away by, too.
-/// Errors: somebody else has it; `opening` makes the others.
+/// Opens the block device at `path` exclusively, which also keeps mounts and swap away.
+/// Errors: in use by another process or the kernel; `opening` makes the others.
 pub(crate) fn open_exclusively(
     path: &Path,
     access: Access,
     opening: impl Fn(std::io::Error) -> Error,
 ) -> Result<File> {
-    // Some have it for a moment: two readers who ask at the same time see each other, and losetup(8) takes a device that somebody else has
-    // just attached, to see that it is not free. Users that are to be seen stay.
+    // Some users are short: two readers that try at the same time see each other, and losetup(8) opens a device that another process has
+    // just attached, and sees that it is not free. Visible users stay.
     const TRIES: u32 = 20;
     const PAUSE: Duration = Duration::from_millis(10);
     for attempt in 0.. {
@@ -293,7 +293,7 @@ pub(crate) fn open_exclusively(
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {}
             opened => return opened.map_err(opening),
         }
-        // A reader has its own lock by then, and readers do not keep each other away.
+        // A reader has its own lock by now, and readers do not keep each other away.
         let seen = kernel_user(path).or_else(|| process_user(path).filter(|_| access == Access::ReadWrite));
         match seen {
             None if attempt < TRIES => gate::passing(Reason::Device, || std::thread::sleep(PAUSE)),
@@ -306,7 +306,7 @@ pub(crate) fn open_exclusively(
     unreachable!("the loop returns")
 }
 
-/// Asks the kernel whether somebody has the block device for themselves.
+/// Checks whether the kernel or a process has the block device open exclusively.
 fn try_exclusively(path: &Path) -> Result<()> {
     let opening = |error: std::io::Error| Error::from(error).context(format!("opening {}", path.display()));
     open_exclusively(path, Access::ReadOnly, opening).map(drop)
@@ -334,23 +334,23 @@ pub(crate) fn claim_range(file: &File, path: &Path, access: Access, range: &Rang
     unreachable!("the loop returns")
 }
 
-/// What becomes of a lock that cannot be asked for.
+/// Decides whether a failed lock call is an error, or the filesystem has no locks.
 fn without_locks(error: std::io::Error, path: &Path) -> Result<()> {
     match error.raw_os_error() {
-        // Some network filesystems have no locks: then there is nothing to hold against anybody. Others want a descriptor that is open for
-        // what the lock is about, and answer EBADF where it is not.
+        // Some network filesystems have no locks, so no user can be detected. Others need a descriptor that is open for the access of
+        // the lock, and fail with EBADF otherwise.
         Some(libc::ENOLCK | libc::EOPNOTSUPP | libc::ENOSYS | libc::EBADF) => Ok(()),
         _ => Err(Error::from(error).context(format!("locking {}", path.display()))),
     }
 }
 
-/// A process that is ending has no open files any more a moment before it has no locks.
+/// Tries, because a process that is ending closes its files a moment before it drops its locks.
 const ENDING_TRIES: u32 = 6;
-/// Between two looks at a lock.
+/// The pause between two tries of a lock.
 const LOCK_PAUSE: Duration = Duration::from_millis(50);
 
-/// The lock to ask for after `errno` was the answer to `operation`. NFS and CIFS take an exclusive lock by a descriptor that is open for
-/// writing only; a shared one still meets whoever writes.
+/// Returns the weaker lock to try after `operation` failed with `errno`. NFS and CIFS take an exclusive lock only on a descriptor that is open for
+/// writing; a shared lock still conflicts with every writer.
 fn weaker(operation: FlockOperation, errno: rustix::io::Errno) -> Option<FlockOperation> {
     let is_refused =
         (operation, errno) == (FlockOperation::NonBlockingLockExclusive, rustix::io::Errno::BADF);
@@ -386,7 +386,7 @@ fn lock(file: &File, path: &Path, mut operation: FlockOperation) -> Result<()> {
     unreachable!("the loop returns")
 }
 
-/// The process whose lock on some of `range` is in the way.
+/// Returns the process with a lock on a part of `range` that conflicts with `wanted`.
 fn range_owner(metadata: &fs::Metadata, range: &Range<u64>, wanted: Lock) -> Option<User> {
     let holder = process_ids().find(|&pid| {
         descriptors_of(pid, metadata).any(|descriptor| range_lock::holds(pid, &descriptor, range, wanted))
@@ -394,7 +394,7 @@ fn range_owner(metadata: &fs::Metadata, range: &Range<u64>, wanted: Lock) -> Opt
     holder.map(process)
 }
 
-/// The process that holds a BSD lock on the file, if there is one.
+/// Returns the process that holds a BSD lock on the file, if there is one.
 pub(crate) fn lock_owner(metadata: &fs::Metadata) -> Option<User> {
     // 12: FLOCK  ADVISORY  WRITE 4711 00:1c:30408 0 EOF
     let locks = lock_table().ok()?;
@@ -415,12 +415,12 @@ pub(crate) fn lock_owner(metadata: &fs::Metadata) -> Option<User> {
     if !locked {
         return None;
     }
-    // The one that locked has handed the open file to a child and gone. We have it open too, only to ask.
+    // The locking process has passed the open file to a child and ended. This process has it open too, only to ask.
     let mut others = process_ids().filter(|&pid| pid != std::process::id());
     others.find(|&pid| process_has_open(pid, metadata)).map(process)
 }
 
-/// Whether a file has a BSD lock, whosever it is. Of filesystems that give each subvolume a device number this is not to be seen.
+/// Whether a file has a BSD lock of any process. Not visible on filesystems that give each subvolume a device number.
 fn is_locked(file: &fs::Metadata) -> bool {
     let (major, minor) = (rustix::fs::major(file.dev()), rustix::fs::minor(file.dev()));
     let place = format!("{major:02x}:{minor:02x}:{}", file.ino());
@@ -435,7 +435,7 @@ fn process(pid: u32) -> User {
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     let mut name = name.trim_end().to_owned();
     let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    // A scrub in the background has no terminal by which a user would remember it.
+    // The name alone would not tell the user about a scrub in the background, which has no terminal.
     if name == "creamery" && words.split(|byte| *byte == 0).nth(1) == Some(b"scrub") {
         name.push_str(" scrub");
     }
@@ -451,7 +451,7 @@ pub(crate) fn process_has_open(pid: u32, wanted: &fs::Metadata) -> bool {
     descriptors_of(pid, wanted).next().is_some()
 }
 
-/// The descriptors by which a process has the file open.
+/// Returns the descriptors by which a process has the file open.
 fn descriptors_of(pid: u32, wanted: &fs::Metadata) -> impl Iterator<Item = String> {
     let entries = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     entries
@@ -463,7 +463,7 @@ fn same_file(a: &fs::Metadata, b: &fs::Metadata) -> bool {
     (a.dev(), a.ino()) == (b.dev(), b.ino())
 }
 
-/// The kernel's name of a block device, as in `loop0`.
+/// Returns the kernel's name of a block device, for example `loop0`.
 fn block_name(rdev: u64) -> String {
     let link = fs::read_link(sys_of(rdev)).unwrap_or_default();
     link.file_name().unwrap_or_default().to_string_lossy().into_owned()
@@ -502,7 +502,7 @@ fn kernel_user_of_block(rdev: u64) -> Option<User> {
     Some(User::Holder { device: holder.file_name().to_string_lossy().into_owned() })
 }
 
-/// Where the block device with this kernel name is mounted, if this process can see it.
+/// Returns the mount point of the block device with this kernel name, if this process can see it.
 fn mount_point(name: &str) -> Option<String> {
     let numbers = fs::read_to_string(format!("/sys/class/block/{name}/dev")).ok()?;
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
@@ -516,7 +516,7 @@ fn mount_point(name: &str) -> Option<String> {
     })
 }
 
-/// Whether the mount source is a device node with these numbers. Other sources may be names of anything, also of
+/// Whether the mount source is a device node with these numbers. Other sources may be any names, also of
 /// servers that do not answer, and are not touched.
 fn is_block(source: &str, numbers: &str) -> bool {
     source.starts_with("/dev/")
@@ -527,7 +527,7 @@ fn is_block(source: &str, numbers: &str) -> bool {
         })
 }
 
-/// The kernel lists the devices of every Btrfs it has mounted, those of several devices too.
+/// Returns the mounted Btrfs that has this device, from the kernel's list, which includes Btrfs with several devices.
 fn btrfs_with_device(name: &str) -> Option<String> {
     let entries = fs::read_dir("/sys/fs/btrfs").ok()?.flatten();
     entries
@@ -536,7 +536,7 @@ fn btrfs_with_device(name: &str) -> Option<String> {
         .next()
 }
 
-/// The loop device that has the file as backing file, if there is one.
+/// Returns the loop device that has the file as backing file, if there is one.
 fn loop_device_on(file: &fs::Metadata) -> Option<User> {
     let on = LoopDevice::all().find(|device| device.is_on(file))?;
     Some(User::Loop { mounted_at: mount_point(&on.name), device: on.node().display().to_string() })

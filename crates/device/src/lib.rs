@@ -1,51 +1,51 @@
-//! Block devices: a row of bytes that can be read, written, flushed and discarded.
+//! Block devices: bytes that can be read, written, flushed and discarded.
 //!
 //! # One primitive
 //! A device takes a [`Request`] and calls a [`Completion`] when it is done: [`BlockDevice::submit`]. A flush is
-//! a request of its own, because order against the platter is an argument the caller makes, not a property of
-//! a write. A write carries [`Parts`]: buffers that lie anywhere in memory and one after another on the device. The blocking
-//! calls ([`BlockDevice::read_at`] and the rest) are submit plus wait; a back end for which that is a detour goes straight to
-//! the system call. Every blocking call passes the waiting gate ([`creamery_base::gate`]), so that a caller's promise not to
-//! wait can be checked by counting; so does a `submit` that makes its system call before it returns.
+//! a request of its own, because the caller decides the order against the platter; it is not a property of
+//! a write. A write carries [`Parts`]: buffers anywhere in memory that lie one after another on the device. The blocking
+//! calls ([`BlockDevice::read_at`] and the others) submit and wait; a back end with a shorter way goes straight to
+//! the system call. Every blocking call passes the waiting gate ([`creamery_base::gate`]), so that tests can check a caller's promise
+//! not to wait by counting. So does a `submit` that makes its system call before it returns.
 //!
 //! # Back ends
 //! [`FileDevice`] is an image file or a block device node. [`MemoryDevice`] lives in memory and holds only pages
-//! that were written, so that a large one costs nothing. [`StreamDevice`] is over anything that can be read, written and sought in.
-//! [`HeldDevice`] keeps what is written to another device in memory until it is released. [`DelayedDevice`] answers for another device, each request a fixed
-//! time after it came.
+//! that were written, so that a large one costs nothing. [`StreamDevice`] works over any stream with read, write and seek.
+//! [`HeldDevice`] keeps writes to another device in memory until they are released. [`DelayedDevice`] delays the answers of another
+//! device by a fixed time.
 //!
-//! A [`FileDevice`] has a pool of threads for requests that are submitted, so that these outlive the call: two devices, or two places
-//! of one, are under way at once. A caller that waits for its requests anyway has them carried out on its own thread
-//! ([`BlockDevice::carry_out`]), which costs no change of threads.
+//! A [`FileDevice`] has a pool of threads for submitted requests, so that these outlive the call: requests to two devices, or to two places
+//! of one, run at once. A caller that waits for its requests anyway can run them on its own thread
+//! ([`BlockDevice::carry_out`]), without a switch of threads.
 //!
-//! With [`DeviceIo::Direct`] a [`FileDevice`] goes past the page cache of the host (O_DIRECT). Which requests do, and why both ways may be
-//! mixed, says the head of `file/direct.rs`.
+//! With [`DeviceIo::Direct`] a [`FileDevice`] bypasses the page cache of the host (O_DIRECT). The head of `file/direct.rs` explains which
+//! requests do, and why both ways may be mixed.
 //!
-//! # Who else has it
-//! Two writers, or one writer and a reader that believes its cache, destroy a filesystem. [`FileDevice::open`]
+//! # Other users of an image
+//! Two writers, or one writer and a reader that trusts its cache, destroy a filesystem. [`FileDevice::open`]
 //! therefore takes a lock (exclusive for writing, shared for reading) and looks for the users that take no lock:
-//! the kernel's mounts, device mapper, swap, and loop devices that have the file as backing file. The refusal
-//! names who it is.
+//! the kernel's mounts, device mapper, swap, and loop devices that have the file as backing file. The error
+//! names the user.
 //!
 //! # Parts
-//! A disk image has partitions, and a name says which one is meant: [`ImageName`]. [`PartitionTable`] reads what there are. A
-//! [`FileDevice`] that is a part begins at its start and ends at its end, and nothing of the rest can be reached with it.
+//! A disk image has partitions, and an [`ImageName`] selects one. [`PartitionTable`] reads the partitions. A
+//! [`FileDevice`] of a partition begins at its start and ends at its end, and cannot reach the rest of the file.
 //!
 //! # New files
-//! [`NewFile`] is a file of the host that has no name until it is whole: whoever makes one is killed without a trace.
+//! [`NewFile`] is a file of the host that has no name until it is complete: if its process is killed, no file is left.
 //!
 //! # Invariants
 //! - DEV-1: a request that ends beyond the device's length fails and changes nothing.
 //! - DEV-2: a flush that failed once fails for ever on that open device. The host may have dropped the pages it
 //!   could not write and marked them clean, so a later success would be a lie.
 //! - DEV-3: when a completion runs, the device holds nothing for that request any more.
-//! - DEV-4: a device that was closed is not touched any more, whoever still has it: what was under way has ended, what comes
-//!   fails.
+//! - DEV-4: after its close no request touches a device, even if there are more references to it: requests under way have ended,
+//!   and new ones fail.
 //! - DEV-5: a device that is a part of a file never reads, writes, discards or zeroes a byte outside it, and never changes the file's
 //!   length. Shown by `nothing_outside_of_a_part_is_reached`.
-//! - DEV-6: a request that was submitted to a file ends before the device is closed. Requests beyond those that may wait are carried
-//!   out by their submitter, so they take no more memory than that; but for those of submitters that must not wait, which ask for room before. Shown by `what_was_submitted_ends_before_the_device_is_closed`.
-#![allow(unsafe_code)] // aligned allocation and one ioctl; each block says why it is sound
+//! - DEV-6: a request that was submitted to a file ends before the device is closed. If the queue is full, the submitter runs its request
+//!   itself, which bounds the memory. Submitters that must not wait ask for room before instead. Shown by `what_was_submitted_ends_before_the_device_is_closed`.
+#![allow(unsafe_code)] // aligned allocation and one ioctl; each block gives its reason
 
 mod access;
 mod aligned;

@@ -1,17 +1,17 @@
 //! The locks of all files, as the system lists them.
 //!
-//! Linux hands out a page of its list at a time, and where the next page begins it only counts: when a lock goes meanwhile, another one is passed over. So a
-//! list of more than a page is read several times, and a lock counts that is in one of them.
+//! Linux returns one page of its list at a time, and finds the next page by a count: if a lock goes meanwhile, another one is skipped. So a
+//! list of more than a page is read several times, and a lock counts if it is in one of the copies.
 
 use std::fs;
 
 const TABLE: &str = "/proc/locks";
-/// What is handed out of one moment, bytes; on some systems more.
+/// Bytes that the system returns from one moment; on some systems more.
 const PAGE: usize = 4096;
-/// A lock that is held all the time is passed over once in twenty times where very many come and go.
+/// If very many locks come and go, a lock that stays is skipped once in twenty reads.
 const READS: usize = 8;
 
-/// The lines of all locks; those that come or go meanwhile may be there or not, and a lock may be there more than once.
+/// Returns the lines of all locks. Locks that come or go meanwhile may be missing, and a lock may be there more than once.
 ///
 /// # Errors
 /// The system shows no locks.

@@ -1,4 +1,4 @@
-//! Loop devices: which bytes of which file each of them is.
+//! Loop devices, with the backing file and the bytes of each.
 
 use std::fs::{self, File};
 use std::ops::Range;
@@ -12,18 +12,18 @@ const SECTOR: u64 = 512;
 /// A loop device with a backing file.
 #[derive(Debug)]
 pub(crate) struct LoopDevice {
-    /// The kernel's, as in `loop0`.
+    /// The kernel's name, for example `loop0`.
     pub(crate) name: String,
-    /// As it was called when it was attached. It may be another one by now, or none.
+    /// The file's name when it was attached. By now the name may lead to another file, or to none.
     pub(crate) path: PathBuf,
-    /// Device and inode number, where anybody can tell.
+    /// Device and inode number of the file, if they can be determined.
     file: Option<(u64, u64)>,
-    /// What of the file it is.
+    /// The range of the file.
     pub(crate) bytes: Range<u64>,
 }
 
 impl LoopDevice {
-    /// None where it is no loop device, or has no backing file.
+    /// Returns the loop device `name`. `None` if it is no loop device, or has no backing file.
     fn named(name: String) -> Option<Self> {
         let told = |what: &str| fs::read_to_string(format!("/sys/block/{name}/loop/{what}")).ok();
         let number = |what: &str| told(what).and_then(|text| text.trim().parse().ok()).unwrap_or(0);
@@ -36,14 +36,14 @@ impl LoopDevice {
         Some(Self { name, path, file, bytes })
     }
 
-    /// All that there are.
+    /// Returns all loop devices with a backing file.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
         let blocks = fs::read_dir("/sys/block").into_iter().flatten().flatten();
         let names = blocks.filter_map(|entry| entry.file_name().into_string().ok());
         names.filter(|name| name.starts_with("loop")).filter_map(Self::named)
     }
 
-    /// The loop device at this place in sysfs, or the one of which that is a partition: then with its bytes.
+    /// Returns the loop device at this place in sysfs. For a partition of a loop device, returns that device with the partition's bytes.
     pub(crate) fn at(sys: &Path) -> Option<Self> {
         let sys = fs::canonicalize(sys).ok()?;
         let name = |sys: &Path| Some(sys.file_name()?.to_str()?.to_owned());
@@ -57,25 +57,25 @@ impl LoopDevice {
         Some(Self { bytes, ..whole })
     }
 
-    /// Device and inode number of its backing file, where anybody can tell.
+    /// Returns device and inode number of its backing file, if they can be determined.
     pub(crate) const fn file(&self) -> Option<(u64, u64)> {
         self.file
     }
 
-    /// Whether its backing file is this one.
+    /// Whether `file` is its backing file.
     pub(crate) fn is_on(&self, file: &fs::Metadata) -> bool {
         self.file == Some((file.dev(), file.ino()))
     }
 
-    /// Whether another one has some of the same bytes.
+    /// Whether `other` is another loop device with some of the same bytes.
     pub(crate) fn overlaps(&self, other: &Self) -> bool {
         let overlap = self.bytes.start < other.bytes.end && other.bytes.start < self.bytes.end;
         self.name != other.name && self.file.is_some() && self.file == other.file && overlap
     }
 
-    /// Its backing file as its name leads there; none where that is another one by now, or none. `writes`: open for that, too.
+    /// Opens its backing file by name; `None` if the name leads to another file by now, or to none. `writes`: open for writing, too.
     pub(crate) fn open_file(&self, writes: bool) -> Option<File> {
-        // Looked at before it is opened: opening a fifo would wait for its other end.
+        // Checked before the open: opening a fifo would wait for its other end.
         let metadata = fs::metadata(&self.path).ok()?;
         let kind = metadata.file_type();
         if !self.is_on(&metadata) || !(kind.is_file() || kind.is_block_device()) {
@@ -85,21 +85,21 @@ impl LoopDevice {
         file.metadata().is_ok_and(|metadata| self.is_on(&metadata)).then_some(file)
     }
 
-    /// Its node.
+    /// Returns the path of its node.
     pub(crate) fn node(&self) -> PathBuf {
         Path::new("/dev").join(&self.name)
     }
 }
 
-/// `len` bytes of `whole` from `start` on; all that follow, where that is 0.
+/// Returns `len` bytes of `whole` from `start` on; all following bytes if `len` is 0.
 fn part(whole: &Range<u64>, start: u64, len: u64) -> Range<u64> {
     let start = whole.start.saturating_add(start);
     let end = if len == 0 { whole.end } else { start.saturating_add(len).min(whole.end) };
     start..end
 }
 
-/// The device and inode number of a loop device's backing file, which may have no name any more. Only who may open the device
-/// is told.
+/// Returns device and inode number of a loop device's backing file, which may have no name any more. `None` without the permission
+/// to open the device.
 fn file_behind(name: &str) -> Option<(u64, u64)> {
     /// `LOOP_GET_STATUS64`.
     const GET_STATUS: libc::Ioctl = 0x4c05;
@@ -110,7 +110,7 @@ fn file_behind(name: &str) -> Option<(u64, u64)> {
     if !metadata.file_type().is_block_device() || libc::major(metadata.rdev()) != LOOP {
         return None;
     }
-    // `struct loop_info64`: numbers of the file and the device first, then what follows, names and keys.
+    // `struct loop_info64`: numbers of the file and the device first, then other fields, names and keys.
     let mut told = [0_u64; 29];
     // SAFETY: the loop driver, whose device it is by its major number, writes one `loop_info64` of 232 bytes through the pointer and
     // keeps nothing; `told` is as large, takes any bytes, and lives across the call.

@@ -1,4 +1,4 @@
-//! A device in memory that holds only the pages somebody wrote to.
+//! A device in memory that holds only pages that were written.
 
 use std::collections::BTreeMap;
 
@@ -32,16 +32,16 @@ struct State {
 }
 
 impl MemoryDevice {
-    /// `len` zero bytes.
+    /// Creates a device of `len` zero bytes.
     #[must_use]
     pub fn new(len: u64) -> Self {
         Self { id: DeviceId::unique(), state: ProcessRwLock::new(State { len, pages: BTreeMap::new() }) }
     }
 
-    /// A device of the length and the bytes of `other`.
+    /// Creates a device with the length and the bytes of `other`.
     ///
     /// # Errors
-    /// When `other` cannot be read.
+    /// `other` cannot be read.
     pub fn copy_of(other: &dyn BlockDevice) -> Result<Self> {
         const STEP: u64 = 1 << 20;
         let copy = Self::new(other.len());
@@ -56,7 +56,7 @@ impl MemoryDevice {
         Ok(copy)
     }
 
-    /// How much memory the pages take.
+    /// Returns the memory of the pages, bytes.
     #[must_use]
     pub fn bytes_in_memory(&self) -> u64 {
         self.state.read().pages.len() as u64 * PAGE
@@ -141,7 +141,7 @@ impl State {
     fn zero(&mut self, offset: u64, len: u64) -> Result<()> {
         check_range(offset, len, self.len)?;
         let end = offset + len;
-        // Only pages that exist are visited: a range may span more pages than there ever were.
+        // Only existing pages are visited: a range may span more pages than were ever written.
         let touched: Vec<u64> =
             self.pages.range(offset / PAGE..end.div_ceil(PAGE)).map(|(&page, _)| page).collect();
         for page in touched {
@@ -163,7 +163,7 @@ impl BlockDevice for MemoryDevice {
         done(outcome);
     }
 
-    /// Nobody waits for memory.
+    /// True: memory never makes a caller wait.
     fn has_room(&self) -> bool {
         true
     }

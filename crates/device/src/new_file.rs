@@ -1,9 +1,9 @@
-//! A file that has no name until it is whole.
+//! A file that has no name until it is complete.
 //!
-//! Whoever is killed in the middle - by a signal, by a loss of power - leaves nothing behind: a file without a name goes with
-//! its last descriptor. What takes the place of an older file is durable before it does, so that after a loss of power there is
-//! one of the two, whole; whoever wants a new one durable says so to the host. Where the host has no such files (NFS, FAT), it has a name of its own beside the one that it will get; an
-//! error removes it, a signal does not.
+//! A process that is killed in the middle - by a signal, by a loss of power - leaves nothing behind: a file without a name goes with
+//! its last descriptor. A file that replaces an older one is durable before it does, so that after a loss of power one of the two is
+//! there, complete. To make a new file durable, the caller syncs it. If the host has no unnamed files (NFS, FAT), the file has a temporary name beside its
+//! future one; an error removes it, a signal does not.
 
 use std::ffi::{CStr, CString, OsStr};
 use std::fs::File;
@@ -20,7 +20,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-/// What becomes of something that has the name already.
+/// The action if the name exists already.
 ///
 /// ```
 /// use creamery_device::Taken;
@@ -28,13 +28,13 @@ use rustix::io::Errno;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Taken {
-    /// It stays, and there is an error.
+    /// The existing file stays, and publishing fails.
     Keep,
-    /// It goes, unless it is a directory. There is no moment without a file of that name.
+    /// The existing file is replaced, unless it is a directory. The name exists at every moment.
     Replace,
 }
 
-/// See the module. Dropping one that was not published removes it.
+/// A file without a name (see the module). If it is dropped before it is published, it is removed.
 ///
 /// ```
 /// use creamery_device::{NewFile, Taken};
@@ -52,16 +52,16 @@ pub enum Taken {
 pub struct NewFile<D: AsFd = OwnedFd> {
     file: File,
     dir: D,
-    /// What it is called meanwhile, where it has to have a name.
+    /// The temporary name, if the host needs one.
     meanwhile: Option<CString>,
 }
 
-/// Names that are tried until one is free. Nobody guesses one, so that others are taken by chance alone.
+/// Names that are tried until one is free. They cannot be guessed, so a clash happens only by chance.
 const NAMES_MAX: u32 = 16;
 
-/// A name that nobody can know before it is there: in `/tmp` any user could take it.
+/// Returns a name that nobody can guess beforehand: in `/tmp` any user could take it.
 fn meanwhile() -> CString {
-    // Each has keys of its own, from the random numbers of the system.
+    // Each `RandomState` has its own keys, from the random numbers of the system.
     let random = RandomState::new().build_hasher().finish();
     CString::new(format!(".creamery-{random:016x}.part")).expect("no zero byte")
 }
@@ -69,7 +69,7 @@ fn meanwhile() -> CString {
 /// Calls `make` with `names` until one is free.
 ///
 /// # Errors
-/// Those of `make`. That no name was free is none of [`AlreadyExists`](io::ErrorKind::AlreadyExists), which would be about the name that the file is to have.
+/// Those of `make`. If no name was free, the error is not [`AlreadyExists`](io::ErrorKind::AlreadyExists), which would refer to the file's future name.
 fn under_a_free_name(
     names: impl Fn() -> CString,
     make: impl Fn(&CStr) -> rustix::io::Result<()>,
@@ -85,27 +85,27 @@ fn under_a_free_name(
     Err(io::Error::other(what))
 }
 
-/// Whether a file without a name can be given one: that goes by way of /proc.
+/// Whether a file without a name can get one: this needs /proc.
 fn has_proc() -> bool {
     static FOUND: OnceLock<bool> = OnceLock::new();
     *FOUND.get_or_init(|| rustix::fs::access("/proc/self/fd", rustix::fs::Access::EXISTS).is_ok())
 }
 
 impl NewFile {
-    /// Makes an empty file that will be at `path`; see [`within`](Self::within).
+    /// Creates an empty file that will be at `path`; see [`within`](Self::within).
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`within`](Self::within).
     pub fn beside(path: &Path, mode: u32) -> io::Result<Self> {
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        // A directory need not be readable for a name in it.
+        // A directory need not be readable to create a name in it.
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Self::within(rustix::fs::open(parent, flags, Mode::empty())?, mode)
     }
 }
 
 impl<D: AsFd> NewFile<D> {
-    /// Makes an empty file that will be in `dir`, open for reading and writing, with these permission bits less those of the
+    /// Creates an empty file that will be in `dir`, open for reading and writing, with these permission bits less those of the
     /// umask.
     ///
     /// # Errors
@@ -115,7 +115,7 @@ impl<D: AsFd> NewFile<D> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
         if has_proc() {
             match openat(&dir, ".", flags | OFlags::TMPFILE, mode) {
-                // What a filesystem, or a host, without such files answers.
+                // The answers of a filesystem, or a host, without such files.
                 Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL) => {}
                 file => return Ok(Self { file: file?.into(), dir, meanwhile: None }),
             }
@@ -140,10 +140,10 @@ impl<D: AsFd> NewFile<D> {
         &self.file
     }
 
-    /// Gives it its name, one component, in the directory it was made for.
+    /// Names the file in its directory. `name` is one component.
     ///
     /// # Errors
-    /// When the name is taken and that is to stay, or by a directory; and the host's. It is removed then.
+    /// The name is taken and `taken` is [`Taken::Keep`], or it is a directory; and the host's errors. The file is removed then.
     pub fn publish(mut self, name: &OsStr, taken: Taken) -> io::Result<()> {
         let name = CString::new(name.as_bytes())?;
         if self.meanwhile.is_some() && taken == Taken::Replace {
@@ -163,7 +163,7 @@ impl<D: AsFd> NewFile<D> {
                 if self.is_append_only() {
                     return Err(Errno::PERM.into()); // a free name could not be taken away again
                 }
-                // Before it has a name of any kind: who is killed meanwhile leaves none behind.
+                // Before the file has a name of any kind: a process that is killed meanwhile leaves none behind.
                 rustix::fs::fdatasync(&self.file)?;
                 let meanwhile = under_a_free_name(names, link)?;
                 Ok(self.rename(&meanwhile, name, taken)?)
@@ -172,7 +172,7 @@ impl<D: AsFd> NewFile<D> {
         }
     }
 
-    /// Whether the directory takes new names and loses none (`chattr +a`).
+    /// Whether the directory is append-only (`chattr +a`): it takes new names and loses none.
     fn is_append_only(&self) -> bool {
         let found = statx(&self.dir, "", AtFlags::EMPTY_PATH, StatxFlags::empty());
         found.is_ok_and(|found| found.stx_attributes.contains(StatxAttributes::APPEND))
@@ -183,7 +183,7 @@ impl<D: AsFd> NewFile<D> {
         let renamed = match taken {
             Taken::Replace => renameat(dir, meanwhile, dir, name),
             Taken::Keep => match renameat_with(dir, meanwhile, dir, name, RenameFlags::NOREPLACE) {
-                // Not every filesystem has this kind of renaming; most of those have links.
+                // Not every filesystem has this kind of rename; most others have links.
                 Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
                     match linkat(dir, meanwhile, dir, name, AtFlags::empty()) {
                         Err(Errno::PERM | Errno::NOSYS | Errno::OPNOTSUPP | Errno::MLINK) => {
@@ -196,17 +196,17 @@ impl<D: AsFd> NewFile<D> {
             },
         };
         renamed.inspect_err(|_| {
-            // Why it has not got its name is more news than that it cannot be removed.
+            // The failed rename is more useful as an error than the failed removal.
             let _ = self.remove(meanwhile);
         })
     }
 
-    /// Takes the free `name` with an empty file, and renames over that.
+    /// Takes the free `name` with an empty file, and renames over it.
     fn rename_over_own(&self, meanwhile: &CStr, name: &CStr) -> rustix::io::Result<()> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         drop(openat(&self.dir, name, flags, Mode::RUSR | Mode::WUSR)?);
         renameat(&self.dir, meanwhile, &self.dir, name).inspect_err(|_| {
-            // It is ours and empty; why the other one has not got its name is more news.
+            // Ours and empty; the failed rename is the more useful error.
             let _ = self.remove(name);
         })
     }
@@ -219,7 +219,7 @@ impl<D: AsFd> NewFile<D> {
 impl<D: AsFd> Drop for NewFile<D> {
     fn drop(&mut self) {
         if let Some(meanwhile) = &self.meanwhile {
-            // Nobody is left to be told that it cannot be removed.
+            // Nobody is left to receive an error.
             let _ = self.remove(meanwhile);
         }
     }
@@ -231,7 +231,7 @@ mod tests {
 
     use super::*;
 
-    /// Both ways of making one, in a directory with a file and a directory.
+    /// Runs a test with unnamed files and with temporary names, in a directory with a file and a directory.
     fn each_way(test: impl Fn(&Path, &dyn Fn() -> NewFile)) {
         for unnamed in [true, false] {
             let dir = tempfile::tempdir().unwrap();

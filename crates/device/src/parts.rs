@@ -1,4 +1,4 @@
-//! Shared bytes, and rows of them that one request carries.
+//! Shared bytes, and lists of them for one request.
 
 use std::borrow::Cow;
 use std::ops::{Deref, Range};
@@ -20,10 +20,10 @@ pub struct SharedBytes {
 }
 
 impl SharedBytes {
-    /// A part of these.
+    /// Returns a part of these bytes.
     ///
     /// # Panics
-    /// When it ends beyond them.
+    /// If it ends beyond them.
     #[must_use]
     pub fn slice(&self, part: Range<usize>) -> Self {
         assert!(part.start <= part.end && part.end <= self.range.len(), "a part of what there is");
@@ -53,7 +53,7 @@ impl Deref for SharedBytes {
     }
 }
 
-/// What a write carries: shared bytes that lie one after another on the device, wherever they lie in memory.
+/// The data of a write: shared bytes that lie one after another on the device, but anywhere in memory.
 ///
 /// ```
 /// use creamery_device::{AlignedBuffer, Parts, SharedBytes};
@@ -70,7 +70,7 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Bytes in all.
+    /// Returns the number of bytes in all.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
@@ -90,10 +90,10 @@ impl Parts {
         }
     }
 
-    /// Appends those of `others` that lie in `range`.
+    /// Appends the bytes of `others` that lie in `range`.
     ///
     /// # Panics
-    /// When it ends beyond them.
+    /// If it ends beyond them.
     pub fn extend_from(&mut self, others: &Self, range: Range<usize>) {
         assert!(range.start <= range.end && range.end <= others.len, "a part of what there is");
         let mut from = 0;
@@ -107,10 +107,10 @@ impl Parts {
         }
     }
 
-    /// Those that lie in `range`.
+    /// Returns the bytes that lie in `range`.
     ///
     /// # Panics
-    /// When it ends beyond them.
+    /// If it ends beyond them.
     #[must_use]
     pub fn slice(&self, range: Range<usize>) -> Self {
         let mut parts = Self::default();
@@ -123,7 +123,7 @@ impl Parts {
         self.parts.iter().map(|bytes| &**bytes)
     }
 
-    /// All bytes as one slice, which costs a copy unless there is one part.
+    /// Returns all bytes as one slice; copies them unless there is only one part.
     #[must_use]
     pub fn contiguous(&self) -> Cow<'_, [u8]> {
         match &self.parts[..] {

@@ -1,4 +1,4 @@
-//! Waiting for whoever has an image, where the program said that its opens may wait.
+//! Waiting for other users of an image, if the program allows its opens to wait.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use creamery_base::gate::{self, Reason};
 use creamery_base::{Error, ErrorKind, Result};
 
-/// Between two attempts.
+/// The pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What the program said.
+/// The program's setting.
 static PATIENCE: OnceLock<Patience> = OnceLock::new();
 
 struct Patience {
@@ -20,8 +20,8 @@ struct Patience {
     begun: OnceLock<Instant>,
 }
 
-/// From now on an image that is in use is waited for, by all opens of this process together at most `most`; then opening fails as it does
-/// without. `tell` is called once, when the first wait begins, and `go_on` before each attempt: where it says no, opening fails as
+/// From now on opens wait for an image that is in use, all opens of this process together at most `most`; then opening fails as
+/// usual. `tell` is called once, when the first wait begins, and `go_on` before each attempt: if it returns false, opening fails as
 /// interrupted. A second call changes nothing.
 ///
 /// ```
@@ -33,7 +33,7 @@ pub fn wait_for_users(most: Duration, tell: fn(&Error), go_on: fn() -> bool) {
     let _ = PATIENCE.set(patience); // the first one counts
 }
 
-/// Tries again while somebody has the image and the program waits for that.
+/// Repeats `attempt` while the image is in use and the program waits for that.
 pub(crate) fn patiently<T>(attempt: impl FnMut() -> Result<T>) -> Result<T> {
     patiently_as(PATIENCE.get(), attempt)
 }
@@ -49,7 +49,7 @@ fn patiently_as<T>(patience: Option<&Patience>, mut attempt: impl FnMut() -> Res
 }
 
 impl Patience {
-    /// Waits a moment. Errors: `error`, when it was long enough; interrupted.
+    /// Waits a moment. Errors: `error`, if the time is over; interrupted.
     fn pause(&self, error: Error) -> Result<()> {
         if self.most.is_zero() {
             return Err(error);
@@ -78,7 +78,7 @@ mod tests {
         Patience { most: Duration::from_secs(seconds), tell: |_| {}, go_on, begun: OnceLock::new() }
     }
 
-    /// An attempt that finds the image in use `times` times, and how often it was made.
+    /// Runs attempts of which `times` find the image in use. Returns the outcome and the number of attempts.
     fn attempts(patience: Option<&Patience>, times: u32) -> (Result<()>, u32) {
         let mut made = 0;
         let outcome = patiently_as(patience, || {

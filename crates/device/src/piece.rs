@@ -1,8 +1,8 @@
-//! The right to a piece of memory, apart from those who hand pieces out: even they make no second one without saying so.
+//! The right to a piece of memory, as a value: even the allocator makes no second one without an explicit call.
 
 use std::ptr::NonNull;
 
-/// A piece of memory of a size that its pool knows. Whoever has this has the memory, with any content, and nobody else does.
+/// A piece of memory of a size that its pool knows. The owner of this value alone has the memory, with any content.
 #[must_use = "a piece that is not given back is lost"]
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) struct Piece {
@@ -10,21 +10,21 @@ pub(crate) struct Piece {
 }
 
 impl Piece {
-    /// The piece that begins at `start`.
+    /// Creates the piece that begins at `start`.
     ///
     /// # Safety
-    /// Nobody uses the memory from now on but by this piece: no other one was made for it, or [`Piece::into_start`] was called of
-    /// that one.
+    /// From now on the memory is used only through this piece: there is no other piece for it, or [`Piece::into_start`] was called on
+    /// that other piece.
     pub(crate) const unsafe fn from_start(start: NonNull<u8>) -> Self {
         Self { start }
     }
 
-    /// Where the memory begins, for whoever takes over.
+    /// Returns the start of the memory and passes the right to it on.
     pub(crate) const fn into_start(self) -> NonNull<u8> {
         self.start
     }
 
-    /// Where it begins; nothing may be done there with this alone.
+    /// Returns the start of the memory; the pointer alone gives no right to use it.
     pub(crate) const fn start(&self) -> NonNull<u8> {
         self.start
     }

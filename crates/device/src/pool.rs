@@ -1,14 +1,14 @@
-//! Threads that carry out the requests of a device whose submitter does not wait.
+//! Threads that run the requests of a device whose submitters do not wait.
 //!
-//! A request is a job in a queue, first come, first served. A thread begins when a job comes that nobody is free for, up to [`THREADS`] of
-//! them; they end when the pool is closed. A device of which nobody submits anything has none.
+//! A request is a job in a queue, first come, first served. A thread starts when a job comes and no thread is free, up to [`THREADS`] of
+//! them; they end when the pool is closed. A device without submitted requests has no threads.
 //!
 //! # Invariants
-//! - POOL-1: each job runs once, whatever others do: one that panics ends no thread, and a pool that is closed runs what it has taken
-//!   first. Shown by `what_was_taken_runs_before_the_end` and `a_job_that_panics_ends_no_thread`.
-//! - POOL-2: whoever hands a job in waits for nobody. Where the queue is full, the pool closed, or no thread to be had, the job comes
+//! - POOL-1: each job runs once, whatever other jobs do: a job that panics ends no thread, and a closed pool first runs the jobs that it has
+//!   taken. Shown by `what_was_taken_runs_before_the_end` and `a_job_that_panics_ends_no_thread`.
+//! - POOL-2: handing a job in never waits. If the queue is full, the pool closed, or no thread available, the job comes
 //!   back. Shown by `a_full_queue_gives_the_job_back`.
-//! - POOL-3: when [`Pool::close`] returns no job runs. A job that closes its pool waits for all others but those that close it as well. Shown by
+//! - POOL-3: when [`Pool::close`] returns, no job runs. A job that closes its pool waits for all jobs except those that close it as well. Shown by
 //!   `a_job_may_close_its_pool` and `whoever_closes_it_from_outside_waits_for_jobs_that_close_it`.
 
 use std::cell::Cell;
@@ -21,15 +21,15 @@ use creamery_base::panics;
 
 /// Threads of a pool.
 const THREADS: usize = 4;
-/// Jobs that wait at most, of submitters that may run one themselves.
+/// The longest queue for submitters that may run a job themselves.
 const QUEUE: usize = 64;
-/// Jobs that wait at most, of submitters that must not run one. Their filesystem bounds the bytes of their requests.
+/// The longest queue for submitters that must not run a job themselves. Their filesystem bounds the bytes of their requests.
 const QUEUE_OF_OTHERS: usize = 1024;
 
-/// What a thread of the pool does.
+/// The work of a request.
 pub(crate) type Job = Box<dyn FnOnce() + Send>;
 
-/// See the [module](self). Dropping it closes it.
+/// The threads of one device, see the [module](self). Dropping it closes it.
 #[derive(Default)]
 pub(crate) struct Pool {
     shared: Arc<Shared>,
@@ -38,9 +38,9 @@ pub(crate) struct Pool {
 #[derive(Default)]
 struct Shared {
     state: ProcessMutex<State, { rank::LEAF }>,
-    /// Something is in the queue, or the pool is closed.
+    /// Signalled when the queue gets a job, or the pool is closed.
     work: ProcessCondvar,
-    /// A job has ended.
+    /// Signalled when a job has ended.
     ended: ProcessCondvar,
 }
 
@@ -57,12 +57,12 @@ struct State {
 }
 
 thread_local! {
-    /// The pool that this thread is of.
+    /// The pool that this thread belongs to.
     static MINE: Cell<*const Shared> = const { Cell::new(std::ptr::null()) };
 }
 
 impl Pool {
-    /// Has a thread run `job`, or gives it back (POOL-2).
+    /// Queues `job` for a thread, or gives it back (POOL-2).
     pub(crate) fn run(&self, job: Job) -> Result<(), Job> {
         let mut state = self.shared.state.lock();
         if state.queue.len() >= QUEUE {
@@ -71,13 +71,13 @@ impl Pool {
         self.push(&mut state, job)
     }
 
-    /// As [`run`](Self::run), however many jobs wait: for a caller that must not run it, and has asked before whether there
+    /// Queues a job like [`run`](Self::run), however many jobs wait: for a caller that must not run it, and has asked before whether there
     /// [is room](Self::has_room).
     pub(crate) fn take(&self, job: Job) -> Result<(), Job> {
         self.push(&mut self.shared.state.lock(), job)
     }
 
-    /// Whether a thread of the pool runs a job that comes now.
+    /// Whether a thread of the pool would run a new job.
     pub(crate) fn has_room(&self) -> bool {
         let mut state = self.shared.state.lock();
         if state.is_closed || state.queue.len() >= QUEUE_OF_OTHERS {
@@ -100,20 +100,20 @@ impl Pool {
         Ok(())
     }
 
-    /// Begins a thread if one more job would wait for those that there are.
+    /// Starts a thread if one more job would wait for the existing ones.
     fn add_thread(&self, state: &mut State) {
         if state.queue.len() >= state.free && state.threads < THREADS && self.begin_thread() {
             state.threads += 1;
         }
     }
 
-    /// False where the system gives none.
+    /// Starts a thread. Returns false if the system gives none.
     fn begin_thread(&self) -> bool {
         let shared = Arc::clone(&self.shared);
         thread::Builder::new().name("device".to_owned()).spawn(move || shared.serve()).is_ok()
     }
 
-    /// Takes no more jobs, and waits for those that it has (POOL-3).
+    /// Stops taking jobs, and waits for those that it has (POOL-3).
     pub(crate) fn close(&self) {
         let own = usize::from(MINE.get() == Arc::as_ptr(&self.shared));
         let mut state = self.shared.state.lock();
@@ -121,7 +121,7 @@ impl Pool {
         state.closers += own;
         self.shared.work.notify_all();
         self.shared.ended.notify_all();
-        // Where all threads that there are close it, none is left to run what was taken.
+        // If all existing threads are closing the pool, none is left to run the queued jobs.
         while state.threads == state.closers
             && let Some(job) = state.queue.pop_front()
         {
@@ -144,7 +144,7 @@ impl Drop for Pool {
 }
 
 impl Shared {
-    /// The life of a thread.
+    /// Runs jobs until the pool is closed: the main function of a thread.
     fn serve(self: Arc<Self>) {
         MINE.set(Arc::as_ptr(&self));
         let mut state = self.state.lock();
@@ -160,7 +160,7 @@ impl Shared {
             };
             state.running += 1;
             drop(state);
-            // The panic was told when it happened, and whoever waits for the outcome gets none.
+            // The panic was reported when it happened, and a waiter for the outcome gets none.
             let _ = panics::catch(job);
             state = self.state.lock();
             state.running -= 1;
@@ -177,7 +177,7 @@ mod tests {
 
     use super::*;
 
-    /// A job that tells that it runs, and goes on when it is let go.
+    /// A job that reports that it runs, and then waits until it may go on.
     fn held(began: &std::sync::mpsc::Sender<()>, go: &Arc<Barrier>) -> Job {
         let (began, go) = (began.clone(), Arc::clone(go));
         Box::new(move || {
@@ -215,7 +215,7 @@ mod tests {
                 own.close();
             }),
         );
-        // As where the system gives no second thread.
+        // Like a system that gives no second thread.
         pool.shared.state.lock().queue.push_back(Box::new(move || began.send(()).unwrap()));
         go.wait();
         begun.recv().expect("POOL-1: it runs");

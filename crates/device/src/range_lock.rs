@@ -1,37 +1,37 @@
-//! Locks on ranges of a file, for those who have a part of it only.
+//! Locks on ranges of a file, for users of a part of it.
 //!
-//! Who writes to a whole file has it alone, by the lock of `in_use`. Everybody else shares that lock, and in addition locks the range that
-//! he has: whole files are read that way, and partitions are read and written. So two partitions of a file may be written at once, and
-//! whoever has the whole of it sees neither changed.
+//! A writer of a whole file has it alone, by the lock of `in_use`. Every other user shares that lock, and in addition locks its
+//! range: readers of whole files, and readers and writers of partitions. So two partitions of a file may be written at once, and
+//! a user of the whole file sees neither change.
 //!
-//! The locks are those of open file descriptions (`F_OFD_SETLK`): as that of `in_use` they stay with the open file, whoever else of this
-//! process opens and closes the file.
+//! The locks are those of open file descriptions (`F_OFD_SETLK`): like the lock of `in_use` they stay with the open file, even if another part of
+//! this process opens and closes the file.
 
 use std::fs::{self, File};
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 
-/// What is asked of a range.
+/// The operation on a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Lock {
-    /// Beside others who do.
+    /// A shared lock.
     Read,
-    /// Alone.
+    /// An exclusive lock.
     Write,
-    /// No more.
+    /// Release the lock.
     Unlock,
 }
 
-/// The outcome of asking.
+/// The outcome of a lock call.
 #[derive(Debug)]
 pub(crate) enum Locked {
     Yes,
-    /// Somebody else has some of it.
+    /// Another process has a conflicting lock on a part of the range.
     Taken,
     Failed(std::io::Error),
 }
 
-/// Everything, also what a file grows by.
+/// All bytes, including those that a file may grow by.
 pub(crate) const WHOLE: Range<u64> = 0..u64::MAX;
 
 /// Locks the bytes of `range` in `file`, which is not empty, or unlocks them.
@@ -66,13 +66,13 @@ pub(crate) fn lock(file: &File, range: &Range<u64>, lock: Lock) -> Locked {
     }
 }
 
-/// Whether the descriptor `fd` of process `pid` holds a lock on some of `range` that is in the way of `wanted`.
+/// Whether the descriptor `fd` of process `pid` holds a lock on a part of `range` that conflicts with `wanted`.
 pub(crate) fn holds(pid: u32, fd: &str, range: &Range<u64>, wanted: Lock) -> bool {
     let told = fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}")).unwrap_or_default();
     told.lines().any(|line| is_in_the_way(line, range, wanted).unwrap_or(false))
 }
 
-/// None: the line tells of something else.
+/// Whether a line of fdinfo shows such a lock. `None` if the line is about something else.
 fn is_in_the_way(line: &str, range: &Range<u64>, wanted: Lock) -> Option<bool> {
     // lock:	1: OFDLCK ADVISORY  WRITE -1 00:1c:30408 1048576 2097151
     let fields: Vec<&str> = line.strip_prefix("lock:")?.split_ascii_whitespace().collect();

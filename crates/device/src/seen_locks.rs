@@ -1,4 +1,4 @@
-//! What the locks of an image tell those who do not want it themselves.
+//! Information from an image's locks, for programs that do not want the image themselves.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -8,8 +8,8 @@ use crate::in_use::{User, lock_owner, process_has_open};
 use crate::lock_table::lock_table;
 use crate::served::is_server;
 
-/// Whether nobody is seen to have the regular file `path` as an image. It takes no lock, so it keeps nobody out. Processes of other namespaces are not
-/// seen. False also where this cannot be found out: another kind of file, a system that shows no locks.
+/// Whether no user of the regular file `path` as an image is visible. Takes no lock, so it keeps no other process out. Processes of other namespaces are
+/// not visible. Also false if this cannot be determined: another kind of file, a system that shows no locks.
 ///
 /// ```
 /// let file = tempfile::NamedTempFile::new()?;
@@ -22,12 +22,12 @@ use crate::served::is_server;
 pub fn is_free(path: &Path) -> bool {
     let Ok(meta) = path.metadata() else { return false };
     let Ok(locks) = lock_table() else { return false };
-    // Or of a file of another filesystem that has its number.
+    // The lock may also be on a file of another filesystem with the same number.
     let inode = format!(":{} ", meta.ino());
     meta.is_file() && !locks.lines().any(|line| line.contains(&inode))
 }
 
-/// The process that has the image locked, if it is seen to serve a mount over FUSE.
+/// Returns the process that has the image locked, if it visibly serves a mount over FUSE.
 ///
 /// ```
 /// let file = tempfile::NamedTempFile::new()?;
@@ -43,8 +43,8 @@ pub fn server_of(image: &fs::Metadata) -> Option<u32> {
     }
 }
 
-/// Whether the program that has `image` locked has it open for reading only, as [`Access::ReadOnly`](crate::Access::ReadOnly). False also where that is not to be
-/// seen: another user's process, a filesystem without locks.
+/// Whether the program that has `image` locked has it open for reading only, as [`Access::ReadOnly`](crate::Access::ReadOnly). Also false if that is not
+/// visible: another user's process, a filesystem without locks.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;

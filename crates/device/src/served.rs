@@ -1,4 +1,4 @@
-//! Where a server of ours has an image mounted, as the mount table tells, for the refusal of those who want it, too.
+//! Mounts of an image by a Creamery server, from the mount table, for the error of other openers.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -6,26 +6,26 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The type that the mount table shows for our mounts, unless the mounter has chosen another.
+/// The type that the mount table shows for Creamery mounts, unless the mounter has chosen another.
 const KIND: &str = "fuse.creamery";
 
 /// The mount of an image.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Served {
-    /// The image, or the part of it, that is mounted.
+    /// The mounted image, or part of an image.
     pub(crate) image: String,
-    /// Where.
+    /// The mount point.
     pub(crate) at: String,
     /// The number of the connection to its server.
     connection: Option<u32>,
 }
 
-/// The latest mount of ours of the image `path`, or of a part of it where all of it is meant, that the process `pid` serves.
+/// Returns the latest Creamery mount of the image `path` that the process `pid` serves. If `path` is a whole image, a mount of a part of it counts, too.
 pub(crate) fn served(path: &Path, pid: u32) -> Option<Served> {
     let wanted = Named::of(path)?;
     let table = fs::read_to_string("/proc/self/mountinfo").ok()?;
     let connections = connections_of(pid);
-    // A mount has the name that its image had then, which may be that of another image now. Before Linux 6.17 the name alone tells.
+    // A mount has the name that its image had then, which may be another image's name by now. Before Linux 6.17 there is only the name.
     let is_its = |mount: &Served| {
         connections.is_empty() || mount.connection.is_some_and(|number| connections.contains(&number))
     };
@@ -38,8 +38,8 @@ pub(crate) fn served(path: &Path, pid: u32) -> Option<Served> {
     mounts(&table).filter(|mount| is_its(mount) && is_named(mount)).last()
 }
 
-/// The numbers of the connections over FUSE that the process `pid` is seen to serve, which the devices of their mounts have as minor numbers. None
-/// before Linux 6.17, which does not tell.
+/// Returns the numbers of the FUSE connections that the process `pid` visibly serves, which are the minor device numbers of their mounts. Empty
+/// before Linux 6.17, which does not show them.
 #[must_use]
 pub fn connections_of(pid: u32) -> Vec<u32> {
     let descriptors = fs::read_dir(format!("/proc/{pid}/fdinfo")).into_iter().flatten().flatten();
@@ -50,12 +50,12 @@ pub fn connections_of(pid: u32) -> Vec<u32> {
     numbers
 }
 
-/// What fdinfo tells of a descriptor of /dev/fuse.
+/// Parses the connection number in the fdinfo of a descriptor of /dev/fuse.
 fn connection_told(told: &str) -> Option<u32> {
     told.lines().find_map(|line| line.strip_prefix("fuse_connection:")?.trim().parse().ok())
 }
 
-/// Whether a process is seen to serve a mount over FUSE.
+/// Whether a process visibly serves a mount over FUSE.
 ///
 /// ```
 /// assert!(!creamery_device::is_server(std::process::id()));
@@ -68,7 +68,7 @@ pub fn is_server(pid: u32) -> bool {
         .any(|open| open == Path::new("/dev/fuse"))
 }
 
-/// What tells an image from others.
+/// The identity of an image.
 struct Named {
     /// Device and inode number of the file, or the number of the block device.
     file: (u64, u64),
@@ -76,7 +76,7 @@ struct Named {
 }
 
 impl Named {
-    /// The file is the longest beginning of the name that is one; what is behind it, from an `@` on, says which part is meant.
+    /// Parses an image name. The file is the longest beginning of the name that exists; the rest, from an `@` on, names the part.
     fn of(image: &Path) -> Option<Self> {
         let bytes = image.as_os_str().as_bytes();
         let ats = bytes.iter().enumerate().rev().filter(|(_, byte)| **byte == b'@').map(|(at, _)| at);
@@ -88,7 +88,7 @@ impl Named {
     }
 }
 
-/// The mounts of ours in a table: 36 25 0:40 / /mnt rw - fuse.creamery /disk.img rw
+/// Returns the Creamery mounts in a table: 36 25 0:40 / /mnt rw - fuse.creamery /disk.img rw
 fn mounts(table: &str) -> impl Iterator<Item = Served> {
     table.lines().filter_map(|line| {
         let (mount, filesystem) = line.split_once(" - ")?;
@@ -97,7 +97,7 @@ fn mounts(table: &str) -> impl Iterator<Item = Served> {
             return None;
         }
         let image = unescape(filesystem.next()?);
-        // Other names than paths are what a mounter chose.
+        // The mounter may choose any name. Only paths count.
         PathBuf::from(&image).is_absolute().then_some(())?;
         let device = mount.split(' ').nth(2)?;
         let connection = device.split_once(':').and_then(|(_, minor)| minor.parse().ok());

@@ -1,21 +1,21 @@
 //! Memory for blocks: pieces of one size, cut from slabs that the system hands out whole.
 //!
-//! A cache of tree blocks takes and gives back pieces of 16 KiB without end. From the general allocator each takes a page
-//! more for its alignment and leaves a hole where nothing fits, so a process grows far beyond its budget; and the kernel
-//! maps every page on its own when it is touched first, which costs more than filling it. A slab is as large as a huge
-//! page and lies like one, its pieces lie side by side, and a slab that nobody uses any more goes back to the system.
+//! A cache of tree blocks takes and gives back pieces of 16 KiB all the time. In the general allocator each piece needs one page
+//! more for its alignment and leaves a hole too small for the next piece, so a process grows far beyond its budget. And the kernel
+//! maps every page on its own at the first touch, which costs more than filling it. A slab is as large as a huge
+//! page and aligned like one, its pieces lie side by side, and a slab without used pieces goes back to the system.
 //!
-//! Touched for the first time, a slab costs a fifth of a millisecond, and many times that on a virtual machine whose host has
-//! to find the memory first. Who takes a piece often holds locks of tree blocks, for which everybody waits. So whoever is
-//! about to change a tree, and holds none of them yet, calls [`prepare`], which keeps touched memory in store.
+//! The first touch of a slab costs a fifth of a millisecond, and many times that on a virtual machine whose host has
+//! to find the memory first. A thread that takes a piece often holds locks of tree blocks, which other threads wait for. So a thread
+//! that is about to change a tree, and holds none of them yet, calls [`prepare`], which keeps touched memory ready.
 //!
 //! # Invariants
 //! - SLAB-1: a piece is in the list of free ones or with one owner, never both.
 //! - SLAB-2: a slab is in the list of those with room exactly while it has a free piece.
 //! - SLAB-3: a slab goes back to the system only when all its pieces are free.
 //!
-//! What carries SLAB-1 is [`Piece`]: there is one for each piece that is out, and only giving it back puts the memory into a list.
-//! It holds its memory also when it is lost: then that is never used again.
+//! [`Piece`] guarantees SLAB-1: there is one for each piece that is out, and only giving it back puts the memory into a list.
+//! If a `Piece` is lost, its memory is never used again.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::collections::BTreeMap;
@@ -31,10 +31,10 @@ const SLAB: Layout = match Layout::from_size_align(SLAB_LEN, SLAB_LEN) {
     Ok(layout) => layout,
     Err(_) => panic!("a slab has the size of its alignment"),
 };
-/// Slabs without a user that are kept for the next one, of each size.
+/// Unused slabs that are kept for the next user, of each size.
 const EMPTY_MAX: usize = 4;
-/// The same of the sizes that file data on its way comes in, until [`trim`]: a stream of it fills the same memory again and
-/// again, and touching other memory for the first time costs more than the copy.
+/// Unused slabs that are kept, until [`trim`], of the sizes that file data comes in: a stream of data fills the same memory again and
+/// again, and the first touch of other memory costs more than the copy.
 const EMPTY_OF_DATA_MAX: usize = 48;
 const SMALLEST: usize = 4096;
 /// Sizes from 4 KiB to 64 KiB: the sizes of tree blocks.
@@ -49,18 +49,18 @@ static POOLS: [SharedPool; SIZES] = [
     SharedPool::new(SMALLEST << 4),
 ];
 
-/// One size's pool. Everybody asks how many pieces are free all the time, so that is told without the lock.
+/// The pool of one size. All users check the number of free pieces often, so it is readable without the lock.
 struct SharedPool {
     pool: ProcessMutex<Pool, { rank::LEAF }>,
     free: AtomicUsize,
-    /// Held by whoever prepares a slab: one at a time is enough.
+    /// Held by the thread that prepares a slab: one at a time is enough.
     preparing: ProcessMutex<(), { rank::POOL }>,
 }
 
 struct Slab {
     start: NonNull<u8>,
     free: Vec<u16>,
-    /// How many there are, free or out.
+    /// The number of pieces, free or out.
     pieces: usize,
 }
 
@@ -68,13 +68,13 @@ struct Slab {
 unsafe impl Send for Slab {}
 
 struct Pool {
-    /// Bytes of its pieces.
+    /// The size of a piece, bytes.
     size: usize,
     /// By address.
     slabs: BTreeMap<usize, Slab>,
     /// Addresses of slabs with a free piece.
     with_room: Vec<usize>,
-    /// How many of those have nothing but free pieces.
+    /// How many of those have only free pieces.
     empty: usize,
     /// Free pieces, all slabs together.
     free: usize,
@@ -87,25 +87,25 @@ fn pool_of(size: usize) -> Option<&'static SharedPool> {
     POOLS.get((size / SMALLEST).trailing_zeros() as usize)
 }
 
-/// Whether `size` is that of a tree block, of which there are pieces.
+/// Whether there are pieces of `size` bytes: a tree block's size.
 pub(crate) fn has(size: usize) -> bool {
     pool_of(size).is_some()
 }
 
-/// A piece of `size` bytes. None when there are none of that size.
+/// Takes a piece of `size` bytes. `None` if there are none of that size.
 pub(crate) fn take(size: usize) -> Option<Piece> {
     Some(pool_of(size)?.with(Pool::take))
 }
 
-/// Sees to it that the next `pieces` of `size` bytes, at most a slab full of them, need no memory of the system. A guess:
-/// others take, too.
+/// Makes sure that the next `pieces` pieces of `size` bytes, at most a slab full of them, need no memory of the system. Not
+/// guaranteed: other threads take pieces, too.
 pub(crate) fn prepare(size: usize, pieces: usize) {
     let Some(pool) = pool_of(size) else { return };
     let enough = || pool.free.load(Ordering::Relaxed) >= pieces;
     if enough() {
         return;
     }
-    // Who prepared one meanwhile may have just let go.
+    // A thread that prepared a slab meanwhile may have just released the lock.
     if let Some(_alone) = pool.preparing.try_lock()
         && !enough()
     {
@@ -115,7 +115,7 @@ pub(crate) fn prepare(size: usize, pieces: usize) {
     }
 }
 
-/// Gives memory back that was kept for more file data.
+/// Gives the memory back that was kept for further file data.
 pub(crate) fn trim() {
     for pool in &POOLS {
         if pool.free.load(Ordering::Relaxed) > 0 {
@@ -124,13 +124,13 @@ pub(crate) fn trim() {
     }
 }
 
-/// Memory in free pieces, of all sizes, bytes.
+/// Returns the memory in free pieces, of all sizes, bytes.
 pub(crate) fn spare_bytes() -> u64 {
     let sizes = (0..SIZES).map(|power| (SMALLEST << power) as u64);
     POOLS.iter().zip(sizes).map(|(pool, size)| pool.free.load(Ordering::Relaxed) as u64 * size).sum()
 }
 
-/// Gives back a piece that was taken with this `size`. With another one it is a bug, which is found.
+/// Gives back a piece that was taken with this `size`. Panics for another size.
 pub(crate) fn give_back(piece: Piece, size: usize) {
     pool_of(size).expect("there are no pieces of this size").with(|pool| pool.give_back(piece));
 }
@@ -157,7 +157,7 @@ impl Pool {
         Self { size, slabs: BTreeMap::new(), with_room: Vec::new(), empty: 0, free: 0 }
     }
 
-    /// Adds a slab that nobody uses; it is used after those that already have room.
+    /// Adds an unused slab; it is used after those that already have room.
     fn add(&mut self, slab: Slab) {
         assert!(slab.is_free() && slab.pieces == SLAB_LEN / self.size, "SLAB-1: a slab of this pool");
         let address = slab.start.addr().get();
@@ -183,7 +183,7 @@ impl Pool {
         }
         // SAFETY: pieces are numbered within the slab, so this stays inside its allocation.
         let start = unsafe { slab.start.add(usize::from(number) * self.size) };
-        // SAFETY: its number was in the list of free ones, and is no more (SLAB-1).
+        // SAFETY: the piece's number was in the list of free ones, and is removed from it (SLAB-1).
         unsafe { Piece::from_start(start) }
     }
 
@@ -208,7 +208,7 @@ impl Pool {
         if self.size == LARGEST { EMPTY_OF_DATA_MAX } else { EMPTY_MAX }
     }
 
-    /// Keeps no more slabs without a user than usual.
+    /// Drops unused slabs beyond [`EMPTY_MAX`].
     fn trim(&mut self) {
         let empty = |slab: &(&usize, &Slab)| slab.1.is_free();
         let spare = self.empty.saturating_sub(EMPTY_MAX);
@@ -230,8 +230,8 @@ impl Slab {
         // SAFETY: the layout's size is not zero.
         let start = unsafe { alloc(SLAB) };
         let Some(start) = NonNull::new(start) else { handle_alloc_error(SLAB) };
-        // SAFETY: the range was just allocated; the advice changes how it is mapped, not what it holds. Where huge
-        // pages are not to be had it has no effect, which is all right.
+        // SAFETY: the range was just allocated; the advice changes how it is mapped, not its bytes. Without huge
+        // pages it has no effect, which is all right.
         let _ = unsafe {
             rustix::mm::madvise(start.as_ptr().cast(), SLAB_LEN, rustix::mm::Advice::LinuxHugepage)
         };
@@ -245,11 +245,11 @@ impl Slab {
         self.free.len() == self.pieces
     }
 
-    /// Has the system find memory for all of it.
+    /// Makes the system find memory for the whole slab.
     fn touch(&mut self) {
         assert!(self.is_free(), "SLAB-1: the pieces that are out are not the slab's to write");
         for page in (0..SLAB_LEN).step_by(SMALLEST) {
-            // SAFETY: inside the allocation, of which nobody has a piece. Volatile, for the compiler sees no use in it.
+            // SAFETY: inside the allocation, of which nobody has a piece. Volatile, or the compiler would drop the write.
             unsafe { self.start.add(page).write_volatile(0) };
         }
     }
@@ -328,7 +328,7 @@ mod tests {
 
     #[test]
     fn preparing_keeps_as_many_free_as_were_asked_for() {
-        const SIZE: usize = 65536; // of which no other test takes any
+        const SIZE: usize = 65536; // no other test takes pieces of this size
         let free = || pool_of(SIZE).expect("a size of blocks").free.load(Ordering::Relaxed);
         prepare(SIZE, 8);
         assert_eq!(free(), 32, "a slab");
@@ -382,7 +382,7 @@ mod tests {
         drop(slab);
         // SAFETY: the piece is out, so the memory is there, and it is this test's alone.
         unsafe { kept.into_start().write_bytes(7, SIZE) };
-        // SAFETY: the last piece is not used any more, and the slab, which knows of it, is gone: this is what it leaves.
+        // SAFETY: the last piece is not used any more. The slab, which knows of the piece, is gone and has left its memory allocated.
         unsafe { dealloc(start.as_ptr(), SLAB) };
     }
 }

@@ -1,7 +1,7 @@
-//! A device over whatever can be read, written and sought in: an archive's member, a file behind a cache, a remote disk.
+//! A device over any stream with read, write and seek: an archive's member, a file behind a cache, a remote disk.
 //!
-//! Such a thing has one position, so one request moves at a time. It is the way in for a library user's own storage, not a fast
-//! one: a device that can do several things at once implements [`BlockDevice`] itself.
+//! A stream has one position, so one request runs at a time. It is the easy way to use a library user's own storage, not a fast
+//! one: a device that can run several requests at once implements [`BlockDevice`] itself.
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
@@ -12,10 +12,10 @@ use creamery_base::{Error, ErrorKind, Result};
 use crate::device::check_range;
 use crate::{BlockDevice, Completion, DeviceId, Reply, Request};
 
-/// A device over a stream that can be sought in.
+/// A device over a stream with seek.
 ///
-/// Its length is the stream's when it was made, and does not change. What is durable after a flush is what the stream's own
-/// [`Write::flush`] makes so: of a [`std::fs::File`] that is nothing, which is why image files have
+/// Its length is the stream's length at its creation, and does not change. A flush makes data durable only as far as the stream's own
+/// [`Write::flush`] does: for a [`std::fs::File`] that is not at all, so image files use
 /// [`FileDevice`](crate::FileDevice).
 ///
 /// ```
@@ -32,13 +32,13 @@ pub struct StreamDevice<S> {
     name: String,
     len: u64,
     state: ProcessMutex<State<S>, { rank::DEVICE }>,
-    /// None of a stream that is only read.
+    /// `None` for a read-only stream.
     writer: Option<Writer<S>>,
 }
 
-/// What can be done with a stream that is written to.
+/// The write operations of a stream.
 struct Writer<S> {
-    /// Puts the parts where it stands.
+    /// Writes the parts at the stream's position.
     write: fn(&mut S, &mut dyn Iterator<Item = &[u8]>) -> io::Result<()>,
     flush: fn(&mut S) -> io::Result<()>,
 }
@@ -52,10 +52,10 @@ struct State<S> {
 }
 
 impl<S: Read + Write + Seek + Send> StreamDevice<S> {
-    /// A device that is read and written. `name` is for messages.
+    /// Creates a device for reading and writing. `name` is for messages.
     ///
     /// # Errors
-    /// When the stream does not tell its length.
+    /// The stream cannot report its length.
     pub fn new(stream: S, name: impl Into<String>) -> Result<Self> {
         let writer = Writer {
             write: |stream: &mut S, parts| {
@@ -71,7 +71,7 @@ impl<S: Read + Write + Seek + Send> StreamDevice<S> {
 }
 
 impl<S: Read + Seek + Send> StreamDevice<S> {
-    /// A device that is only read. `name` is for messages.
+    /// Creates a read-only device. `name` is for messages.
     ///
     /// ```
     /// use std::io::Cursor;
@@ -83,7 +83,7 @@ impl<S: Read + Seek + Send> StreamDevice<S> {
     /// ```
     ///
     /// # Errors
-    /// When the stream does not tell its length.
+    /// The stream cannot report its length.
     pub fn read_only(stream: S, name: impl Into<String>) -> Result<Self> {
         Self::over(stream, name.into(), None)
     }
@@ -98,14 +98,14 @@ impl<S: Seek + Send> StreamDevice<S> {
 }
 
 impl<S> StreamDevice<S> {
-    /// Gives the stream back. Whoever shared the device with a filesystem closes that first.
+    /// Returns the stream. If a filesystem shares the device, close the filesystem first.
     pub fn into_inner(self) -> S {
         self.state.into_inner().stream
     }
 }
 
 impl<S: Read + Seek + Send> StreamDevice<S> {
-    /// Does one thing with the stream, which stands at `offset` (DEV-1, DEV-4).
+    /// Runs `work` on the stream, positioned at `offset` (DEV-1, DEV-4).
     fn at<T>(&self, offset: u64, len: u64, work: impl FnOnce(&mut State<S>) -> io::Result<T>) -> Result<T> {
         check_range(offset, len, self.len).map_err(|error| error.context(&self.name))?;
         let mut state = self.state.lock();
@@ -129,7 +129,7 @@ impl<S: Read + Seek + Send> StreamDevice<S> {
     }
 
     fn flush_stream(&self) -> Result<()> {
-        // Who only reads has nothing to make durable.
+        // A read-only device has nothing to make durable.
         let Some(writer) = &self.writer else { return Ok(()) };
         self.at(0, 0, |state| {
             if state.flush_failed {
@@ -186,7 +186,7 @@ mod tests {
 
     use super::*;
 
-    /// A stream whose flush fails once, as that of a disk that was pulled and put back.
+    /// A stream whose flush fails once, like that of a disk that was unplugged and plugged in again.
     struct Pulled(Cursor<Vec<u8>>, u32);
 
     impl Read for Pulled {

@@ -33,12 +33,12 @@ pub const HEADER_FLAG_WRITTEN: u64 = 1;
 pub const HEADER_FLAG_RELOC: u64 = 2;
 /// The backref revision of every filesystem since 2009; it lies in the top byte of the header flags.
 pub const MIXED_BACKREF_REV: u64 = 1;
-/// Where the backref revision begins in the header flags.
+/// The first bit of the backref revision in the header flags.
 pub(crate) const BACKREF_REV_SHIFT: u32 = 56;
 
-/// With fewer entries a guess saves nothing.
+/// The number of entries below which a guess saves nothing.
 const GUESS_MIN: usize = 16;
-/// How far guesses are off usually: as the square root of the number of entries, halved.
+/// The usual error of a guess: the square root of the number of entries, halved.
 const STEP: usize = 8;
 
 /// The header of a tree block.
@@ -50,7 +50,7 @@ const STEP: usize = 8;
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct RawHeader {
-    /// Checksum of everything after it; before the block is written, whether and where a leaf's data begins out of order.
+    /// Checksum of everything after it; before the block is written, where a leaf's data out of order begins, or 0.
     pub csum: [u8; 32],
     /// The filesystem's (metadata) UUID.
     pub fsid: [u8; 16],
@@ -122,7 +122,7 @@ const _: () = assert!(size_of::<RawKeyPtr>() == KEY_PTR_LEN);
 const _: () = assert!(offset_of!(RawKeyPtr, blockptr) == 17);
 const _: () = assert!(offset_of!(RawKeyPtr, generation) == 25);
 
-/// How many key pointers a node of `node_size` bytes holds.
+/// Returns how many key pointers a node of `node_size` bytes holds.
 ///
 /// ```
 /// assert_eq!(creamery_format::node_ptr_max(16384), 493);
@@ -132,7 +132,7 @@ pub const fn node_ptr_max(node_size: usize) -> usize {
     (node_size - HEADER_LEN) / KEY_PTR_LEN
 }
 
-/// Bytes for item heads and data in a leaf of `node_size` bytes.
+/// Returns the bytes for item heads and data in a leaf of `node_size` bytes.
 ///
 /// ```
 /// assert_eq!(creamery_format::leaf_data_max(16384), 16283);
@@ -144,7 +144,7 @@ pub const fn leaf_data_max(node_size: usize) -> usize {
 
 /// A tree block that was verified, for reading. As cheap to copy as a slice.
 ///
-/// Slots count from 0. Asking for a slot that is not there, or for items of a node, is a bug and panics.
+/// Slots count from 0. A slot that does not exist, or items of a node, are a bug of the caller and panic.
 ///
 /// ```
 /// use creamery_base::*;
@@ -165,7 +165,7 @@ pub const fn leaf_data_max(node_size: usize) -> usize {
 pub struct BlockRef<'a>(&'a [u8]);
 
 impl<'a> BlockRef<'a> {
-    /// A view of the block in `bytes`, which [`verify_block`](crate::verify_block) has passed (or which this program made).
+    /// Creates a view of the block in `bytes`, which [`verify_block`](crate::verify_block) has passed (or which this program made).
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> Self {
         assert!(bytes.len() > HEADER_LEN, "a block is longer than its header");
@@ -184,7 +184,7 @@ impl<'a> BlockRef<'a> {
         self.0.len()
     }
 
-    /// The header as it is on disk.
+    /// Returns the header on disk.
     #[must_use]
     pub fn header(self) -> &'a RawHeader {
         RawHeader::ref_from_prefix(self.0).expect("a block is longer than its header").0
@@ -202,7 +202,7 @@ impl<'a> BlockRef<'a> {
         Generation::new(self.header().generation.get())
     }
 
-    /// The tree it was made for; for a shared block that need not be the tree through which it was reached.
+    /// Returns the tree it was made for. A shared block may be reached through another tree.
     #[must_use]
     pub fn owner(self) -> TreeId {
         TreeId::new(self.header().owner.get())
@@ -271,17 +271,17 @@ impl<'a> BlockRef<'a> {
     pub fn key(self, slot: usize) -> Key {
         assert!(slot < self.count(), "slot {slot} of {}", self.count());
         let at = HEADER_LEN + slot * self.stride();
-        // In place: fields that are read from a copy wait until the copy is there.
+        // In place: the processor would wait for a copy before it can read fields of it.
         RawKey::ref_from_bytes(&self.0[at..at + RawKey::LEN]).expect("the slice has a key's length").into()
     }
 
-    /// The key in slot 0; none when the block is empty.
+    /// Returns the key in slot 0; `None` if the block is empty.
     #[must_use]
     pub fn first_key(self) -> Option<Key> {
         (self.count() > 0).then(|| self.key(0))
     }
 
-    /// The key in the last slot; none when the block is empty.
+    /// Returns the key in the last slot; `None` if the block is empty.
     #[must_use]
     pub fn last_key(self) -> Option<Key> {
         self.count().checked_sub(1).map(|slot| self.key(slot))
@@ -311,7 +311,7 @@ impl<'a> BlockRef<'a> {
         RawItem::ref_from_bytes(&self.0[at..at + ITEM_LEN]).expect("the slice has an item's length")
     }
 
-    /// Where the data of the item in `slot` begins, counted from the end of the header.
+    /// Returns the offset where the data of the item in `slot` begins, counted from the end of the header.
     #[must_use]
     pub fn item_offset(self, slot: usize) -> usize {
         self.item(slot).offset.get() as usize
@@ -331,7 +331,7 @@ impl<'a> BlockRef<'a> {
         &self.0[start..start + item.size.get() as usize]
     }
 
-    /// Where the data of the item in `slot` ends, counted from the end of the header.
+    /// Returns the offset where the data of the item in `slot` ends, counted from the end of the header.
     pub(crate) fn item_end(self, slot: usize) -> usize {
         self.item_offset(slot) + self.item_size(slot)
     }
@@ -342,7 +342,7 @@ impl<'a> BlockRef<'a> {
         self.flags() & HEADER_FLAG_WRITTEN != 0
     }
 
-    /// Where the data of a leaf begins that is loose: not in the order of its slots.
+    /// Returns the offset where the data of a loose leaf begins: one whose data is not in the order of its slots.
     pub(crate) fn floor(self) -> Option<usize> {
         let floor = U32::read_from_prefix(&self.header().csum).expect("the field is longer").0.get();
         let floor = (floor != 0 && !self.is_written()).then_some(floor as usize);
@@ -360,7 +360,7 @@ impl<'a> BlockRef<'a> {
         self.floor().is_some()
     }
 
-    /// Where the data of a leaf begins, counted from the end of the header.
+    /// Returns the offset where the data of a leaf begins, counted from the end of the header.
     #[must_use]
     pub fn data_start(self) -> usize {
         match (self.floor(), self.count()) {
@@ -370,13 +370,13 @@ impl<'a> BlockRef<'a> {
         }
     }
 
-    /// Bytes that are free in a leaf; a new item takes [`ITEM_LEN`] more than its data.
+    /// Returns the free bytes in a leaf; a new item takes [`ITEM_LEN`] more than its data.
     #[must_use]
     pub fn free_space(self) -> usize {
         self.data_start() - self.count() * ITEM_LEN
     }
 
-    /// Bytes that are used in a leaf, heads and data.
+    /// Returns the used bytes in a leaf, heads and data.
     #[must_use]
     pub fn used_space(self) -> usize {
         leaf_data_max(self.0.len()) - self.free_space()
@@ -396,24 +396,24 @@ impl<'a> BlockRef<'a> {
     /// Searches from slot `low` on: `Ok` is the slot that has the key, `Err` the slot where it would go.
     ///
     /// # Errors
-    /// The key is not there; the value is where it belongs.
+    /// The key is not there; the value is the slot where it would go.
     pub fn search(self, key: &Key, low: usize) -> Result<usize, usize> {
         self.search_from(self.guess(key, low, None), key, low, |_| {})
     }
 
-    /// The same from slot 0 on, where `next` is the first key behind this block, if the way here told: what is known of the end need
-    /// not be looked at.
+    /// Searches from slot 0 on, like [`search`](Self::search). `next` is the first key behind this block, if the search above found it: then
+    /// the last key need not be read.
     ///
     /// # Errors
-    /// The key is not there; the value is where it belongs.
+    /// The key is not there; the value is the slot where it would go.
     pub fn search_before(self, key: &Key, next: Option<&Key>) -> Result<usize, usize> {
         self.search_from(self.guess(key, 0, next), key, 0, |_| {})
     }
 
-    /// The same; `probe` is told every slot whose key is compared.
+    /// Searches like [`search`](Self::search), and calls `probe` with every slot whose key is compared.
     ///
     /// # Errors
-    /// The key is not there; the value is where it belongs.
+    /// The key is not there; the value is the slot where it would go.
     pub fn search_probing(self, key: &Key, low: usize, probe: impl FnMut(usize)) -> Result<usize, usize> {
         self.search_from(self.guess(key, low, None), key, low, probe)
     }
@@ -447,9 +447,9 @@ impl<'a> BlockRef<'a> {
         Err(low)
     }
 
-    /// Where `key` lies from slot `low` on if keys lie evenly: names by their hashes do, and inodes by their numbers. A block that
-    /// was not asked for lately is not in the processor's caches, and each look at another part of it waits for
-    /// memory; this looks at both ends, or at the first where `next` tells of the last. None where it makes no difference.
+    /// Guesses the slot of `key`, from slot `low` on, as if keys were evenly spaced: names are by their hashes, and inodes by their numbers. A block
+    /// without recent use is not in the processor's caches, and each access to another part of it waits for
+    /// memory. A guess reads both ends, or only the first key if `next` replaces the last. `None` if it makes no difference.
     fn guess(self, key: &Key, low: usize, next: Option<&Key>) -> Option<usize> {
         let last = self.count().checked_sub(1)?;
         if last < low + GUESS_MIN {
@@ -480,7 +480,7 @@ impl<'a> BlockRef<'a> {
     }
 }
 
-/// Which part of the way from one key to another a key has behind it, by what tells the two apart.
+/// Returns the fraction of the way from one key to another at which a key lies, by the field in which the two differ.
 fn part_of(from: &Key, key: &Key, to: &Key) -> f64 {
     let (from, at, to) = if from.objectid == to.objectid && from.kind == to.kind {
         (from.offset, key.offset, to.offset)
@@ -496,7 +496,7 @@ fn part_of(from: &Key, key: &Key, to: &Key) -> f64 {
     }
 }
 
-/// The part of `slots` around `guess` where a key is or would go, found in steps that double.
+/// Returns the part of `slots` around `guess` where a key is or would go, found in steps that double.
 ///
 /// # Errors
 /// The key was found; the value is its slot.

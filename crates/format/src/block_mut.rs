@@ -1,4 +1,4 @@
-//! Tree blocks, for changing: the edits that trees are made of.
+//! Tree blocks, for changing: the basic edits of trees.
 //!
 //! # Invariants
 //! - EDIT-1: item data stays contiguous, and in the order of the slots once the block is written (see
@@ -18,7 +18,7 @@ use crate::block::{
 };
 use crate::key::{Key, RawKey};
 
-/// What the header of a new block says.
+/// The header fields of a new block.
 ///
 /// ```
 /// use creamery_base::*;
@@ -63,7 +63,7 @@ pub struct NewBlock {
 pub struct BlockMut<'a>(pub(crate) &'a mut [u8]);
 
 impl<'a> BlockMut<'a> {
-    /// A view of the verified block in `bytes`.
+    /// Creates a view of the verified block in `bytes`.
     #[must_use]
     pub fn new(bytes: &'a mut [u8]) -> Self {
         assert!(bytes.len() > HEADER_LEN, "a block is longer than its header");
@@ -130,8 +130,8 @@ impl<'a> BlockMut<'a> {
             U32::new(u32::try_from(count).expect("entries of a block fit in 32 bits"));
     }
 
-    /// Sets the whole flags field, backref revision included. A leaf is in order then, and the field of the checksum, which
-    /// says how the data of a leaf lies that is not marked as written, is empty.
+    /// Sets the whole flags field, backref revision included. Puts a leaf in order first, and clears the field of the checksum,
+    /// which describes the data of a leaf that is not marked as written.
     pub fn set_flags(&mut self, flags: u64) {
         if self.as_ref().is_leaf() {
             self.put_in_order();
@@ -141,12 +141,12 @@ impl<'a> BlockMut<'a> {
         header.csum.fill(0);
     }
 
-    /// Marks the block as written, without which no reader takes it. Its data is in order then.
+    /// Marks the block as written; readers accept no other block. Puts its data in order.
     pub fn mark_written(&mut self) {
         self.set_flags(self.as_ref().flags() | HEADER_FLAG_WRITTEN);
     }
 
-    /// Takes the marks of having been written from a block that is a copy of another, or is about to be filled.
+    /// Clears the marks of a written block, in a block that is a copy of another, or is about to be filled.
     pub fn begin_again(&mut self) {
         self.set_flags(MIXED_BACKREF_REV << BACKREF_REV_SHIFT);
     }
@@ -196,7 +196,7 @@ impl BlockMut<'_> {
         self.0[at..at + KEY_PTR_LEN].copy_from_slice(ptr.as_bytes());
     }
 
-    /// Shifts the pointers from `slot` on by `n` to the right and counts them in.
+    /// Shifts the pointers from `slot` on by `n` to the right, and adds `n` to the count.
     fn open_ptrs(&mut self, slot: usize, n: usize) {
         self.assert_node();
         let count = self.as_ref().count();

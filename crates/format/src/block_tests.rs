@@ -33,7 +33,7 @@ fn model_of(leaf: BlockRef<'_>) -> Vec<(Key, Vec<u8>)> {
     (0..leaf.count()).map(|slot| (leaf.key(slot), leaf.data(slot).to_vec())).collect()
 }
 
-/// Builds a leaf from scratch; equal bytes mean that no trace of history is left.
+/// Builds a leaf from scratch; equal bytes prove that no trace of history is left.
 fn built(model: &[(Key, Vec<u8>)]) -> Vec<u8> {
     let mut bytes = vec![0; 4096];
     let mut leaf = BlockMut::init(&mut bytes, &new(0));
@@ -45,7 +45,7 @@ fn built(model: &[(Key, Vec<u8>)]) -> Vec<u8> {
     bytes
 }
 
-/// The same items, the last first, so that no data is in its place.
+/// Builds a leaf with the same items, the last first, so that no data is in its place.
 fn built_loose(model: &[(Key, Vec<u8>)]) -> Vec<u8> {
     let mut bytes = vec![0; 4096];
     let mut leaf = BlockMut::init(&mut bytes, &new(0));
@@ -57,14 +57,14 @@ fn built_loose(model: &[(Key, Vec<u8>)]) -> Vec<u8> {
     bytes
 }
 
-/// The block as it is once it was put in order, without the marks of having been written.
+/// Returns the block with its data in order, without the marks of a written block.
 fn in_order(leaf: BlockRef<'_>) -> Vec<u8> {
     let mut bytes = leaf.bytes().to_vec();
     BlockMut::new(&mut bytes).begin_again();
     bytes
 }
 
-/// Inserts up to three items filled with `byte`, many of them empty, where there is room.
+/// Inserts up to three items filled with `byte`, many of them empty, if there is room.
 fn insert_some(
     rng: &mut Lcg,
     leaf: &mut BlockMut<'_>,
@@ -241,7 +241,7 @@ fn search_does_not_rely_on_how_keys_lie() {
                     assert!(probes <= 20, "{probes} looks for one of 200");
                     assert_eq!(leaf.as_ref().search(&gap, low), Err(slot));
                 }
-                // Whatever is said of what lies behind, it is a hint.
+                // The key behind the block is only a hint, whatever its value.
                 for next in [None, Some(of(200)), Some(of(100)), Some(of(0)), Some(Key::MIN), Some(Key::MAX)]
                 {
                     assert_eq!(leaf.as_ref().search_before(&of(number), next.as_ref()), Ok(slot));

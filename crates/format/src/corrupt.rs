@@ -1,4 +1,4 @@
-//! What is wrong with a block, and where: exact inside, one kind of error outside.
+//! Damage of a block: its kind and place. Exact inside, one kind of error outside.
 //!
 //! Messages follow one grammar: `corrupt <leaf|node>: <where>, <reason>[[, expected <range>], found <value>]`; lower
 //! case, decimal numbers, checksums in hex, half-open ranges as `[a, b)` and closed ones as `[a, b]`.
@@ -9,7 +9,7 @@ use creamery_base::{DamagedBlock, Error, ErrorKind, Generation, Logical, TreeId,
 
 use crate::key::{Key, KeyType};
 
-/// Where damage was found.
+/// The place of damage.
 ///
 /// ```
 /// use creamery_base::{Logical, TreeId};
@@ -19,9 +19,9 @@ use crate::key::{Key, KeyType};
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BlockSite {
-    /// The level, when it is known whether the block is a leaf.
+    /// The level, if it is known whether the block is a leaf.
     pub level: Option<u8>,
-    /// The tree, when it is known.
+    /// The tree, if it is known.
     pub tree: Option<TreeId>,
     /// The address at which the block was read.
     pub logical: Logical,
@@ -74,7 +74,7 @@ impl fmt::Display for SumHex {
     }
 }
 
-/// What is wrong. Exhaustive for this crate's tests; new reasons may come.
+/// The kind of damage. Exhaustive for this crate's tests; new reasons may come.
 ///
 /// ```
 /// use creamery_format::CorruptKind;
@@ -177,13 +177,13 @@ impl Corruption {
         Self(Box::new(Detail { site, kind }))
     }
 
-    /// Where.
+    /// Returns the place.
     #[must_use]
     pub fn site(&self) -> &BlockSite {
         &self.0.site
     }
 
-    /// What.
+    /// Returns the kind.
     #[must_use]
     pub fn kind(&self) -> &CorruptKind {
         &self.0.kind

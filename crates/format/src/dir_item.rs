@@ -1,8 +1,8 @@
 //! Packed directory items: the payload of DIR_ITEM, DIR_INDEX and XATTR_ITEM.
 //!
-//! An entry is a key (what it points to), the transaction that wrote it, the lengths of name and data, a type byte,
+//! An entry is a key (its target), the transaction that wrote it, the lengths of name and data, a type byte,
 //! then name and data. A DIR_INDEX item has one entry. DIR_ITEM and XATTR_ITEM keys hold a 32-bit hash of the
-//! name, so entries whose names collide stand one after the other in one item.
+//! name, so entries whose names collide follow one another in one item.
 //!
 //! # Invariants
 //! - DIRITEM-1: every slice handed out lies inside the item; a length that does not fit is reported as damage.
@@ -20,8 +20,8 @@ use crate::key::Key;
 /// Bytes in front of an entry's name.
 pub const HEADER_LEN: usize = RawDirItem::LEN;
 
-/// The bytes of an item that is being made; long enough for one entry with a name of usual length. They are moved about, so
-/// not longer than that.
+/// The bytes of an item in the making; long enough for one entry with a name of usual length. They are moved often, so
+/// there is room for no more.
 ///
 /// ```
 /// use creamery_base::Generation;
@@ -68,7 +68,7 @@ pub fn find<'a>(item: &'a [u8], name: &[u8]) -> Result<Option<(DirEntryRef<'a>, 
     Ok(None)
 }
 
-/// The item without its entry `name`; none when there is no such entry.
+/// Returns the item without its entry `name`; `None` if there is no such entry.
 ///
 /// Errors: damage.
 #[inline]
@@ -82,7 +82,7 @@ pub fn without(item: &[u8], name: &[u8]) -> Result<Option<ItemBytes>> {
 /// Appends an entry to `item`.
 ///
 /// # Panics
-/// If `name` or `data` is longer than 16 bits tell.
+/// If the length of `name` or `data` needs more than 16 bits.
 #[inline]
 pub fn push(item: &mut ItemBytes, head: &Head, name: &[u8], data: &[u8]) {
     let raw = RawDirItem {
@@ -96,10 +96,10 @@ pub fn push(item: &mut ItemBytes, head: &Head, name: &[u8], data: &[u8]) {
     item.extend_from_slice(data);
 }
 
-/// An item with the one entry `name`.
+/// Creates an item with the one entry `name`.
 ///
 /// # Panics
-/// If `name` is longer than 16 bits tell.
+/// If the length of `name` needs more than 16 bits.
 #[inline]
 pub fn single(head: &Head, name: &[u8]) -> ItemBytes {
     let mut item = ItemBytes::new();
@@ -107,7 +107,7 @@ pub fn single(head: &Head, name: &[u8]) -> ItemBytes {
     item
 }
 
-/// What stands in front of an entry's name, lengths aside.
+/// The fields before an entry's name, except lengths.
 ///
 /// ```
 /// use creamery_base::{Generation, ObjectId};
@@ -122,16 +122,16 @@ pub fn single(head: &Head, name: &[u8]) -> ItemBytes {
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Head {
-    /// What the name stands for.
+    /// The key of the named object.
     pub location: Key,
     /// The transaction that writes the entry.
     pub transid: Generation,
-    /// What it is.
+    /// The type of the named object.
     pub kind: FileType,
 }
 
 impl Head {
-    /// Of an extended attribute.
+    /// Creates the head of an extended attribute.
     #[inline]
     pub const fn xattr(transid: Generation) -> Self {
         Self { location: Key::MIN, transid, kind: FileType::Xattr }
@@ -147,12 +147,12 @@ impl Head {
         }
     }
 
-    /// Makes the entry `name` of `item` stand for something else; `false` when there is no such entry.
+    /// Gives the entry `name` of `item` another target; `false` if there is no such entry.
     ///
     /// Errors: damage.
     ///
     /// # Panics
-    /// If `name` is longer than 16 bits tell.
+    /// If the length of `name` needs more than 16 bits.
     pub fn redirect(&self, item: &mut [u8], name: &[u8]) -> Result<bool> {
         let Some((entry, place)) = find(item, name)? else { return Ok(false) };
         let raw = RawDirItem {

@@ -11,7 +11,7 @@ use crate::items::file_extent::{FILE_EXTENT_INLINE, RawFileExtentHead};
 use crate::key::{Key, KeyType};
 use crate::superblock::RawSuperblock;
 
-/// Fields of a block's header, but for its checksum and identity.
+/// Fields of a block's header, except its checksum and identity.
 const HEADER: [Field; 6] = [
     Field { name: "bytenr", offset: 48, len: 8 },
     Field { name: "flags", offset: 56, len: 8 },
@@ -30,32 +30,32 @@ const ITEM: [Field; 2] =
 const POINTER: [Field; 2] =
     [Field { name: "blockptr", offset: 17, len: 8 }, Field { name: "generation", offset: 25, len: 8 }];
 
-/// In a file extent: how the data is kept.
+/// Offset of the type in a file extent.
 const KIND: usize = 20;
 
-/// A number of a superblock or a tree block, and a value at its edge. Shown with all that is known of it.
+/// A number of a superblock or a tree block, and a value at its edge. Shown with its place.
 #[derive(Clone, Debug)]
 pub struct Edge {
-    /// The block, as a position among those that [`edges_of`] was given; none for the superblock.
+    /// The block, as a position among those passed to [`edges_of`]; `None` for the superblock.
     pub block: Option<usize>,
     /// The tree, and the level or the item.
     pub place: String,
-    /// What the number is in: `superblock`, `header`, `pointer`, `key`, `item` or the type of an item.
+    /// The structure of the number: `superblock`, `header`, `pointer`, `key`, `item` or the type of an item.
     pub part: String,
-    /// The field; of one that is more than a number, where in it.
+    /// The field; if it is more than a number, with the place in it.
     pub field: String,
-    /// Where the number begins in the block.
+    /// The offset of the number in the block.
     pub at: usize,
     /// Its bytes, 1 to 8.
     pub width: usize,
-    /// What it is.
+    /// Its present value.
     pub now: u64,
-    /// What else it might be.
+    /// The edge value.
     pub value: u64,
 }
 
 impl Edge {
-    /// Sets the number in the bytes of its block. The checksum is then another one.
+    /// Sets the number in the bytes of its block. The checksum then no longer fits.
     pub fn set(&self, bytes: &mut [u8]) {
         bytes[self.at..self.at + self.width].copy_from_slice(&self.value.to_le_bytes()[..self.width]);
     }
@@ -68,8 +68,8 @@ impl fmt::Display for Edge {
     }
 }
 
-/// The numbers of a superblock and of whole tree blocks at their edges: five items of each type in each tree, the first and the
-/// last among them; the first block of each level of each tree; the superblock.
+/// Returns the numbers of a superblock and of whole tree blocks at their edges: five items of each type in each tree, including the first and
+/// the last; the first block of each level of each tree; the superblock.
 ///
 /// ```
 /// use creamery_format::{SUPERBLOCK_LEN, edges_of};
@@ -82,7 +82,7 @@ pub fn edges_of(superblock: &[u8], blocks: &[&[u8]]) -> Vec<Edge> {
     let mut from = |start: Start<'_>, fields: &[Field]| start.add(fields, &mut edges);
     let whole =
         Start { block: None, bytes: superblock, place: "", part: "superblock", at: 0, end: superblock.len() };
-    // Those that are longer are text, space for later, or structures of their own.
+    // Longer fields are text, space for later, or structures of their own.
     let fields = RawSuperblock::FIELDS.iter().filter(|field| field.len <= 192 && field.offset > 0);
     from(whole, &fields.copied().collect::<Vec<_>>());
     let mut levels = HashSet::new();
@@ -135,7 +135,7 @@ pub fn edges_of(superblock: &[u8], blocks: &[&[u8]]) -> Vec<Edge> {
     edges
 }
 
-/// Where a structure begins.
+/// The start of a structure.
 #[derive(Clone, Copy)]
 struct Start<'a> {
     block: Option<usize>,
@@ -143,7 +143,7 @@ struct Start<'a> {
     place: &'a str,
     part: &'a str,
     at: usize,
-    /// Fields beyond are not there.
+    /// The end of the structure; fields beyond it do not exist.
     end: usize,
 }
 

@@ -1,7 +1,7 @@
-//! Where numbers on disk go wrong: the fields of items, and the values at their edges.
+//! The fields of items, and the edge values of numbers, where errors are likely.
 //!
-//! Random bytes hardly ever hit 2^64-3. Whatever makes up damage - fuzz targets, mutations, the tests that set one field
-//! after the other - takes its values from here.
+//! Random bytes hardly ever hit 2^64-3. All generators of damage - fuzz targets, mutations, the tests that set one field
+//! after the other - take their values from here.
 
 use crate::items::chunk::{RawBlockGroupItem, RawChunk, RawStripe};
 use crate::items::device::{RawDevExtent, RawDevItem, RawDevReplace, RawDevStats};
@@ -23,16 +23,16 @@ use crate::key::KeyType;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Field {
-    /// What it is called here.
+    /// Its name here.
     pub name: &'static str,
-    /// Where it begins in the structure.
+    /// Its offset in the structure.
     pub offset: usize,
     /// Bytes.
     pub len: usize,
 }
 
 impl Field {
-    /// The field as numbers of at most eight bytes: where each begins in the structure, and its bytes.
+    /// Returns the field as numbers of at most eight bytes: the offset of each in the structure, and its length.
     ///
     /// ```
     /// use creamery_format::Field;
@@ -49,7 +49,7 @@ impl Field {
     }
 }
 
-/// Edges of numbers of 8 bytes; those of shorter ones are among them, cut to their length.
+/// Edges of numbers of 8 bytes; the edges of shorter numbers are among them, cut to their length.
 const EDGES: [u64; 54] = [
     0,
     1,
@@ -67,7 +67,7 @@ const EDGES: [u64; 54] = [
     u64::MAX,
     u64::MAX - 4095,
     u64::MAX - 1,
-    // From here on what fuzzing did not find. Levels, of which 7 is the last:
+    // The following values were not found by fuzzing. Levels, of which 7 is the last:
     3,
     4,
     5,
@@ -79,7 +79,7 @@ const EDGES: [u64; 54] = [
     u64::MAX - 2,
     u64::MAX - 3,
     u64::MAX - 4,
-    // the ends of what is free for inodes and subvolumes,
+    // the ends of the range for inodes and subvolumes,
     255,
     256,
     257,
@@ -111,7 +111,7 @@ const EDGES: [u64; 54] = [
     u64::MAX - (1 << 32),
 ];
 
-/// Values at the edge for a number of `width` bytes (1 to 8) that holds `now`, its neighbours last. How many there are does
+/// Returns edge values for a number of `width` bytes (1 to 8) that holds `now`, its neighbours last. Their count does
 /// not depend on `now`; some may be there twice.
 ///
 /// ```
@@ -125,7 +125,7 @@ pub fn edge_values(width: usize, now: u64) -> impl Iterator<Item = u64> {
     EDGES.into_iter().chain([now.wrapping_sub(1), now.wrapping_add(1)]).map(move |value| value & mask)
 }
 
-/// What an item of this type begins with, as fields; nothing for types without a structure.
+/// Returns the fields at the beginning of an item of this type; none for types without a structure.
 ///
 /// ```
 /// use creamery_format::{KeyType, RawInodeItem, fields_of};

@@ -64,7 +64,7 @@ bitflags! {
     pub struct CompatRo: u64 {
         /// Has a free space tree.
         const FREE_SPACE_TREE = 1;
-        /// And it is up to date.
+        /// The free space tree is up to date.
         const FREE_SPACE_TREE_VALID = 1 << 1;
         /// Has fs-verity files.
         const VERITY = 1 << 2;
@@ -85,7 +85,7 @@ bitflags! {
     pub struct SuperFlags: u64 {
         /// Has been written.
         const WRITTEN = 1;
-        /// Of a relocation; unused.
+        /// A relocation; unused.
         const RELOC = 1 << 1;
         /// The device is a seed: never written.
         const SEEDING = 1 << 32;
@@ -108,7 +108,7 @@ bitflags! {
 }
 
 impl SuperFlags {
-    /// The bits that mean something, among them what Linux notes of an error.
+    /// The bits with a meaning, including Linux' record of an error.
     pub const KNOWN: Self = Self::from_bits_retain(0x1df << 32 | 0b111);
 }
 
@@ -122,7 +122,7 @@ impl Incompat {
         self.difference(Self::SUPPORTED)
     }
 
-    /// What current mkfs sets.
+    /// Returns the features that current mkfs sets.
     #[must_use]
     pub const fn default_features() -> Self {
         Self::MIXED_BACKREF
@@ -134,7 +134,7 @@ impl Incompat {
 }
 
 impl CompatRo {
-    /// The bits that this project keeps true when it writes.
+    /// The bits that this project maintains when it writes.
     pub const SUPPORTED: Self = Self::FREE_SPACE_TREE
         .union(Self::FREE_SPACE_TREE_VALID)
         .union(Self::VERITY)
@@ -191,7 +191,7 @@ pub(crate) const SUPER_FLAG_NAMES: Names = &[
     ("CHANGING_META_CSUM", SuperFlags::CHANGING_META_CSUM.bits()),
 ];
 
-/// The names of the set bits, and at the end what has no name, separated.
+/// Writes the names of the set bits, and at the end the bits without a name, separated.
 pub(crate) fn write_names(f: &mut dyn fmt::Write, bits: u64, names: Names, separator: &str) -> fmt::Result {
     let mut rest = bits;
     let mut between = "";
@@ -216,7 +216,7 @@ impl fmt::Display for Incompat {
 
 impl fmt::Display for CompatRo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // dump-super has no name for fs-verity; whoever is told of the bit here is told its name.
+        // dump-super has no name for fs-verity, but a message about the bit needs one.
         let names = [COMPAT_RO_NAMES, &[("VERITY", Self::VERITY.bits())]];
         let known: u64 = names.iter().flat_map(|names| names.iter()).map(|(_, bit)| bit).sum();
         let mut between = "";

@@ -1,4 +1,4 @@
-//! File extent items: what a stretch of a file is made of, read from and written to item bytes.
+//! File extent items: the content of a range of a file, read from and written to item bytes.
 //!
 //! # On disk
 //! `(inode, EXTENT_DATA, file offset)` -> generation, ram_bytes, compression, encryption, other encoding, type; then
@@ -9,7 +9,7 @@
 //! - EXTENT-1: a [`FileExtent`] exists only after [`FileExtent::check`]: its file range and its disk range do not
 //!   wrap, are whole sectors (an inline extent's file range is counted as whole sectors), and the part of an extent
 //!   that is not compressed lies inside it. Shown by `every_broken_rule_is_found`.
-//! - EXTENT-2: fields behind the type byte are looked at only after the type.
+//! - EXTENT-2: fields behind the type byte are read only after the type.
 //!   Shown by `random_item_bytes_never_panic_nor_are_taken_for_more_than_they_are`.
 
 use creamery_base::{Error, ErrorKind, Generation, Logical, Result};
@@ -25,14 +25,14 @@ use crate::key::Key;
 pub const INLINE_HEADER: usize = RawFileExtentHead::LEN;
 /// Bytes of every other item.
 pub const REGULAR_LEN: usize = RawFileExtent::LEN;
-/// The longest extent that is ever made of data.
+/// The longest extent of written data.
 pub const EXTENT_LEN_MAX: u64 = 128 << 20;
-/// The longest one that is ever preallocated.
+/// The longest preallocated extent.
 pub const PREALLOC_LEN_MAX: u64 = 256 << 20;
 /// The longest compressed extent, on disk and in memory.
 pub const COMPRESSED_LEN_MAX: u64 = 128 << 10;
 
-/// A part of an extent on disk, as a file shows it.
+/// A part of an extent on disk, as a range of a file.
 ///
 /// ```
 /// use creamery_base::{Generation, Logical};
@@ -46,17 +46,17 @@ pub const COMPRESSED_LEN_MAX: u64 = 128 << 10;
 pub struct Extent {
     /// The transaction that made the extent.
     pub generation: Generation,
-    /// Where the extent begins.
+    /// The address of the extent.
     pub disk_bytenr: Logical,
-    /// How long it is on disk.
+    /// Its length on disk.
     pub disk_num_bytes: u64,
-    /// How long it is unpacked, as the item says.
+    /// Its unpacked length, according to the item.
     pub ram_bytes: u64,
-    /// Where in the unpacked extent the shown part begins.
+    /// The offset of the shown part in the unpacked extent.
     pub offset: u64,
-    /// How long the shown part is.
+    /// The length of the shown part.
     pub num_bytes: u64,
-    /// How its bytes on disk are packed.
+    /// The compression of its bytes on disk.
     pub compression: Compression,
 }
 
@@ -76,26 +76,26 @@ pub struct Extent {
 /// # Ok::<(), creamery_base::Error>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u64)] // a tag in a byte of a field would have that field copied in pieces
+#[repr(u64)] // a one-byte tag would make the compiler copy neighbouring fields in pieces
 pub enum FileExtent<'a> {
     /// The bytes are in the item.
     Inline {
-        /// How long the bytes are unpacked.
+        /// Their unpacked length.
         ram_bytes: u64,
-        /// How they are packed.
+        /// Their compression.
         compression: Compression,
-        /// The bytes, as they are in the item.
+        /// The bytes of the item, perhaps compressed.
         data: &'a [u8],
     },
     /// The bytes are in an extent.
     Regular(Extent),
-    /// Space is set aside; it reads as zeros.
+    /// Reserved space; it reads as zeros.
     Prealloc(Extent),
     /// Zeros that take no space.
     Hole {
         /// The transaction that made the item.
         generation: Generation,
-        /// How long it is.
+        /// Its length.
         num_bytes: u64,
     },
 }
@@ -104,8 +104,8 @@ fn corrupt(key: &Key, what: &str) -> Error {
     Error::new(ErrorKind::Corrupt, format!("file extent {key}: {what}"))
 }
 
-/// Whether a number, or all of several whose bits are in it, is one of whole sectors. These are powers of two, and every item that is
-/// looked at is asked this several times: no divisions.
+/// Whether a number is a multiple of whole sectors, or each of several numbers that are combined by OR. Sector sizes are powers of two, and
+/// every item needs this check several times: no divisions.
 const fn is_whole(bytes: u64, sector: u64) -> bool {
     debug_assert!(sector.is_power_of_two());
     bytes & (sector - 1) == 0
@@ -114,7 +114,7 @@ const fn is_whole(bytes: u64, sector: u64) -> bool {
 impl FileExtent<'_> {
     /// Reads the item `key` of a filesystem with sectors of `sector` bytes.
     /// Errors: damage; unsupported for encrypted data and unknown compression.
-    #[inline(always)] // who asks for a length or a kind alone pays for no more
+    #[inline(always)] // a caller that needs only a length or a kind pays for no more
     pub fn check<'a>(key: &Key, data: &'a [u8], sector: u64) -> Result<FileExtent<'a>> {
         let Ok((head, inline)) = RawFileExtentHead::ref_from_prefix(data) else {
             return Err(corrupt(key, "item is too short"));
@@ -136,7 +136,7 @@ impl FileExtent<'_> {
         }
     }
 
-    /// Bytes of the file that the item stands for, in whole sectors.
+    /// Returns the bytes of the file that the item covers, in whole sectors.
     #[inline]
     pub const fn len(&self, sector: u64) -> u64 {
         match self {
@@ -202,7 +202,7 @@ fn check_on_disk<'a>(
     if extent.disk_bytenr.checked_add(extent.disk_num_bytes).is_none() {
         return Err(corrupt(key, "disk range wraps"));
     }
-    // How much there is of packed data, unpacking it tells.
+    // Only unpacking shows the real length of packed data.
     let unpacked = match compression {
         Compression::None => extent.disk_num_bytes,
         _ if prealloc => return Err(corrupt(key, "preallocated extent is compressed")),
@@ -232,15 +232,15 @@ impl Extent {
         }
     }
 
-    /// How much of what a compressed extent unpacks to can be asked for: what the item says, unless it shows more than that, which
-    /// cannot be. Then its data has the word, as on Linux, which asks it alone.
+    /// Returns the largest length that may be requested of a compressed extent's unpacked data: the item's length, unless the item shows more
+    /// than that, which is impossible. Then the data decides, like on Linux, which ignores the item's length.
     #[inline]
     pub fn unpacked_len(&self) -> u64 {
         let shown = self.offset.saturating_add(self.num_bytes);
         if shown <= self.ram_bytes { self.ram_bytes.min(COMPRESSED_LEN_MAX) } else { COMPRESSED_LEN_MAX }
     }
 
-    /// What is left of the shown part without its first `len` bytes.
+    /// Returns the shown part without its first `len` bytes.
     ///
     /// # Panics
     /// If it is no longer than that.
@@ -296,7 +296,7 @@ pub fn encode_inline(generation: Generation, content: &[u8]) -> Vec<u8> {
     encode_packed_inline(generation, content.len() as u64, Compression::None, content)
 }
 
-/// The same of one whose `len` bytes are packed.
+/// Returns the item bytes of an inline extent whose `len` bytes are packed.
 pub fn encode_packed_inline(
     generation: Generation,
     len: u64,
@@ -313,7 +313,7 @@ pub fn encode_packed_inline(
     [head.as_bytes(), packed].concat()
 }
 
-/// An item that was checked before, for changing in place.
+/// Returns an item that was checked before, for changing in place.
 fn raw_mut(data: &mut [u8]) -> &mut RawFileExtent {
     RawFileExtent::mut_from_bytes(data).expect("the item was checked, and is as it was then")
 }

@@ -1,4 +1,4 @@
-//! Keys: the order of everything in a tree.
+//! Keys: the order of all items in a tree.
 //!
 //! A key is `(objectid, type, offset)`, compared in that order. [`RawKey`] is its form on disk.
 
@@ -60,7 +60,7 @@ key_types! {
     CSUM_ITEM = 120;
     /// Packed checksums of data.
     EXTENT_CSUM = 128;
-    /// Where a tree's root is.
+    /// The address of a tree's root.
     ROOT_ITEM = 132;
     /// From a subvolume to the directory that has it.
     ROOT_BACKREF = 144;
@@ -72,19 +72,19 @@ key_types! {
     METADATA_ITEM = 169;
     /// Inline only: the subvolume that wrote a data extent first.
     EXTENT_OWNER_REF = 172;
-    /// A tree block's user by tree.
+    /// A tree block's reference by tree.
     TREE_BLOCK_REF = 176;
-    /// A data extent's user by tree, inode and offset.
+    /// A data extent's reference by tree, inode and offset.
     EXTENT_DATA_REF = 178;
     /// Obsolete backreference.
     EXTENT_REF_V0 = 180;
-    /// A tree block's user by parent block.
+    /// A tree block's reference by parent block.
     SHARED_BLOCK_REF = 182;
-    /// A data extent's user by parent leaf.
+    /// A data extent's reference by parent leaf.
     SHARED_DATA_REF = 184;
     /// A block group: offset is its length.
     BLOCK_GROUP_ITEM = 192;
-    /// How a block group's free space is stored.
+    /// The form of a block group's free space.
     FREE_SPACE_INFO = 198;
     /// Free space as a range.
     FREE_SPACE_EXTENT = 199;
@@ -96,7 +96,7 @@ key_types! {
     DEV_ITEM = 216;
     /// A chunk.
     CHUNK_ITEM = 228;
-    /// Where a striped extent lies.
+    /// The places of a striped extent.
     RAID_STRIPE = 230;
     /// State of the quotas.
     QGROUP_STATUS = 240;
@@ -149,7 +149,7 @@ impl fmt::Debug for KeyType {
     }
 }
 
-/// A key. Shown as `btrfs inspect-internal dump-tree` shows it, symbolic ids included.
+/// A key. Shown in the form of `btrfs inspect-internal dump-tree`, symbolic ids included.
 ///
 /// ```
 /// use creamery_base::{ObjectId, TreeId};
@@ -163,7 +163,7 @@ impl fmt::Debug for KeyType {
 pub struct Key {
     /// Inode number, tree id, address or device id, by the type.
     pub objectid: ObjectId,
-    /// What the item is.
+    /// The type of the item.
     pub kind: KeyType,
     /// Offset, hash, length or id, by the type.
     pub offset: u64,
@@ -175,13 +175,13 @@ impl Key {
     /// The last of all keys.
     pub const MAX: Self = Self::new(ObjectId::new(u64::MAX), KeyType(u8::MAX), u64::MAX);
 
-    /// The key of these three parts.
+    /// Creates the key of these three parts.
     #[must_use]
     pub const fn new(objectid: ObjectId, kind: KeyType, offset: u64) -> Self {
         Self { objectid, kind, offset }
     }
 
-    /// The key right after this one; none after [`Key::MAX`].
+    /// Returns the key right after this one; `None` after [`Key::MAX`].
     #[must_use]
     pub const fn next(self) -> Option<Self> {
         if let Some(offset) = self.offset.checked_add(1) {
@@ -196,7 +196,7 @@ impl Key {
         }
     }
 
-    /// The key right before this one; none before [`Key::MIN`].
+    /// Returns the key right before this one; `None` before [`Key::MIN`].
     #[must_use]
     pub const fn prev(self) -> Option<Self> {
         if let Some(offset) = self.offset.checked_sub(1) {

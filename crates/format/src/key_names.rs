@@ -1,4 +1,4 @@
-//! Names of key types and of well-known ids, as dump-tree prints them.
+//! Names of key types and of well-known ids, in the form of dump-tree.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use creamery_base::{ObjectId, TreeId};
 
 use crate::key::{Key, KeyType};
 
-/// The name of a key type; none for a number that has no name.
+/// Returns the name of a key type; `None` for a number without a name.
 pub(crate) const fn key_type(kind: KeyType) -> Option<&'static str> {
     Some(match kind {
         KeyType::INODE_ITEM => "INODE_ITEM",
@@ -94,7 +94,7 @@ const fn objectid(id: ObjectId, kind: KeyType) -> Option<&'static str> {
     })
 }
 
-/// The objectid of a key of type `kind`, by name where it has one.
+/// Writes the objectid of a key of type `kind`, by name if it has one.
 pub(crate) fn write_objectid(f: &mut dyn fmt::Write, id: ObjectId, kind: KeyType) -> fmt::Result {
     match (kind, objectid(id, kind)) {
         (KeyType::QGROUP_RELATION, _) => write_qgroup(f, id.get()),

@@ -1,7 +1,7 @@
-//! Edits of leaves, and what a leaf looks like while it is filled.
+//! Edits of leaves, and the form of a leaf while it is filled.
 //!
 //! On disk the data of items lies in the order of their slots, so an insertion in the middle would move the data of
-//! all items behind it and change their heads. Names hash to anywhere in their leaf, which makes that half of a leaf
+//! all items behind it and change their heads. Names hash to anywhere in their leaf, so that would be half of a leaf
 //! each time, and nobody sees the order before the leaf is written. Therefore a leaf that is not marked as
 //! written may be *loose*: new data goes below all other data, wherever the item's slot is, and only the heads make
 //! room.
@@ -11,13 +11,13 @@
 //! loose:    | header, floor | A B C | unused | data B | data C | data A |      B came last
 //!                                            ^ floor
 //! ```
-//! Where the data begins can no longer be read from the last item, so the first bytes of the header's checksum field,
-//! which has no meaning before the leaf is written, hold that *floor*; zero stands for a leaf that is in order. Marking a
-//! leaf as written puts its data in order, once for all that was inserted.
+//! The last item then no longer shows where the data begins. So the first bytes of the header's checksum field,
+//! which has no meaning before the leaf is written, hold that *floor*; zero means that the leaf is in order. Marking a
+//! leaf as written puts its data in order, once for all insertions.
 //!
 //! # Invariants
-//! - LOOSE-1: loose or not, the data of a leaf has no gap: what is free is free in one piece, and the room that an
-//!   insertion asks for is there. Shown by `any_sequence_of_leaf_edits_equals_the_model_and_leaves_no_trace`.
+//! - LOOSE-1: loose or not, the data of a leaf has no gap: the free space is one piece, and an insertion gets all of the room
+//!   that it asks for. Shown by `any_sequence_of_leaf_edits_equals_the_model_and_leaves_no_trace`.
 //! - LOOSE-2: a leaf that is marked as written is in order. Shown by `items_come_in_any_order_and_are_written_in_theirs`.
 
 use zerocopy::little_endian::U32;
@@ -27,7 +27,7 @@ use crate::block::{BlockRef, HEADER_LEN, ITEM_LEN, RawItem};
 use crate::block_mut::BlockMut;
 use crate::key::Key;
 
-/// Which end of an item's data survives when it shrinks.
+/// The end of an item's data that stays when the item shrinks.
 ///
 /// ```
 /// use creamery_format::Keep;
@@ -73,7 +73,7 @@ impl BlockMut<'_> {
         });
     }
 
-    /// Copies these items of a leaf in order, whose data is one piece of so many `bytes`, to one that ends at `end`.
+    /// Copies these items of a leaf in order, whose data is one piece of `bytes` bytes, to a piece that ends at `end`.
     fn copy_all(&mut self, slot: usize, src: BlockRef<'_>, heads: &[RawItem], end: usize, bytes: usize) {
         let (first, n) = (heads[heads.len() - 1].offset.get() as usize, heads.len());
         self.0[HEADER_LEN + end - bytes..HEADER_LEN + end]
@@ -135,7 +135,7 @@ impl BlockMut<'_> {
             self.as_ref().free_space()
         );
         let (start, size) = (self.as_ref().data_start(), self.as_ref().item_size(slot));
-        // Data that is empty has no place of its own in a loose leaf.
+        // Empty data has no place of its own in a loose leaf.
         let end = if size == 0 && self.as_ref().is_loose() { start } else { self.as_ref().item_end(slot) };
         self.move_data(start, end, start - bytes);
         self.zero_data(end - bytes, end);
@@ -220,7 +220,7 @@ impl BlockMut<'_> {
         self.0[HEADER_LEN + from..HEADER_LEN + to].fill(0);
     }
 
-    /// Moves the data below `end` up by `bytes`, and with it the items that have it: in a leaf in order those from `slot` on.
+    /// Moves the data below `end` up by `bytes`, and the offsets of its items: in a leaf in order those from `slot` on.
     fn raise_data(&mut self, slot: usize, end: usize, bytes: usize) {
         if bytes == 0 {
             return;
@@ -233,7 +233,7 @@ impl BlockMut<'_> {
     }
 
     /// Moves the offsets of the items whose data lies below `end`: in a leaf in order those from `slot` on. In a loose
-    /// leaf items without data lie nowhere. No branch depends on an offset: in a loose leaf nobody could foretell it.
+    /// leaf items without data have no place. No branch depends on an offset, because in a loose leaf it is unpredictable.
     fn move_offsets(&mut self, slot: usize, end: usize, by: u32) {
         let (count, loose) = (self.as_ref().count(), self.as_ref().is_loose());
         let first = if loose { 0 } else { slot };
@@ -245,8 +245,8 @@ impl BlockMut<'_> {
         }
     }
 
-    /// Makes room for `n` heads before `slot`, and below all other data for `bytes` of theirs; `fill` is told where
-    /// that ends, and fills in both. A leaf that is marked as written is in order behind it.
+    /// Makes room for `n` heads before `slot`, and for `bytes` of their data below all other data. Calls `fill` with the end of
+    /// that room; it fills in both. Afterwards, a leaf that is marked as written is in order.
     fn open_items(&mut self, slot: usize, n: usize, bytes: usize, fill: impl FnOnce(&mut Self, usize)) {
         self.assert_leaf();
         let (count, flags) = (self.as_ref().count(), self.as_ref().flags());

@@ -1,6 +1,6 @@
-//! Every byte of Btrfs on disk: layouts, keys, checks and printing. No input or output.
+//! The disk format of Btrfs, down to every byte: layouts, keys, checks and printing. No I/O.
 //!
-//! Structures that begin with `Raw` are views of bytes that prove nothing; the same name without `Raw` is checked.
+//! Structures that begin with `Raw` are views of unchecked bytes; the same name without `Raw` is checked.
 //! Tree blocks become trusted in one place, [`verify_block`], which runs after every read and before every write
 //! alike; [`BlockRef`] and [`BlockMut`] then work on them. Each structure is declared once, with its size and
 //! offsets asserted beside it at compile time.

@@ -1,10 +1,10 @@
-//! Bytes that a name must not have. Names are looked through whenever one is made, and in every block that is read or written,
-//! so this looks at eight bytes at a time.
+//! Finding bytes that a name must not have. Names are checked whenever one is made, and in every block that is read or written,
+//! so this checks eight bytes at a time.
 
 const LOW: u64 = 0x0101_0101_0101_0101;
 const HIGH: u64 = LOW << 7;
 
-/// Where the first byte of `name` is that is one of `bad`.
+/// Returns the position of the first byte of `name` that is one of `bad`.
 ///
 /// ```
 /// use creamery_format::position_of_any;
@@ -22,7 +22,7 @@ pub fn position_of_any(name: &[u8], bad: [u8; 2]) -> Option<usize> {
     name.iter().position(|byte| bad.contains(byte))
 }
 
-/// Not 0 if a byte of `word` is `byte`: where it is, nothing is different, and taking 1 away sets the high bit.
+/// Not 0 if a byte of `word` is `byte`: there the difference is 0, and subtracting 1 sets the high bit.
 fn zero_bytes(word: [u8; 8], byte: u8) -> u64 {
     let different = u64::from_le_bytes(word) ^ (LOW * u64::from(byte));
     different.wrapping_sub(LOW) & !different & HIGH

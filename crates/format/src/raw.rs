@@ -1,9 +1,9 @@
-//! How structures on disk are declared: once, each field with its offset, asserted at compile time.
+//! Declaring structures on disk: once, each field with its offset, asserted at compile time.
 
 /// Declares a little-endian, packed structure: `Name[size] { offset => pub field: Type, ... }`.
 ///
 /// The structure can be read from and written to bytes of any alignment, is all zero by default, and does not
-/// compile when its size or one of its offsets is not the one stated.
+/// compile if its size or one of its offsets differs from the stated one.
 macro_rules! raw_struct {
     (
         $(#[$meta:meta])*

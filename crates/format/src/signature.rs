@@ -1,7 +1,7 @@
-//! The marks by which other people's filesystems, volumes, images and archives are known: what a reader says when there is no Btrfs,
-//! and what `mkfs` does not overwrite unasked. Offsets and bytes are those of the formats' own documentation and of file(1).
+//! The signatures of other filesystems, volumes, images and archives: for the error if there is no Btrfs,
+//! and for `mkfs`, which does not overwrite them without a request. Offsets and bytes are those of the formats' own documentation and of file(1).
 
-/// The mark of something that is not Btrfs, or of Btrfs itself.
+/// The signature of another format, or of Btrfs itself.
 ///
 /// ```
 /// use creamery_format::find_signature;
@@ -14,19 +14,19 @@
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Signature {
-    /// What it is, with its article.
+    /// The name of the format, with its article.
     pub name: &'static str,
-    /// What to do about it, for who wanted to find Btrfs.
+    /// Advice for a user that expected Btrfs.
     pub advice: Option<&'static str>,
-    /// Whether it says that there are partitions, of which one can be named.
+    /// Whether the format has partitions, one of which can be named.
     pub has_partitions: bool,
     offset: usize,
     bytes: &'static [u8],
-    /// Where else the mark may be: at so many places, one every so many bytes.
+    /// Further places of the signature: how many in all, and the distance in bytes.
     again: (usize, usize),
 }
 
-/// So many bytes from the start of a device have all the marks.
+/// The number of bytes from the start of a device that contain all signatures.
 pub const SIGNATURES_END: usize = 256 << 10;
 
 const fn mark(name: &'static str, offset: usize, bytes: &'static [u8]) -> Signature {
@@ -45,7 +45,7 @@ const fn somewhere(signature: Signature, times: usize, every: usize) -> Signatur
     Signature { again: (times, every), ..signature }
 }
 
-/// In this order: what stands first is said where two fit, so short marks come last.
+/// In order of preference: the first of several matches counts, so short signatures come last.
 const SIGNATURES: &[Signature] = &[
     mark("a Btrfs filesystem", 65536 + 64, b"_BHRfS_M"),
     mark("an XFS filesystem", 0, b"XFSB"),
@@ -55,7 +55,7 @@ const SIGNATURES: &[Signature] = &[
         4096 + 24,
         b"\xc6\x85\x73\xf6\x66\xce\x90\xa9\xd9\x6a\x60\xcf\x80\x3d\xf7\xef",
     ),
-    // A label has 128 places for the latest state, whose number is in the writer's byte order.
+    // A label has 128 places for the latest state, whose number has the writer's byte order.
     somewhere(mark("a ZFS pool's device", 128 << 10, b"\x0c\xb1\xba\0\0\0\0\0"), 128, 1024),
     somewhere(mark("a ZFS pool's device", 128 << 10, b"\0\0\0\0\0\xba\xb1\x0c"), 128, 1024),
     mark("a JFS filesystem", 32768, b"JFS1"),
@@ -122,7 +122,7 @@ impl Signature {
         (0..times).map(move |number| offset + number * every)
     }
 
-    /// Whether it is that of Btrfs itself.
+    /// Whether it is the signature of Btrfs itself.
     #[must_use]
     pub fn is_btrfs(&self) -> bool {
         self.bytes == SIGNATURES[0].bytes
@@ -133,21 +133,21 @@ impl Signature {
     }
 }
 
-/// What begins with `head`, the first [`SIGNATURES_END`] bytes or all there are; none when nothing known is found. One whose
-/// checksum is damaged counts: somebody may want to repair it.
+/// Finds the format that begins with `head`, the first [`SIGNATURES_END`] bytes or fewer; `None` if it is unknown. A format with a
+/// damaged checksum counts: the user may want to repair it.
 #[must_use]
 pub fn find_signature(head: &[u8]) -> Option<&'static Signature> {
     let found = SIGNATURES.iter().find(|signature| signature.fits(head));
     found.or_else(|| head.get(..512).is_some_and(is_dos_table).then_some(DOS_TABLE))
 }
 
-/// What else begins with `head` where there is Btrfs already. A table of partitions is nothing else: it may be what boots it.
+/// Finds another format in `head` beside Btrfs. A partition table does not count: the device may boot from it.
 #[must_use]
 pub fn find_another_signature(head: &[u8]) -> Option<&'static Signature> {
     SIGNATURES.iter().find(|other| !other.is_btrfs() && !other.has_partitions && other.fits(head))
 }
 
-/// A boot sector also ends with 55 AA; a table has four entries of which each is active or not, and one in use.
+/// Whether a sector is a partition table. A boot sector also ends with 55 AA; a table has four entries, each active or not, and one in use.
 fn is_dos_table(sector: &[u8]) -> bool {
     const TYPE: usize = 4;
     let entries = || sector[446..510].chunks(16);

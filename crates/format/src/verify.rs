@@ -1,8 +1,8 @@
-//! The door: a tree block is trusted if and only if [`verify_block`] passed it. It runs after every read and, on
+//! The gate for tree blocks: a block is trusted if and only if [`verify_block`] passed it. It runs after every read and, on
 //! the sealed bytes, before every write.
 //!
-//! It proves the checksum, that the block is the one that was asked for (filesystem, address, level, generation,
-//! owner, first key), and that walking it cannot leave it (entry count, key order, item bounds, child pointers).
+//! It proves three things: the checksum; that the block is the requested one (filesystem, address, level, generation,
+//! owner, first key); and that a walk through it cannot leave it (entry count, key order, item bounds, child pointers).
 
 use creamery_base::{Generation, Logical, TreeId, Uuid};
 use creamery_codec::{ChecksumType, checksum};
@@ -15,10 +15,10 @@ use crate::superblock::Superblock;
 
 /// Bytes of the checksum field at the start of a block.
 pub const CSUM_FIELD: usize = 32;
-/// Addresses of tree blocks are multiples of the sector size; this is the smallest there is.
+/// The smallest sector size. Addresses of tree blocks are multiples of the sector size.
 const SECTOR_MIN: u64 = 4096;
 
-/// What the reader knows about a block before reading it.
+/// The values that the reader knows of a block before reading it.
 ///
 /// ```
 /// use creamery_base::*;
@@ -49,7 +49,7 @@ pub struct Expected {
     pub level: Option<u8>,
     /// Its generation, from the parent or the root item.
     pub generation: Option<Generation>,
-    /// The tree it was reached through. Blocks of a subvolume may belong to any subvolume, since snapshots share.
+    /// The tree through which it was reached. Blocks of a subvolume may belong to any subvolume, because snapshots share them.
     pub owner: Option<TreeId>,
     /// Its first key, from the parent.
     pub first_key: Option<Key>,
@@ -60,7 +60,7 @@ pub struct Expected {
 }
 
 impl Expected {
-    /// Whatever block of the filesystem is at an address: nothing is known of it but that.
+    /// Expects any block of the filesystem at an address, and nothing else of it.
     #[must_use]
     pub fn anything(logical: Logical, superblock: &Superblock) -> Self {
         Self {
@@ -75,25 +75,25 @@ impl Expected {
     }
 }
 
-/// Writes the checksum of a finished block into its header. The block is marked as written
-/// ([`mark_written`](crate::BlockMut::mark_written)): before, that field says how the data of a leaf lies.
+/// Writes the checksum of a finished block into its header. Mark the block as written before
+/// ([`mark_written`](crate::BlockMut::mark_written)): until then the field describes the order of a leaf's data.
 pub fn seal(bytes: &mut [u8], kind: ChecksumType) {
     let sum = checksum(kind, &bytes[CSUM_FIELD..]);
     bytes[..CSUM_FIELD].copy_from_slice(sum.field());
 }
 
-/// Checks everything that can be checked on one block. See the module.
+/// Checks everything that can be checked on one block; the module lists the checks.
 ///
 /// # Errors
-/// The first thing that is wrong.
+/// The first problem found.
 pub fn verify_block(bytes: &[u8], want: &Expected) -> Result<(), Corruption> {
     verify(bytes, want, verify_checksum)
 }
 
-/// The same but for the checksum, which says nothing about the block to who saves what there is. Walking it cannot leave it, either.
+/// Checks a block without its checksum, for a reader that rescues data. A walk through the block cannot leave it, either.
 ///
 /// # Errors
-/// The first thing that is wrong.
+/// The first problem found.
 pub fn verify_block_but_checksum(bytes: &[u8], want: &Expected) -> Result<(), Corruption> {
     verify(bytes, want, |_, _| Ok(()))
 }
@@ -121,7 +121,7 @@ fn verify(
     })
 }
 
-/// Are these the bytes that were written?
+/// Checks that these are the bytes that were written.
 fn verify_checksum(bytes: &[u8], want: &Expected) -> Result<(), CorruptKind> {
     let header = BlockRef::new(bytes).header();
     let sum = checksum(want.checksum, &bytes[CSUM_FIELD..]);
@@ -133,7 +133,7 @@ fn verify_checksum(bytes: &[u8], want: &Expected) -> Result<(), CorruptKind> {
     Ok(())
 }
 
-/// The header: is it the block that was asked for?
+/// Checks the header: that this is the requested block.
 fn verify_identity(bytes: &[u8], want: &Expected) -> Result<(), CorruptKind> {
     let block = BlockRef::new(bytes);
     if block.fsid() != want.fsid {
@@ -155,7 +155,7 @@ fn verify_identity(bytes: &[u8], want: &Expected) -> Result<(), CorruptKind> {
     {
         return Err(CorruptKind::WrongGeneration { found: block.generation(), want: generation });
     }
-    // As Linux has it: a writer takes a block without the mark for one that its transaction made, and changes it in place.
+    // Like Linux: a writer takes a block without the mark for one of its own transaction, and changes it in place.
     if !block.is_written() {
         return Err(CorruptKind::NotWritten);
     }
@@ -176,7 +176,7 @@ fn verify_count(block: BlockRef<'_>, want: &Expected) -> Result<(), CorruptKind>
         return Err(CorruptKind::Count { found: block.count(), max });
     }
     let Some(first) = block.first_key() else {
-        // Only the root of an empty tree, which is found without a parent's key, has nothing in it.
+        // Only the root of an empty tree, which is found without a parent's key, is empty.
         let empty_root = want.level == Some(0) && want.first_key.is_none();
         return if empty_root { Ok(()) } else { Err(CorruptKind::Empty) };
     };
@@ -186,7 +186,7 @@ fn verify_count(block: BlockRef<'_>, want: &Expected) -> Result<(), CorruptKind>
     }
 }
 
-/// Keys ascend, data is contiguous and inside the block, each item is possible.
+/// Checks that keys ascend, data is contiguous and inside the block, and each item is possible.
 fn verify_leaf(block: BlockRef<'_>) -> Result<(), (usize, CorruptKind)> {
     let max = leaf_data_max(block.node_size()) as u64;
     let heads = (block.count() * ITEM_LEN) as u64;
@@ -212,8 +212,8 @@ fn verify_leaf(block: BlockRef<'_>) -> Result<(), (usize, CorruptKind)> {
     (0..block.count()).try_for_each(|slot| check_item(block, slot).map_err(|kind| (slot, kind)))
 }
 
-/// Keys ascend, children have possible addresses and are not newer than the node: who changes a child copies the node, or
-/// has done so in the same transaction. So nothing that is reached from a superblock is newer than that.
+/// Checks that keys ascend, and children have possible addresses and are not newer than the node. A change of a child copies the node, or
+/// the same transaction has copied it already. So no block that is reached from a superblock is newer than the superblock.
 fn verify_node(block: BlockRef<'_>) -> Result<(), (usize, CorruptKind)> {
     let mut previous: Option<Key> = None;
     for (slot, ptr) in block.key_ptrs().iter().enumerate() {

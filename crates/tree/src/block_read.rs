@@ -1,16 +1,16 @@
-//! Reading a block from a device: once for all who miss it.
+//! Reading a block from a device: once for all threads that miss it.
 //!
-//! Who finds that a block is not cached reads it, and whoever misses it meanwhile waits for that. Nobody waits for a device with a
-//! block locked for writing, for a crowd may stand before that one: a search lets go of all that it has, reads, and starts again;
-//! what it has read stays until it is over, so that it comes further every time.
+//! The first thread that misses a block reads it, and threads that miss it meanwhile wait for that read. No thread waits for a device with a
+//! block locked for writing, because many threads may wait for that block. Instead, a search unlocks all its blocks, reads, and starts again.
+//! The blocks that it has read stay cached until it ends, so it gets further every time.
 //!
-//! What is read so is not protected by a lock of the block that points there. It is by a guard ([`crate::Readers`]): who is about to
-//! read takes one and then makes sure that the block that points there was not given up before. So what it points to is freed by
-//! a transaction that the guard holds back, if at all, and a copy that is found bad may be rewritten from a good one.
+//! No lock of the parent protects such a read. A guard does ([`crate::Readers`]): a thread that is about to read takes a guard, and then
+//! makes sure that the parent was not given up before. So only a transaction that the guard holds back can free the block, and a bad
+//! copy may be rewritten from a good one.
 //!
 //! # Invariants
 //! - READ-1: no thread waits for a device with a block locked for writing.
-//! - READ-2: of a block that is not cached one read is on its way at a time.
+//! - READ-2: at most one read of a block that is not cached is on its way at a time.
 
 use std::sync::Arc;
 
@@ -22,10 +22,10 @@ use smallvec::SmallVec;
 
 use crate::buffer::{self, ExtentBuffer};
 
-/// Blocks that a search has read: they stay cached until it is over.
+/// Blocks that a search has read. They stay cached until the search ends.
 pub(crate) type Loaded = SmallVec<[Arc<ExtentBuffer>; 2]>;
 
-/// A read that is on its way, as those know it who wait for it.
+/// A read on its way, for the threads that wait for it.
 #[derive(Default)]
 pub(crate) struct PendingRead {
     is_over: RankedMutex<bool, { rank::LEAF }>,
@@ -33,7 +33,7 @@ pub(crate) struct PendingRead {
 }
 
 impl PendingRead {
-    /// Waits until the block is cached, or could not be read.
+    /// Waits until the block is cached or the read has failed.
     pub(crate) fn wait(&self) {
         buffer::assert_none_locked_for_writing();
         let is_over = self.is_over.lock();
@@ -42,17 +42,17 @@ impl PendingRead {
         }
     }
 
-    /// Nobody has to wait any more.
+    /// Wakes all waiting threads.
     pub(crate) fn end(&self) {
         *self.is_over.lock() = true;
         self.over.notify_all();
     }
 }
 
-/// What has to be in memory before a search goes on that may have blocks locked for writing.
+/// A block that must be in memory before a search that may hold write locks goes on.
 pub(crate) enum Missing {
     /// A block of the tree.
     Block(Expected),
-    /// What says how often a block of this level is referred to.
+    /// The record of how often this block, of this level, is referenced.
     References(Logical, u8),
 }

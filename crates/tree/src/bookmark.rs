@@ -1,15 +1,15 @@
-//! Bookmarks: the leaf in which a cursor stood, so that the next one that begins near there needs no way down.
+//! Bookmarks: the leaf where a cursor stood, so that the next cursor that begins near there needs no search from the root.
 //!
-//! A bookmark is for who knows that the items that he is about to look for are as they were when it was made, as one does who
-//! holds what changes them. Then a leaf that was frozen says of them what it said, whatever became of it since, and what
-//! follows it begins where it did. One that may still change is looked at with its lock. It does as well as long as no key
-//! that belonged there went elsewhere (`narrow`, which fingers go by, too), and none that belonged behind it came in: where what is
-//! behind it begins by now it does not say.
+//! The user of a bookmark guarantees that the items that it looks for have not changed since the bookmark was made, for example
+//! because it holds the lock of their owner. Then a leaf that was frozen still has these items, whatever became of the leaf, and
+//! the next leaf begins at the same key. A leaf that may still change is read under its lock. It can be used as long as no key
+//! that belonged there moved elsewhere (`narrow`, also used by fingers), and no key from behind the leaf came in: a bookmark does
+//! not know where the next leaf begins by now.
 //!
-//! It keeps nothing in memory: a leaf that leaves the cache is none that a cursor could begin in.
+//! A bookmark keeps no block in memory: if the leaf leaves the cache, the bookmark finds nothing.
 //!
 //! # Invariants
-//! - BOOKMARK-1: a cursor that begins at a bookmark comes to the same items as one that comes from the root.
+//! - BOOKMARK-1: a cursor that begins at a bookmark shows the same items as a cursor that begins at the root.
 //!   Shown by `who_begins_at_a_bookmark_comes_to_the_same` and `what_moves_into_the_leaf_of_a_bookmark_is_seen_once`.
 
 use std::sync::{Arc, Weak};
@@ -22,7 +22,7 @@ use crate::read::{FoundLeaf, There};
 use crate::read_ahead::Walk;
 use crate::tree::Tree;
 
-/// Where a cursor stood.
+/// The place where a cursor stood.
 ///
 /// ```no_run
 /// # fn show(tree: &creamery_tree::Tree, first: &creamery_format::Key, second: &creamery_format::Key) -> creamery_base::Result<()> {
@@ -42,7 +42,7 @@ pub struct Bookmark {
     leaf: Weak<ExtentBuffer>,
     slot: usize,
     next_leaf: Option<Key>,
-    /// How often keys had gone elsewhere from a leaf that could still change; none of one that was frozen.
+    /// The leaf's `narrowed` count, for a leaf that could still change; `None` for a frozen leaf.
     narrowed: Option<u32>,
 }
 
@@ -57,7 +57,7 @@ impl Bookmark {
         }
     }
 
-    /// Brings it to a place in the leaf where it is already; false, and nothing done, when that is another leaf.
+    /// Moves the bookmark within its leaf. Returns false, and does nothing, if `leaf` is another leaf.
     pub(crate) fn move_within(&mut self, leaf: &FoundLeaf) -> bool {
         let buffer = leaf.guard.buffer();
         if !std::ptr::eq(self.leaf.as_ptr(), Arc::as_ptr(buffer)) {
@@ -69,7 +69,7 @@ impl Bookmark {
         true
     }
 
-    /// The place of the last item at or before `key`, if it is in the leaf.
+    /// Returns the place of the last item at or before `key`, if the leaf has it.
     /// Errors: would block.
     pub(crate) fn find(&self, tree: &Tree, key: &Key, walk: Walk) -> Result<Option<FoundLeaf>> {
         if self.next_leaf.is_some_and(|next| *key >= next) {
@@ -86,7 +86,7 @@ impl Bookmark {
         if self.next_leaf.is_some_and(|next| last >= next) {
             return Ok(None);
         }
-        // Mostly it is the same item, the one before, which is looked at again for what follows it, or one of the next few.
+        // Mostly it is the same item, the one before (read again for the item that follows it), or one of the next few.
         let is_before = |slot: &usize| *slot < block.count() && block.key(*slot) <= *key;
         let from = [self.slot, self.slot.saturating_sub(1)].into_iter().find(is_before).unwrap_or(0);
         let is_next = |slot: usize| slot + 1 >= block.count() || block.key(slot + 1) > *key;

@@ -1,15 +1,15 @@
 //! An extent buffer: one cached tree block and its lock.
 //!
-//! The bytes of a block that is on a device, or on its way there, do not change any more: whoever wants to change it makes a copy
-//! (TREE-3). So it is frozen when it is sealed or read, and who reads it takes no lock. Its lock still says who is about to
-//! copy it or to give it up.
+//! The bytes of a block that is on a device, or on its way there, never change: a thread that wants to change the block makes a
+//! copy (TREE-3). So sealing or reading a block freezes it, and readers of a frozen block take no lock. A thread still takes the
+//! lock to copy the block or to give it up.
 //!
-//! Without that lock a reader may come to a block that its tree has given up meanwhile. What it finds there and below is the tree as
-//! it was a moment ago, unless the space was used again: so whoever finds something else than was promised looks whether the block
-//! that promised it was given up (`read`).
+//! Without that lock a reader may reach a block that its tree has given up meanwhile. The reader then sees the tree as it was a
+//! moment ago, unless the space was used again. So a reader that finds a block other than the one promised looks whether the
+//! block with the pointer was given up (`read`).
 //!
 //! # Invariants
-//! - FROZEN-2: a block is marked as given up before anybody else can have its space, or that of what it alone leads to.
+//! - FROZEN-2: a block is marked as given up before its space, or the space of blocks that only it leads to, can be handed out.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -30,24 +30,24 @@ use crate::watch::Watch;
 const DIRTY: u8 = 1;
 const TOUCHED: u8 = 2;
 const GIVEN_UP: u8 = 4;
-/// It was read ahead, and nobody came to it yet.
+/// The block was read ahead, and no search has reached it yet.
 const AHEAD: u8 = 8;
 
 thread_local! {
-    /// How many blocks this thread has locked for writing.
+    /// The number of blocks that this thread has locked for writing.
     static LOCKED: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Before waiting for a device.
+/// Asserts that this thread may wait for a device.
 ///
 /// # Panics
-/// When this thread has a block locked for writing (READ-1).
+/// If this thread has a block locked for writing (READ-1).
 pub(crate) fn assert_none_locked_for_writing() {
     let locked = LOCKED.with(Cell::get);
     assert_eq!(locked, 0, "READ-1: waits for a device with blocks locked for writing");
 }
 
-/// The note that this thread has a block locked for writing.
+/// Counts one block that this thread has locked for writing, until it drops.
 struct Locked;
 
 impl Locked {
@@ -76,7 +76,7 @@ pub struct ExtentBuffer {
     logical: Logical,
     level: u8,
     state: AtomicU8,
-    /// How often keys that belonged here went elsewhere; changes under the write lock.
+    /// How often keys that belonged here moved elsewhere. Changes under the write lock only.
     narrowed: AtomicU32,
     bytes: OwnedLock<AlignedBuffer>,
     links: Links<Self>,
@@ -92,14 +92,14 @@ impl HasLock for ExtentBuffer {
 }
 
 impl ExtentBuffer {
-    /// A block that is to be written by the next commit.
+    /// Creates a buffer that the next commit writes.
     pub(crate) fn dirty(logical: Logical, level: u8, bytes: AlignedBuffer, watch: Arc<Watch>) -> Self {
         let (state, narrowed) = (AtomicU8::new(DIRTY), AtomicU32::new(0));
         let (bytes, links) = (OwnedLock::new(bytes), Links::default());
         Self { logical, level, state, narrowed, bytes, links, watch }
     }
 
-    /// A block as it is on a device, read for somebody or ahead of who may come.
+    /// Creates a buffer of a block as it is on a device. `ahead`: it was read ahead, and no search needs it yet.
     pub(crate) fn clean(
         logical: Logical,
         level: u8,
@@ -124,18 +124,18 @@ impl ExtentBuffer {
         self.level
     }
 
-    /// Whether the block has to be written by the next commit.
+    /// Whether the next commit has to write the block.
     #[must_use]
     pub fn is_dirty(&self) -> bool {
         self.state.load(Ordering::Acquire) & DIRTY != 0
     }
 
-    /// Clears the dirty mark; true when it was set.
+    /// Clears the dirty mark. Returns whether it was set.
     pub(crate) fn clear_dirty(&self) -> bool {
         self.state.fetch_and(!DIRTY, Ordering::AcqRel) & DIRTY != 0
     }
 
-    /// Marks it as used; true when it was read ahead, and this is the first one to come to it.
+    /// Marks the block as used. Returns true for the first use of a block that was read ahead.
     pub(crate) fn touch(&self) -> bool {
         match self.state.load(Ordering::Relaxed) & (TOUCHED | AHEAD) {
             TOUCHED => false,
@@ -147,17 +147,17 @@ impl ExtentBuffer {
         }
     }
 
-    /// The tree that it was written for, of one that is frozen; another one counts among the files' trees.
+    /// Returns the tree that a frozen block was written for, for statistics. A block that is not frozen counts as [`TreeId::FS`].
     pub(crate) fn owner(&self) -> TreeId {
         self.frozen().map_or(TreeId::FS, |bytes| BlockRef::new(bytes).owner())
     }
 
-    /// Whether it was read ahead and nobody came to it.
+    /// Whether the block was read ahead and not used since.
     pub(crate) fn was_read_ahead(&self) -> bool {
         self.state.load(Ordering::Relaxed) & AHEAD != 0
     }
 
-    /// Clears the mark of recent use; true when it was set.
+    /// Clears the mark of recent use. Returns whether it was set.
     pub(crate) fn clear_touched(&self) -> bool {
         self.state.fetch_and(!TOUCHED, Ordering::Relaxed) & TOUCHED != 0
     }
@@ -167,7 +167,7 @@ impl ExtentBuffer {
         self.bytes.frozen().map(|bytes| &bytes[..])
     }
 
-    /// The child at `slot`, if this block is frozen and knows it (`links`).
+    /// Returns the child at `slot`, if this block is frozen and has a link to it (`links`).
     pub(crate) fn linked(&self, slot: usize) -> Option<&Arc<Self>> {
         self.links.get(slot)
     }
@@ -182,12 +182,12 @@ impl ExtentBuffer {
         self.links.set(BlockRef::new(bytes).count(), slot, child, self.watch.linked());
     }
 
-    /// Whether somebody gave up the last reference to the block. Its space may be somebody else's.
+    /// Whether a tree gave up the last reference to the block. Its space may hold other data.
     pub(crate) fn is_given_up(&self) -> bool {
         self.state.load(Ordering::SeqCst) & GIVEN_UP != 0
     }
 
-    /// How often keys that belonged here went elsewhere; for who has it locked.
+    /// How often keys that belonged here moved elsewhere. The caller has the block locked.
     pub(crate) fn narrowed(&self) -> u32 {
         self.narrowed.load(Ordering::Relaxed)
     }
@@ -198,14 +198,14 @@ impl ExtentBuffer {
         self.links.give_back(self.watch.linked());
     }
 
-    /// To read it, the only block that this thread has locked. The guard takes the reference over.
-    /// Errors: would block, when waiting is not allowed and a writer holds or awaits the lock.
+    /// Returns a guard to read the block. The thread must have no other block locked. The guard takes over the reference.
+    /// Errors: would block (waiting is not allowed, and a writer holds or awaits the lock).
     pub fn read(self: Arc<Self>, wait: Wait) -> Result<ReadGuard> {
         self.read_at(Place::of(rank::NODE), wait)
     }
 
-    /// To read it, among other blocks: `place` is that in their order (see `order`). What is frozen is not locked.
-    /// Errors: would block, when waiting is not allowed and a writer holds or awaits the lock.
+    /// Returns a guard to read the block among other locked blocks: `place` is its place in their order (`order`). Frozen blocks are
+    /// not locked. Errors: would block (waiting is not allowed, and a writer holds or awaits the lock).
     pub(crate) fn read_at(self: Arc<Self>, place: Place, wait: Wait) -> Result<ReadGuard> {
         if self.frozen().is_some() {
             return Ok(ReadGuard(Reading::Frozen(self)));
@@ -213,14 +213,14 @@ impl ExtentBuffer {
         self.lock_shared(Held::before(place, wait), wait)
     }
 
-    /// Locks for writing, the only block that this thread has locked, waiting for everybody else. The guard takes the
-    /// reference over.
+    /// Locks the block for writing, and waits until no other thread has it locked. The thread must have no other block locked. The
+    /// guard takes over the reference.
     pub fn write(self: Arc<Self>) -> WriteGuard {
         self.write_as(Held::wait(Place::of(rank::NODE)))
     }
 
-    /// Locks for reading, frozen or not: while that lasts, nobody copies the block or gives it up.
-    /// Errors: would block, when waiting is not allowed and a writer holds or awaits the lock.
+    /// Locks the block for reading, frozen or not: until the guard drops, nobody copies the block or gives it up.
+    /// Errors: would block (waiting is not allowed, and a writer holds or awaits the lock).
     pub(crate) fn lock_shared(self: Arc<Self>, held: Held, wait: Wait) -> Result<ReadGuard> {
         let guard = match OwnedRead::try_lock(self) {
             Ok(guard) => guard,
@@ -233,7 +233,7 @@ impl ExtentBuffer {
         Ok(ReadGuard(Reading::Locked { guard, _held: held }))
     }
 
-    /// Locks for writing if nobody else holds the lock. The guard takes the reference over.
+    /// Locks the block for writing if no other thread holds the lock. The guard takes over the reference.
     /// Errors: would block.
     pub(crate) fn try_write(self: Arc<Self>, held: Held) -> Result<WriteGuard> {
         match OwnedWrite::try_lock(self) {
@@ -242,7 +242,7 @@ impl ExtentBuffer {
         }
     }
 
-    /// As [`write`](Self::write), among other blocks.
+    /// Locks the block for writing among other locked blocks, and waits until no other thread has it locked.
     pub(crate) fn write_as(self: Arc<Self>, held: Held) -> WriteGuard {
         let guard = match OwnedWrite::try_lock(self) {
             Ok(guard) => guard,
@@ -264,7 +264,7 @@ impl Drop for ExtentBuffer {
     }
 }
 
-/// A block that somebody reads: it does not change meanwhile. It is locked, unless it is frozen.
+/// A read guard of one block, which does not change until the guard drops. Locked, unless the block is frozen.
 ///
 /// ```no_run
 /// # fn show(guard: creamery_tree::ReadGuard) {
@@ -280,10 +280,10 @@ enum Reading {
 }
 
 impl ReadGuard {
-    /// A guard of a frozen block.
+    /// Creates a guard of a frozen block.
     ///
     /// # Panics
-    /// When it is not.
+    /// If the block is not frozen (FROZEN-1).
     pub(crate) fn of_frozen(buffer: Arc<ExtentBuffer>) -> Self {
         assert!(buffer.frozen().is_some(), "FROZEN-1: only what is frozen is read without a lock");
         Self(Reading::Frozen(buffer))
@@ -304,7 +304,7 @@ impl ReadGuard {
         }
     }
 
-    /// Which buffer it is.
+    /// Returns the buffer of the block.
     #[must_use]
     pub fn buffer(&self) -> &Arc<ExtentBuffer> {
         match &self.0 {
@@ -313,13 +313,13 @@ impl ReadGuard {
         }
     }
 
-    /// Whether somebody may wait for this guard.
+    /// Whether the guard holds a lock, so that writers wait for it.
     pub(crate) const fn is_locked(&self) -> bool {
         matches!(self.0, Reading::Locked { .. })
     }
 }
 
-/// A write lock on one block. Dropped by a panicking thread, it poisons the store before it unlocks.
+/// A write lock on one block. If its thread panics, the drop poisons the store before it unlocks.
 ///
 /// ```no_run
 /// # fn wipe(mut guard: creamery_tree::WriteGuard) {
@@ -329,7 +329,7 @@ impl ReadGuard {
 #[must_use]
 pub struct WriteGuard {
     guard: OwnedWrite<ExtentBuffer>,
-    /// When it was locked, if lock times are being taken.
+    /// When the block was locked, if lock times are being taken.
     since: Option<Instant>,
     _held: Held,
     _locked: Locked,
@@ -346,7 +346,7 @@ impl WriteGuard {
         BlockRef::new(&self.guard)
     }
 
-    /// The block's content, to be changed. TREE-3 is the caller's duty.
+    /// The block's content, to be changed. The caller keeps TREE-3.
     pub fn block_mut(&mut self) -> BlockMut<'_> {
         BlockMut::new(&mut self.guard)
     }
@@ -356,14 +356,14 @@ impl WriteGuard {
         &mut self.guard
     }
 
-    /// Marks the block as written, gives it its checksum, and freezes it: its bytes are what goes to a device now.
+    /// Marks the block as written, stores its checksum, and freezes it: these bytes go to the device.
     pub fn seal(&mut self, checksum: ChecksumType) {
         self.block_mut().mark_written();
         seal(&mut self.guard, checksum);
         self.guard.freeze();
     }
 
-    /// Which buffer is locked.
+    /// Returns the locked buffer.
     #[must_use]
     pub fn buffer(&self) -> &Arc<ExtentBuffer> {
         self.guard.owner()
@@ -374,7 +374,7 @@ impl WriteGuard {
         self.buffer().narrowed()
     }
 
-    /// Says that keys which belonged into this block belong elsewhere from now on (FINGER-1).
+    /// Notes that keys which belonged into this block belong elsewhere from now on (FINGER-1).
     pub(crate) fn narrow(&self) {
         self.buffer().narrowed.fetch_add(1, Ordering::Relaxed);
     }

@@ -1,20 +1,20 @@
 //! Walking over the items of a tree as a commit left it.
 //!
-//! Blocks of a commit do not change. So this cursor keeps the blocks that it came through, from the commit root to its leaf, takes
-//! no lock, and never comes down a second time: what it shows is one moment, however long it walks and whatever is changed
-//! beside it. A guard keeps its blocks from being handed out again ([`Readers`](crate::Readers)), and with them all space that is
-//! freed meanwhile. So who walks for long goes over to the last commit now and then ([`CommitCursor::renew`]), and goes on there
-//! where it was.
+//! Blocks of a commit do not change. So this cursor keeps the blocks on its path, from the commit root to its leaf, takes
+//! no lock, and never searches twice. It shows one state of the tree, however long it walks and whatever other threads change
+//! meanwhile. A guard keeps its blocks from being handed out again ([`Readers`](crate::Readers)), and with them all space that
+//! transactions free meanwhile. So a long walk moves to the last commit now and then ([`CommitCursor::renew`]), and goes on from
+//! its place.
 //!
-//! Who looks for what is new passes over the rest: a pointer names the transaction that wrote what it leads to, and nothing
-//! below that is newer.
+//! A walk for new items skips the rest: a pointer names the transaction that wrote its child, and nothing
+//! below that child is newer.
 //!
 //! # Invariants
 //! - COMMIT-CURSOR-1: from one renewal to the next the items are those of one commit.
 //!   Shown by `what_is_shown_is_one_commit_until_it_is_renewed`.
 //! - COMMIT-CURSOR-2: items come in ascending order, whatever is on disk, so every walk ends.
 //!   Shown by `a_node_that_leads_back_is_damage`.
-//! - COMMIT-CURSOR-3: who asks for what is new reads no block that is older, but its parent.
+//! - COMMIT-CURSOR-3: a walk for new items reads no leaf and no node that is older, only pointers to them.
 //!   Shown by `blocks_that_are_old_are_not_read`.
 
 use creamery_base::{Error, ErrorKind, Generation, Result};
@@ -43,19 +43,19 @@ use crate::tree::{RootPointer, Tree, check_root};
 pub struct CommitCursor<'t> {
     tree: &'t Tree,
     walk: Walk,
-    /// Older blocks are passed over.
+    /// The cursor skips older blocks.
     since: Generation,
     root: RootPointer,
     guard: CommitRootGuard,
-    /// From the root to the leaf, each with its slot; nothing when it is past the end.
+    /// From the root to the leaf, each with its slot; empty past the end.
     path: SmallVec<[(CommittedBlock, usize); 4]>,
-    /// The item that was reached last.
+    /// The key of the last item shown.
     last: Option<Key>,
 }
 
 impl Tree {
-    /// A cursor at the first item of the last commit whose key is `start` or greater, among those in leaves that transaction `since`
-    /// or a later one wrote. In a tree that no commit has there are none.
+    /// Returns a cursor at the first item of the last commit with a key of at least `start`, in a leaf that transaction `since`
+    /// or a later one wrote. The cursor is past the end if the tree is in no commit yet.
     /// Errors: device errors, damage.
     pub fn commit_cursor(
         &self,
@@ -63,12 +63,12 @@ impl Tree {
         since: Generation,
         walk: impl Into<Walk>,
     ) -> Result<CommitCursor<'_>> {
-        // The guard comes first: what it keeps is at least what the root that is read after it needs.
+        // The guard comes before the root: it keeps at least the commit of a root that is read after it.
         let guard = self.store.readers().guard();
         self.commit_cursor_under(guard, start, since, walk)
     }
 
-    /// As [`commit_cursor`](Self::commit_cursor), of a tree that was opened as a commit left it: `guard` keeps that commit.
+    /// Returns a cursor like [`commit_cursor`](Self::commit_cursor), in a tree opened as of a commit. `guard` keeps that commit.
     /// Errors: device errors, damage.
     pub fn commit_cursor_under(
         &self,
@@ -85,13 +85,13 @@ impl Tree {
 }
 
 impl CommitCursor<'_> {
-    /// The last transaction that changed the tree, as it is walked over.
+    /// Returns the last transaction that changed the tree, as of the cursor's commit.
     #[must_use]
     pub const fn generation(&self) -> Generation {
         self.root.generation
     }
 
-    /// The item here; none past the last one.
+    /// Returns the item here; `None` past the last one.
     #[must_use]
     pub fn item(&self) -> Option<(Key, &[u8])> {
         let (leaf, slot) = self.path.last()?;
@@ -109,8 +109,8 @@ impl CommitCursor<'_> {
         self.moved(moved)
     }
 
-    /// Goes over to the last commit: to the item where it is, or, when that is gone, to the next one. False when the tree is the same
-    /// there.
+    /// Moves to the last commit: to the same item, or, if it is gone, to the next one. Returns false if the tree has not changed
+    /// since.
     /// Errors: device errors, damage; the cursor is past the end then.
     pub fn renew(&mut self) -> Result<bool> {
         let guard = self.tree.store.readers().guard();
@@ -152,7 +152,7 @@ impl CommitCursor<'_> {
         self.settle()
     }
 
-    /// Past the end of a block, or at one that is too old: goes on to the next leaf that has items.
+    /// Moves from the end of a block, or from an old one, to the next leaf with items.
     fn settle(&mut self) -> Result<()> {
         while let Some((block, slot)) = self.path.last_mut() {
             let node = BlockRef::new(block);
@@ -174,10 +174,10 @@ impl CommitCursor<'_> {
         Ok(())
     }
 
-    /// One block down: to where `start` is or would be, or to its beginning.
+    /// Goes down one block: to the slot where `start` is or would be, or to the first slot.
     fn push(&mut self, block: CommittedBlock, start: Option<&Key>) -> Result<()> {
         let found = BlockRef::new(&block);
-        // Nodes that lead back would have the walk go round.
+        // Nodes that lead back would make the walk run in circles.
         if let (Some(first), Some(last)) = (found.first_key(), self.last)
             && found.is_leaf()
             && first <= last
@@ -195,7 +195,7 @@ impl CommitCursor<'_> {
         Ok(())
     }
 
-    /// The child at `slot` of a node, as that says.
+    /// Returns the child at `slot` of a node, checked against the node's pointer.
     fn child(&self, node: BlockRef<'_>, slot: usize) -> Result<CommittedBlock> {
         let (tree, want) = (self.tree, self.tree.expected_child(node, slot));
         if tree.store.ahead.is_on() {
@@ -203,7 +203,7 @@ impl CommitCursor<'_> {
             let mut wants = tree.wants_ahead(node, slot, self.walk, !tree.store.is_cached(want.logical));
             wants.retain(is_new);
             if !wants.is_empty() {
-                // What the tree leads to by now is kept by this guard, and what it led to by the cursor's as well.
+                // This guard keeps the blocks of the current tree, and the cursor's guard also those of its commit.
                 tree.store.ahead.push(wants, node.bytes().len() as u64, self.guard.clone());
             }
         }
@@ -214,7 +214,7 @@ impl CommitCursor<'_> {
         Ok(child)
     }
 
-    /// It came somewhere, or nowhere.
+    /// Ends a move: remembers the item reached, or goes past the end after an error.
     fn moved(&mut self, moved: Result<()>) -> Result<()> {
         if moved.is_err() {
             self.path.clear();

@@ -1,5 +1,5 @@
-//! Blocks of a commit, for who reads them by their address and has a guard ([`crate::Readers`]): they do not change, and nobody
-//! else gets their space.
+//! Blocks of a commit, read by address under a guard ([`crate::Readers`]): they do not change, and their space is not handed
+//! out again.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use creamery_format::Expected;
 use crate::buffer::ExtentBuffer;
 use crate::store::BufferStore;
 
-/// The bytes of a block of a commit. It is the cached block itself, once that is frozen: a transaction that is closed
-/// and not yet written has blocks that wait for their checksum, and of these it is a copy.
+/// The bytes of a block of a commit: the cached block itself if it is frozen, else a copy. A block is not frozen yet if its
+/// transaction is closed but not yet written, so that it has no checksum.
 ///
 /// ```
 /// let bytes: std::sync::Arc<[u8]> = std::sync::Arc::from([1, 2, 3]);
@@ -45,7 +45,7 @@ impl Deref for CommittedBlock {
 }
 
 impl BufferStore {
-    /// The block at `want.logical`, which a commit reaches that the caller has a guard at.
+    /// Returns the block at `want.logical`. The caller has a guard at a commit that reaches it.
     /// Errors: device errors, damage.
     pub fn committed(&self, want: &Expected) -> Result<CommittedBlock> {
         let buffer = self.get(want, Wait::Yes)?;

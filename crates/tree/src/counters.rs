@@ -1,10 +1,10 @@
-//! What a tree counts: what it did, and how its insertions went.
+//! The counters of a tree: its operations, and the outcomes of its insertions.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use creamery_base::Striped;
 
-/// How the leaf step of insertions went. Each insertion is in one of these.
+/// Outcomes of the leaf step of insertions. Each insertion is in one of these.
 ///
 /// ```
 /// let steps = creamery_tree::LeafSteps { hit: 9, slot0: 1, ..Default::default() };
@@ -12,37 +12,37 @@ use creamery_base::Striped;
 /// ```
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct LeafSteps {
-    /// The key is greater than the leaf's first: the parents were let go before the search, which began at slot 1.
+    /// The key is greater than the leaf's first: the parents were unlocked before the search, which began at slot 1.
     pub hit: u64,
     /// The key is smaller than the leaf's first: it becomes the first. The parents stayed locked only if they find the leaf by a greater key.
     pub slot0: u64,
-    /// The key is the leaf's first: the parents were let go, and there was nothing to search.
+    /// The key is the leaf's first: the parents were unlocked, and no search was needed.
     pub exact: u64,
-    /// The leaf lacks the room: the parents stayed locked for a split.
+    /// The insertion does not fit into the leaf: the parents stayed locked for a split.
     pub no_space: u64,
     /// The leaf is the root and has no parent.
     pub root_leaf: u64,
-    /// The parents were to be kept: letting go early is switched off.
+    /// The parents stayed locked because early unlocking is switched off.
     pub keep: u64,
-    /// The leaf was one that the thread had a finger on: its parents were not locked at all.
+    /// The thread had a finger on the leaf: its parents were not locked at all.
     pub finger: u64,
 }
 
 impl LeafSteps {
-    /// All of them.
+    /// Returns the sum of all outcomes.
     #[must_use]
     pub fn sum(&self) -> u64 {
         self.hit + self.slot0 + self.exact + self.no_space + self.root_leaf + self.keep + self.finger
     }
 
-    /// Those that let go of the parents before the leaf was searched.
+    /// Returns the insertions that unlocked the parents before they searched the leaf.
     #[must_use]
     pub fn let_go_early(&self) -> u64 {
         self.hit + self.exact
     }
 }
 
-/// How often a tree did what.
+/// Counts of a tree's operations.
 ///
 /// ```
 /// assert_eq!(creamery_tree::TreeCounters::default().leaf_splits, 0);
@@ -55,16 +55,16 @@ pub struct TreeCounters {
     pub restarts: u64,
     /// Searches for an insertion, or for growing an item, of at least one byte.
     pub insertions: u64,
-    /// How the leaf steps of those insertions went that came as far as their leaf.
+    /// The leaf steps of the insertions that reached their leaf.
     pub leaf_steps: LeafSteps,
-    /// Insertions that let go of the parents before searching the leaf.
+    /// Insertions that unlocked the parents before searching the leaf.
     pub early_unlocks: u64,
-    /// Insertions that searched their leaf under a locked parent although it had the room and the key is greater
-    /// than its first: 0 while letting go early is switched on.
+    /// Insertions that searched their leaf under a locked parent although they fit and the key is greater
+    /// than the leaf's first: 0 while early unlocking is switched on.
     pub searched_under_parent: u64,
-    /// Searches that looked at slot 0 of the leaf after the parents were let go: always 0.
+    /// Searches that compared slot 0 of the leaf after the parents were unlocked: always 0.
     pub compared_at_slot0: u64,
-    /// Parents let go early although they were to be kept: always 0.
+    /// Parents unlocked early although they had to stay locked: always 0.
     pub keep_violations: u64,
     /// Removals in a leaf that the thread had a finger on: no other block was locked.
     pub removals_by_finger: u64,
@@ -104,7 +104,7 @@ pub(crate) struct Counters {
 }
 
 impl TreeCounters {
-    /// What all threads counted.
+    /// Adds up the counters of all threads.
     pub(crate) fn sum_of(stripes: &Striped<Counters>) -> Self {
         let sum = |counter: fn(&Counters) -> &AtomicU64| {
             stripes.all().map(|stripe| counter(stripe).load(Ordering::Relaxed)).sum()

@@ -1,10 +1,10 @@
-//! Copy on write: before a block is changed, the running transaction gets a copy of its own.
+//! Copy on write: before a transaction changes a block, it makes a copy of its own.
 //!
-//! A subvolume's block may be shared with snapshots. Copying it then splits one block into two that both point to
-//! the same children, and the children's references must say so. Who counts them depends on the block:
+//! A subvolume's block may be shared with snapshots. A copy then turns one block into two that both point to
+//! the same children, and the children's references must say so. The block determines how they are counted:
 //!
-//! - A block whose extent lacks FULL_BACKREF lets its children be counted *by tree*: its owner's id stands for it.
-//! - With FULL_BACKREF they are counted *by parent*: the block's address stands for it.
+//! - A block whose extent lacks FULL_BACKREF counts its children *by tree*: the references carry its owner's id.
+//! - A block with FULL_BACKREF counts them *by parent*: the references carry the block's address.
 //!
 //! | the old block | is | the children gain | the children lose | the old block |
 //! |---|---|---|---|---|
@@ -28,7 +28,7 @@ use crate::path::{NodeGuard, Path};
 use crate::tree::{Tree, format_block, retitle};
 
 impl Tree {
-    /// Whether the running transaction must not change `block`, which is what is in `buffer`, in place (TREE-3).
+    /// Whether the running transaction must copy `block`, the content of `buffer`, instead of changing it in place (TREE-3).
     pub(crate) fn needs_copy(
         &self,
         buffer: &ExtentBuffer,
@@ -36,7 +36,7 @@ impl Tree {
         generation: Generation,
     ) -> bool {
         let ours = block.generation() == generation && !block.is_written();
-        // No block on the device is: roots are not newer than the superblock, nor children than their node.
+        // A block from the device never is: roots are not newer than the superblock, nor children than their node.
         assert!(
             !ours || buffer.is_dirty(),
             "block {} came from the device as the transaction's own",
@@ -53,23 +53,23 @@ impl Tree {
                 || block.flags() & creamery_format::HEADER_FLAG_RELOC != 0)
     }
 
-    /// Replaces the write-locked block at `level` of the path by a copy owned by the running transaction, unless
-    /// it is one already. The parent, if any, is write-locked and ours. After an error the path lacks the level.
-    /// Errors: would block, and nothing done, when what says how often it is referred to is not in memory; those of
+    /// Replaces the write-locked block at `level` of the path by a copy that the running transaction owns, unless
+    /// it owns the block already. The parent, if any, must be write-locked and owned. After an error the path lacks the level.
+    /// Errors: would block (the record of the block's references is not in memory; nothing is changed); those of
     /// [`CowHost`].
     pub(crate) fn copy_on_write(&self, host: &dyn CowHost, path: &mut Path, level: usize) -> Result<()> {
         let NodeGuard::Write(old) = path.take(level) else {
             panic!("copying a block that is not write-locked")
         };
-        // A root is at no slot, and one at the highest level has nothing above it that could have slots.
+        // A root has no slot, and above the highest level there is no node with slots.
         let slot = path.slots.get(level + 1).copied().unwrap_or(0);
         let guard = self.own_child(host, path, level, slot, old)?;
         path.set(level, NodeGuard::Write(guard));
         Ok(())
     }
 
-    /// The same for a child that is not part of the path: the one at `slot` of the path's node above `level`, or
-    /// the root when the path holds nothing there.
+    /// Copies a child outside the path like [`Tree::copy_on_write`]: the child at `slot` of the path's node above `level`, or
+    /// the root if the path holds nothing there.
     pub(crate) fn own_child(
         &self,
         host: &dyn CowHost,
@@ -82,7 +82,7 @@ impl Tree {
             return Ok(old);
         }
         let is_root = !path.holds(level + 1);
-        // Until the old block is given up: what is known of its references stays true (`sharing`).
+        // Held until the old block is given up, so that its reference count stays true (`sharing`).
         let may_be_shared = self.may_be_shared(old.block(), is_root);
         let _turn = may_be_shared.then(|| self.store.turn(old.block().logical()));
         let (copy, last_reference) = self.copy_block(host, old.block(), may_be_shared)?;
@@ -96,8 +96,8 @@ impl Tree {
         Ok(guard)
     }
 
-    /// The same for the leaf at `slot` beside the path's one; none, and nothing done, when that would take a wait for a device:
-    /// room is not worth one.
+    /// Copies the leaf at `slot` beside the path's leaf. `None`, and nothing changed, if that would have to wait for a device:
+    /// room is not worth a wait.
     pub(crate) fn own_sibling(
         &self,
         host: &dyn CowHost,
@@ -111,7 +111,7 @@ impl Tree {
         }
     }
 
-    /// Gives up this tree's reference to a block that it does not point to any more.
+    /// Gives up this tree's reference to a block that the tree does not point to any more.
     pub(crate) fn give_up(&self, host: &dyn CowHost, old: &WriteGuard, last_reference: bool) -> Result<()> {
         old.narrow();
         if last_reference {
@@ -131,13 +131,13 @@ impl Tree {
         if last_reference && unwritten {
             self.store.forget_dirty(old.buffer());
         }
-        // One that a snapshot shares stays, and stays counted where it was made.
+        // A block that a snapshot shares stays, and stays counted in the tree that made it.
         self.count_given_up(freed.generation == host.generation() && last_reference);
         host.free(freed)
     }
 
     /// Makes the copy and queues the changes of references that the table above lists. The second value says
-    /// whether ours was the last reference to the old block.
+    /// whether this tree had the last reference to the old block.
     fn copy_block(
         &self,
         host: &dyn CowHost,

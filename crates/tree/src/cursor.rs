@@ -8,11 +8,11 @@ use crate::read::{FoundLeaf, There};
 use crate::read_ahead::Walk;
 use crate::tree::Tree;
 
-/// How often a cursor that steps back looks again. Two looks are enough where nobody changes what is there.
+/// How often a cursor that steps back searches. Two searches are enough unless other threads change that place.
 const LOOKS_MAX: u32 = 128;
 
-/// A place in a tree that can move. It holds one leaf, as it is or was a moment ago, and crosses to another by letting go and
-/// searching by key, so items inserted or removed meanwhile beyond that leaf are seen as they are then.
+/// A movable place in a tree. A cursor holds one leaf, in its state now or a moment ago. To cross to another leaf, it unlocks and
+/// searches by key, so beyond its leaf it sees items that other threads insert or remove meanwhile.
 ///
 /// ```no_run
 /// # fn last(tree: &creamery_tree::Tree) -> creamery_base::Result<()> {
@@ -28,13 +28,13 @@ const LOOKS_MAX: u32 = 128;
 pub struct Cursor<'t> {
     tree: &'t Tree,
     walk: Walk,
-    /// None only while the lock is let go between two leaves, or after an error there.
+    /// `None` only while the cursor is between two leaves, without a lock, or after an error there.
     leaf: Option<FoundLeaf>,
     leaves: u64,
 }
 
 impl Tree {
-    /// A cursor at the first item whose key is `start` or greater.
+    /// Returns a cursor at the first item whose key is `start` or greater.
     /// Errors: would block, device errors, damage.
     pub fn cursor(&self, start: &Key, walk: impl Into<Walk>) -> Result<Cursor<'_>> {
         let walk = walk.into();
@@ -44,7 +44,7 @@ impl Tree {
         Ok(cursor)
     }
 
-    /// As [`Tree::cursor`], and nobody changes the first leaf as long as the cursor is on it.
+    /// Returns a cursor like [`Tree::cursor`], with its first leaf locked: nobody changes this leaf while the cursor is on it.
     /// Errors: would block, device errors, damage.
     pub fn cursor_locked(&self, start: &Key, wait: Wait) -> Result<Cursor<'_>> {
         let leaf = self.find_leaf_locked(start, wait)?;
@@ -53,7 +53,7 @@ impl Tree {
         Ok(cursor)
     }
 
-    /// A cursor at the last item whose key is `key` or smaller; at the tree's first item when there is none.
+    /// Returns a cursor at the last item whose key is `key` or smaller; if there is none, at the tree's first item.
     /// Errors: would block, device errors, damage.
     pub fn cursor_at_or_before(&self, key: &Key, walk: impl Into<Walk>) -> Result<Cursor<'_>> {
         let walk = walk.into();
@@ -70,8 +70,8 @@ impl Tree {
         Ok(cursor)
     }
 
-    /// The same, if that place is in the leaf of a bookmark. Nobody has changed the items that the caller looks for since that was
-    /// made.
+    /// Returns a cursor at the last item at or before `key` if it is in the bookmark's leaf, else `None`. The items around `key` must
+    /// not have changed since the bookmark was made.
     /// Errors: would block.
     #[inline]
     pub fn cursor_at_bookmark(
@@ -87,21 +87,21 @@ impl Tree {
 }
 
 impl Cursor<'_> {
-    /// Where the cursor is; none past the last item.
+    /// Returns a bookmark of this place; `None` past the last item.
     #[must_use]
     pub fn bookmark(&self) -> Option<Bookmark> {
         self.leaf.as_ref().filter(|leaf| leaf.slot < leaf.guard.block().count()).map(Bookmark::of)
     }
 
-    /// Brings a bookmark here, for less than a new one costs; false, and nothing done, when it is none of this leaf, or the cursor is
-    /// past the last item.
+    /// Moves a bookmark here, which is cheaper than a new one. Returns false, and does nothing, if it is in another leaf or the
+    /// cursor is past the last item.
     #[must_use]
     pub fn move_bookmark(&self, bookmark: &mut Bookmark) -> bool {
         let leaf = self.leaf.as_ref().filter(|leaf| leaf.slot < leaf.guard.block().count());
         leaf.is_some_and(|leaf| bookmark.move_within(leaf))
     }
 
-    /// The item here; none past the last one.
+    /// Returns the item here; `None` past the last one.
     #[must_use]
     pub fn item(&self) -> Option<(Key, &[u8])> {
         let leaf = self.leaf.as_ref()?;
@@ -112,13 +112,13 @@ impl Cursor<'_> {
         Some((block.key(leaf.slot), block.data(leaf.slot)))
     }
 
-    /// The transaction that wrote the leaf here; zero past the end.
+    /// Returns the transaction that wrote the leaf here; zero past the end.
     #[must_use]
     pub fn generation(&self) -> Generation {
         self.leaf.as_ref().map_or(Generation::default(), |leaf| leaf.guard.block().generation())
     }
 
-    /// How many leaves it came to.
+    /// Returns how many leaves the cursor has visited.
     #[must_use]
     pub const fn leaves(&self) -> u64 {
         self.leaves
@@ -133,7 +133,7 @@ impl Cursor<'_> {
         self.settle()
     }
 
-    /// Moves one item back; false, and no move, when this is the first one.
+    /// Moves one item back. Returns false, and does not move, at the first item.
     /// Errors: would block, device errors, damage; the cursor is past the end then.
     pub fn retreat(&mut self) -> Result<bool> {
         let Some(leaf) = &mut self.leaf else { return Ok(false) };
@@ -147,10 +147,10 @@ impl Cursor<'_> {
         }
     }
 
-    /// Moves to the last item at or before `key`; false, and to the tree's first item, when there is none.
+    /// Moves to the last item at or before `key`. If there is none, moves to the tree's first item and returns false.
     /// Errors: would block, device errors, damage; the cursor is past the end then.
     fn step_back(&mut self, key: &Key) -> Result<bool> {
-        // Where a leaf begins that has nothing at or before the key (`low_keys`).
+        // The first key of a leaf that has no item at or before the key (`low_keys`).
         let mut begins: Option<Key> = None;
         for _ in 0..LOOKS_MAX {
             let before = match begins {
@@ -160,11 +160,11 @@ impl Cursor<'_> {
                     None => return Ok(false),
                 },
             };
-            self.leaf = None; // let go before waiting for another lock
+            self.leaf = None; // unlock before waiting for another lock
             let mut found = self.tree.find_leaf_and_begin(&before, self.walk)?;
             self.leaves += 1;
             if begins.is_some() && found.next_leaf != begins {
-                // Between the two looks an item came to where neither saw it, or the two leaves became one.
+                // Between the two searches another thread inserted an item outside both views, or merged the two leaves.
                 begins = None;
                 continue;
             }
@@ -183,14 +183,14 @@ impl Cursor<'_> {
         Err(Error::new(ErrorKind::Corrupt, message))
     }
 
-    /// Past the end of a leaf: goes on to the next one that has items.
+    /// Moves from the end of a leaf to the next leaf with items.
     fn settle(&mut self) -> Result<()> {
         while let Some(leaf) = &self.leaf {
             if leaf.slot < leaf.guard.block().count() {
                 break;
             }
             let Some(next) = leaf.next_leaf else { break };
-            self.leaf = None; // let go before waiting for another lock
+            self.leaf = None; // unlock before waiting for another lock
             let found = self.tree.find_leaf(&next, self.walk)?;
             self.leaves += 1;
             // In a damaged tree the way to the next leaf may lead back.

@@ -1,30 +1,30 @@
 //! Dropping a tree: giving up everything that its root leads to, in steps.
 //!
-//! A subvolume may share blocks with its snapshots, so a block goes only when nobody else refers to it. From the root down, each
-//! pointer of a block that is this tree's alone is looked at:
+//! A subvolume may share blocks with its snapshots, so a block is freed only when no other tree references it. From the root down, the
+//! drop looks at each pointer of a block that is this tree's alone:
 //!
-//! | what it points to | is done |
+//! | the child | action |
 //! |---|---|
-//! | belongs to this tree alone | everything that it points to in turn is given up, then the block |
+//! | belongs to this tree alone | everything below it is given up, then the block |
 //! | is shared, and older than this tree | the pointer is given up, and the block is not read |
 //! | is shared, and counted by parent, or another tree's | the pointer is given up |
-//! | is shared, by tree, and this tree's own | it and all such below it are first counted by parent; then the pointer is given up |
+//! | is shared, by tree, and this tree's own | it and all such blocks below it are first counted by parent; then the pointer is given up |
 //!
-//! The last row is needed because "by tree" means "by whoever finds it in that tree", and this tree will not be there to be
-//! searched. (What is counted how: `cow`.) Linux begins with the upper blocks, so where it was interrupted one that is counted by
-//! parent may have others below it that are not yet.
+//! The last row is needed because "by tree" means "by every block found in that tree", and this tree will not be there to be
+//! searched. (`cow` says how references are counted.) Linux begins with the upper blocks, so after an interrupted drop a block that is
+//! counted by parent may have blocks below it that are not yet.
 //!
-//! Nothing of the tree is changed, so where a step ends is a key and a level: everything before it is given up ([`DropProgress`],
-//! which stands in the root item, as Linux has it). Counting by parent is done block by block, children first, and can stop
-//! anywhere: a block is counted one way or the other.
+//! A drop changes nothing in the tree, so a key and a level say where a step ended: everything before is given up ([`DropProgress`],
+//! which is stored in the root item, like Linux does it). Counting by parent goes block by block, children first, and can stop
+//! anywhere: each block is counted one way or the other.
 //!
-//! How often a block is referred to is asked with the block locked, and what follows from it is queued before it is let go.
-//! Whoever copies a block has it locked alone for the same reason: two that give up the last two references would else both
-//! take themselves for the last but one. Of a block that is not read there is nothing to lock: its turn is waited for (`sharing`).
+//! A step keeps a block locked from the query of its reference count until the changes that follow from the count are queued.
+//! A copy has the block write-locked for the same reason: otherwise two threads that give up the last two references would each
+//! see the other's reference. A block that is not read has no lock: the step waits for its turn (`sharing`).
 //!
 //! # Invariants
-//! - DROP-1: nobody else uses or changes the tree.
-//! - DROP-2: a step queues no more references than it has room for, but for one for each level.
+//! - DROP-1: no other thread uses or changes the tree.
+//! - DROP-2: a step queues no more references than it has room for, except one for each level.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ use crate::order::Side;
 use crate::sharing::Turn;
 use crate::tree::Tree;
 
-/// Up to where a tree was dropped: everything before `key`, in nodes of `level`.
+/// The progress of a drop: everything before `key`, in nodes of `level`, is dropped.
 ///
 /// ```
 /// use creamery_format::Key;
@@ -46,24 +46,24 @@ use crate::tree::Tree;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DropProgress {
-    /// The key of the pointer that is next.
+    /// The key of the next pointer to drop.
     pub key: Key,
-    /// The level of the node that has it, at least 1.
+    /// The level of the node with that pointer, at least 1.
     pub level: u8,
 }
 
-/// How far a step went.
+/// The outcome of a step.
 ///
 /// ```
 /// assert_ne!(creamery_tree::Dropped::Wholly, creamery_tree::Dropped::NeedsRoom(9));
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Dropped {
-    /// There is more, from here on.
+    /// The drop goes on from here.
     Partly(DropProgress),
-    /// Nothing was done: the next block alone needs room for so many references.
+    /// The step did nothing: the next block alone needs room for this many references.
     NeedsRoom(u32),
-    /// Nothing is left of the tree.
+    /// The whole tree is dropped.
     Wholly,
 }
 
@@ -79,10 +79,10 @@ pub enum Dropped {
 /// ```
 pub struct TreeDrop {
     tree: Arc<Tree>,
-    /// When it was made as a snapshot: no older block is its own. Zero for others.
+    /// The transaction that made the tree as a snapshot: no older block is its own. Zero for other trees.
     made: Generation,
     progress: Option<DropProgress>,
-    /// Below the next pointer, the blocks before this key are counted by parent. Worth a look at each of them.
+    /// Below the next pointer, the blocks before this key are counted by parent. Saves a look at each of them.
     by_parent_to: Option<Key>,
 }
 
@@ -92,42 +92,42 @@ enum Walk {
     Stop(Option<DropProgress>),
 }
 
-/// A block that is older than the tree that points to it.
+/// A child that is older than its tree.
 enum Older {
-    /// Others refer to it, too: the pointer was given up, if there was room.
+    /// Other trees reference it, too: the pointer was given up, if there was room.
     Shared(Walk),
-    /// This tree alone has it, and nobody else can come by it.
+    /// This tree alone references it, and no other tree can gain a reference.
     Alone(BlockReferences),
 }
 
-/// One step.
+/// The state of one step.
 struct Step<'s> {
     host: &'s dyn CowHost,
     tree: &'s Tree,
     made: Generation,
-    /// References that it may still queue.
+    /// References that the step may still queue.
     room: u32,
-    /// References that the block needs for which there was no room.
+    /// References that the first block needs, if there was no room for them.
     needs: u32,
     any: bool,
     by_parent_to: Option<Key>,
 }
 
 impl TreeDrop {
-    /// Drops `tree`, which was made in `made` if it was made as a snapshot, from where an earlier drop ended.
+    /// Creates a drop of `tree` that goes on after `progress`. `made` is the transaction that made the tree as a snapshot, else zero.
     #[must_use]
     pub fn new(tree: Arc<Tree>, made: Generation, progress: Option<DropProgress>) -> Self {
         Self { tree, made, progress, by_parent_to: None }
     }
 
-    /// The tree.
+    /// Returns the tree's id.
     #[must_use]
     pub fn tree(&self) -> TreeId {
         self.tree.id()
     }
 
-    /// Goes on, queueing about `room` references at most. Nobody else uses the tree (DROP-1).
-    /// Errors: device errors; damage; those of [`CowHost`]. What was queued before stays queued.
+    /// Drops more of the tree, and queues about `room` references at most. The caller keeps DROP-1.
+    /// Errors: device errors; damage; those of [`CowHost`]. References queued before the error stay queued.
     pub fn step(&mut self, host: &dyn CowHost, room: u32) -> Result<Dropped> {
         let tree = Arc::clone(&self.tree);
         let root = tree.root_buffer();
@@ -151,7 +151,7 @@ impl TreeDrop {
 }
 
 impl Step<'_> {
-    /// Whether there is room for `references` more, which are queued then.
+    /// Takes room for `references` more. Returns false if they do not fit.
     fn takes(&mut self, references: usize) -> bool {
         let references = u32::try_from(references).expect("bounded by the size of a block");
         let fits = references <= self.room;
@@ -163,8 +163,8 @@ impl Step<'_> {
         fits
     }
 
-    /// Gives up a block that is this tree's alone, to which `parent` points, by its address if that is said, and everything
-    /// below.
+    /// Gives up a block that is this tree's alone, and everything below it. `by_parent` is the parent's address if the parent
+    /// counts its children by its address.
     fn drop_block(
         &mut self,
         block: &ReadGuard,
@@ -172,7 +172,7 @@ impl Step<'_> {
         by_parent: Option<Logical>,
         resume: Option<&DropProgress>,
     ) -> Result<Walk> {
-        // Before anything that it leads to goes (FROZEN-2).
+        // First, before any block below it is freed (FROZEN-2).
         self.tree.mark_given_up(block.buffer());
         if block.block().is_leaf() {
             if resume.is_some() {
@@ -190,7 +190,7 @@ impl Step<'_> {
         Ok(Walk::On)
     }
 
-    /// Gives up what a node points to that is this tree's alone.
+    /// Gives up all children of a node that is this tree's alone.
     fn drop_children(
         &mut self,
         node: &ReadGuard,
@@ -201,7 +201,7 @@ impl Step<'_> {
         let (first, mut below) = match resume {
             None => (0, None),
             Some(progress) if block.level() > progress.level => (block.child_slot(&progress.key), resume),
-            // Nothing of the tree has changed since. To go on elsewhere would leave what is between to nobody.
+            // The tree has not changed since. To go on at another key would lose the blocks in between.
             Some(progress) if block.level() == progress.level => match block.search(&progress.key, 0) {
                 Ok(slot) => (slot, None),
                 Err(_) => return Err(self.damaged(block, "has not the key at which dropping is to go on")),
@@ -257,12 +257,12 @@ impl Step<'_> {
         Ok(Walk::On)
     }
 
-    /// Gives up the pointer to a block that is older than this tree, unless nobody else has one: nothing that it leads to is
-    /// counted by this tree, so it need not be read.
+    /// Gives up the pointer to a block that is older than this tree, unless it is the only one. This tree counts nothing below
+    /// such a block, so the block is not read.
     fn give_up_older(&mut self, node: &ReadGuard, slot: usize, by_parent: Option<Logical>) -> Result<Older> {
         let (at, generation) = node.block().child(slot);
         let level = node.block().level() - 1;
-        // Without the turn, with which nobody waits for a device (READ-1). Whether it is shared then is seen once more.
+        // Before the turn, because no thread waits for a device during a turn (READ-1). The count is read again under the turn.
         if self.host.traces_shared() && self.host.references(at, level, Wait::Yes)?.count > 1 {
             self.host.leaves_shared(at, level)?;
         }
@@ -288,9 +288,9 @@ impl Step<'_> {
         Ok(Older::Shared(Walk::On))
     }
 
-    /// How often a block is referred to that is locked: no copy of it is made meanwhile.
+    /// Returns the references of a locked block. The lock keeps other threads from copying it meanwhile.
     fn references(&self, generation: Generation, block: BlockRef<'_>) -> Result<BlockReferences> {
-        // What Linux has moved to another place is newer than the snapshots that share it.
+        // A block that Linux relocated is newer than the snapshots that share it.
         let is_moved = block.flags() & creamery_format::HEADER_FLAG_RELOC != 0;
         if generation > self.tree.last_snapshot() && !is_moved {
             return Ok(BlockReferences { count: 1, full_backref: false });
@@ -298,14 +298,14 @@ impl Step<'_> {
         self.host.references(block.logical(), block.level(), Wait::Yes)
     }
 
-    /// Whether something that a shared block leads to may be counted by this tree.
+    /// Whether this tree may count a child of a shared block.
     fn is_own(&self, block: BlockRef<'_>, references: BlockReferences) -> bool {
         let is_done = references.full_backref && block.is_leaf();
         !is_done && block.generation() > self.made && block.owner() == self.tree.id()
     }
 
-    /// Has everything that a block of this tree's own points to counted by the block's address, and so on below it. False when
-    /// the room did not reach.
+    /// Counts the children of this tree's own block by the block's address, and likewise in the blocks below it. Returns false if
+    /// there is not enough room.
     fn count_by_parent(&mut self, node: &ReadGuard, references: BlockReferences) -> Result<bool> {
         let block = node.block();
         let children = if block.is_leaf() { 0 } else { block.count() };
@@ -368,8 +368,8 @@ impl Step<'_> {
     }
 }
 
-/// The turn of a block that is not read, and how often it is referred to. Whoever waits for a turn has blocks locked, so a device is
-/// waited for without one (READ-1).
+/// Takes the turn of a block that is not read, and returns its references. Threads that wait for a turn have blocks locked, so this
+/// waits for a device only outside the turn (READ-1).
 fn take_turn<'t>(
     tree: &'t Tree,
     host: &dyn CowHost,
@@ -386,7 +386,7 @@ fn take_turn<'t>(
     }
 }
 
-/// How many references what a block points to has from it, at most.
+/// Returns how many references a block gives to its children and extents, at most.
 fn references_of(block: BlockRef<'_>) -> usize {
     if block.is_leaf() {
         (0..block.count()).filter(|slot| block.key(*slot).kind == KeyType::EXTENT_DATA).count()

@@ -1,5 +1,5 @@
-//! Changing items: insert, update, replace, grow, rekey. Each change is made under one lock of the item's leaf, so that a
-//! reader sees the state before or the one behind.
+//! Changing items: insert, update, replace, grow, rekey. Each change holds the lock of the item's leaf from begin to end, so a
+//! reader sees the state before or after it.
 
 use creamery_base::{Error, ErrorKind, Result};
 use creamery_format::{ITEM_LEN, Keep, Key};
@@ -22,9 +22,9 @@ impl Tree {
         Ok(())
     }
 
-    /// Inserts several items with ascending keys between which the tree has nothing, with one search where they
+    /// Inserts several items with ascending keys, between which the tree has no items. Takes one search if they
     /// fit into one leaf.
-    /// Errors: as [`Tree::insert`]; without room in one leaf the items are inserted one by one and those before
+    /// Errors: those of [`Tree::insert`]; if the items do not fit into one leaf, they are inserted one by one, and those before
     /// the failing one stay.
     pub fn insert_batch(&self, host: &dyn CowHost, items: &[(Key, &[u8])]) -> Result<()> {
         let Some((first, _)) = items.first() else { return Ok(()) };
@@ -42,14 +42,14 @@ impl Tree {
         if slot < block.count() && block.key(slot) <= *last {
             return Err(Error::new(ErrorKind::AlreadyExists, format!("an item at or before {last}")));
         }
-        // The keys of the last ones may belong to the next leaf, though it has no items there (`low_keys`).
+        // The keys of the last items may belong to the next leaf, though it has no items there (`low_keys`).
         let (here, others) = items.split_at(items.partition_point(|(key, _)| path.ends_behind(key)));
         self.put(&mut path, here);
         drop(path);
         others.iter().try_for_each(|(key, data)| self.insert(host, key, data))
     }
 
-    /// Changes an item's data in place; none when there is no such item.
+    /// Changes an item's data in place. Returns `None` if there is no such item.
     /// Errors: no space (for a copy of the leaf), device errors, damage.
     pub fn update<R>(
         &self,
@@ -65,7 +65,7 @@ impl Tree {
         Ok(Some(edit(path.block_mut(0).data_mut(slot))))
     }
 
-    /// Inserts an item or replaces the data of the one that is there.
+    /// Inserts an item, or replaces the data of an existing one.
     /// Errors: range (larger than a leaf); no space, device errors, damage.
     pub fn upsert(&self, host: &dyn CowHost, key: &Key, data: &[u8]) -> Result<()> {
         self.check_size(key, data.len())?;
@@ -83,8 +83,8 @@ impl Tree {
         Ok(())
     }
 
-    /// Replaces the data of an item that has `old` bytes and that nobody else changes, with one search.
-    /// Errors: range (larger than a leaf); no space, device errors; damage: it is not found any more, for leaves overlap.
+    /// Replaces the data of an item that has `old` bytes, with one search. No other thread may change the item.
+    /// Errors: range (larger than a leaf); no space, device errors; damage (the item is missing because leaves overlap).
     pub fn replace(&self, host: &dyn CowHost, key: &Key, old: usize, data: &[u8]) -> Result<()> {
         self.check_size(key, data.len())?;
         let more = data.len().saturating_sub(old);
@@ -101,7 +101,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Appends to an item's data; false when there is no such item.
+    /// Appends to an item's data. Returns false if there is no such item.
     /// Errors: range (the item would not fit into a leaf); no space, device errors, damage.
     pub fn extend(&self, host: &dyn CowHost, key: &Key, more: &[u8]) -> Result<bool> {
         let (mut path, found) = self.find(host, key, Intent::Extend(more.len()))?;
@@ -111,9 +111,9 @@ impl Tree {
         Ok(found)
     }
 
-    /// Changes an item's key to one that keeps its place among its neighbours, and its data; false when there is
+    /// Changes an item's data, and its key to one that keeps its place among its neighbours. Returns false if there is
     /// no such item.
-    /// Errors: the new key passes a neighbour, which is damage; no space, device errors, damage.
+    /// Errors: damage (also if the new key would pass a neighbour); no space, device errors.
     pub fn rekey(
         &self,
         host: &dyn CowHost,
@@ -159,7 +159,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Puts items at the path's slot of a leaf that has the room.
+    /// Inserts items at the path's slot. The leaf has room for them.
     fn put(&self, path: &mut Path, items: &[(Key, &[u8])]) {
         let slot = path.slots[0];
         let sizes: smallvec::SmallVec<[(Key, usize); 8]> =
@@ -175,7 +175,7 @@ impl Tree {
     }
 }
 
-/// Gives the item at the path's slot this data, of at most as many bytes as it has.
+/// Replaces the data of the item at the path's slot by data of at most the same length.
 fn set_data(path: &mut Path, data: &[u8]) {
     let slot = path.slots[0];
     let is_shorter = data.len() < path.block(0).item_size(slot);
@@ -186,7 +186,7 @@ fn set_data(path: &mut Path, data: &[u8]) {
     leaf.data_mut(slot).copy_from_slice(data);
 }
 
-/// Appends to the item at the path's slot of a leaf that has the room.
+/// Appends to the item at the path's slot. The leaf has room for it.
 pub(crate) fn append(path: &mut Path, more: &[u8]) {
     let slot = path.slots[0];
     let mut leaf = path.block_mut(0);
@@ -196,7 +196,7 @@ pub(crate) fn append(path: &mut Path, more: &[u8]) {
     data[old..].copy_from_slice(more);
 }
 
-/// Whether the item at the path's slot keeps its place under the key `new`. Callers shorten a range from its front or take
+/// Checks that the item at the path's slot keeps its place under the key `new`. Callers shorten a range from its front or take
 /// its middle out: the new key passes a neighbour only if ranges overlap on disk.
 pub(crate) fn check_place(path: &Path, key: &Key, new: &Key) -> Result<()> {
     let (block, slot) = (path.block(0), path.slots[0]);

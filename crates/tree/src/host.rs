@@ -1,9 +1,9 @@
-//! What a tree needs from the transaction that changes it.
+//! The interface of a tree to the transaction that changes it.
 
 use creamery_base::{Generation, Logical, Result, TreeId, Wait};
 use creamery_format::BlockRef;
 
-/// How many references a block has, and whether its own references are by parent.
+/// The reference count of a block, and whether the block's own references are by parent.
 ///
 /// ```
 /// use creamery_tree::BlockReferences;
@@ -14,11 +14,11 @@ use creamery_format::BlockRef;
 pub struct BlockReferences {
     /// Reference count, pending changes included.
     pub count: u64,
-    /// The FULL_BACKREF flag: what the block points to counts it by address, not by tree.
+    /// The FULL_BACKREF flag: the block's children count it by its address, not by its tree.
     pub full_backref: bool,
 }
 
-/// A block that a tree let go of.
+/// A block that a tree has given up.
 ///
 /// ```
 /// use creamery_tree::FreedBlock;
@@ -31,17 +31,17 @@ pub struct BlockReferences {
 pub struct FreedBlock {
     /// The tree that gives up its reference.
     pub tree: TreeId,
-    /// Where the block is.
+    /// The block's address.
     pub logical: Logical,
-    /// Its level.
+    /// The block's level.
     pub level: u8,
-    /// The transaction that wrote it.
+    /// The transaction that wrote the block.
     pub generation: Generation,
-    /// The block that pointed to it, where the reference is counted by that one's address; none where it is by `tree`.
+    /// The address of the parent, if the reference is counted by parent; `None` if it is counted by `tree`.
     pub by_parent: Option<Logical>,
-    /// Whether nobody else refers to it.
+    /// Whether no other tree references the block.
     pub last_reference: bool,
-    /// The tree for which it was made, where it was read.
+    /// The owner in the block's header, if the block was read.
     pub owner: Option<TreeId>,
 }
 
@@ -51,31 +51,31 @@ pub trait CowHost {
     /// Generation of the running transaction.
     fn generation(&self) -> Generation;
 
-    /// An unused block for `tree`, reserved before the change began, with one queued reference by `tree`.
+    /// Returns an unused block for `tree`, reserved before the change began, with one queued reference by `tree`.
     /// Errors: no space (the reservation was too small), device errors.
     fn allocate(&self, tree: TreeId, level: u8, hint: Logical) -> Result<Logical>;
 
     /// Queues giving up `tree`'s reference to a block.
     fn free(&self, block: FreedBlock) -> Result<()>;
 
-    /// Current references of a block that may be shared.
-    /// Errors: would block (what says so is not in memory, and waiting is not allowed); device errors; damage.
+    /// Returns the current references of a block that may be shared.
+    /// Errors: would block (the record of the references is not in memory, and waiting is not allowed); device errors; damage.
     fn references(&self, at: Logical, level: u8, wait: Wait) -> Result<BlockReferences>;
 
-    /// Queues one more reference to everything `block` points to: by the block's address when `by_parent`, else
+    /// Queues one more reference to each child or extent of `block`: by the block's address if `by_parent`, else
     /// by `tree`.
     fn add_references(&self, tree: TreeId, block: BlockRef<'_>, by_parent: bool) -> Result<()>;
 
-    /// Queues giving up one reference to everything `block` points to.
+    /// Queues the removal of one reference to each child or extent of `block`.
     fn drop_references(&self, tree: TreeId, block: BlockRef<'_>, by_parent: bool) -> Result<()>;
 
-    /// Whether [`leaves_shared`](Self::leaves_shared) is worth asking who has a block.
+    /// Whether the drop of a tree should look for shared blocks in order to call [`leaves_shared`](Self::leaves_shared).
     fn traces_shared(&self) -> bool {
         false
     }
 
-    /// A tree that is dropped is about to give up its pointer to the block at `at`, which others have as well: what that leads
-    /// to stays as it is, and has a user less. It may wait for a device, and be told more than once.
+    /// Reports that a tree drop is about to give up its pointer to the shared block at `at`: the blocks below stay, with one
+    /// user less. The implementation may wait for a device. The same block may be reported more than once.
     /// Errors: device errors; damage.
     fn leaves_shared(&self, _at: Logical, _level: u8) -> Result<()> {
         Ok(())

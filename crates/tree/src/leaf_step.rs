@@ -1,8 +1,8 @@
 //! The last step of a search for modification: the slot in the leaf, and room there.
 //!
-//! An insertion lets go of the leaf's parents here, before it searches (see `search`). Every way this can go is
-//! counted ([`LeafSteps`](crate::LeafSteps)), and so is what must never happen: a search under a locked parent that was not needed,
-//! a look at slot 0 after that slot was ruled out, and parents let go that were to be kept.
+//! An insertion unlocks the leaf's parents here, before it searches (see `search`). [`LeafSteps`](crate::LeafSteps) counts
+//! every outcome. Counters also show what must never happen: a search under a locked parent that was not needed,
+//! a comparison with slot 0 after that slot was ruled out, and the unlocking of parents that had to stay locked.
 
 use std::cmp::Ordering;
 
@@ -15,7 +15,7 @@ use crate::read::position;
 use crate::search::Intent;
 use crate::tree::Tree;
 
-/// What an insertion does before it searches its leaf.
+/// The outcome of the first comparison, before an insertion searches its leaf.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     Hit,
@@ -27,7 +27,7 @@ enum Way {
 }
 
 impl Tree {
-    /// At the leaf: lets go of the parents early where that is safe, finds the slot, makes room.
+    /// Finishes a search at the leaf: unlocks the parents early if that is safe, finds the slot, makes room.
     pub(crate) fn leaf_step(
         &self,
         host: &dyn CowHost,
@@ -57,7 +57,7 @@ impl Tree {
         Ok(found)
     }
 
-    /// The slot where an insertion goes; whether the key is there.
+    /// Returns the slot of an insertion, and whether the key is there.
     fn insertion_slot(&self, key: &Key, fits: bool, path: &mut Path) -> Result<(usize, bool)> {
         let keep = !self.early_unlock();
         let way = self.way(path, key, fits, keep)?;
@@ -80,7 +80,7 @@ impl Tree {
         })
     }
 
-    /// Which way it is, counted.
+    /// Decides which way an insertion goes, and counts it.
     fn way(&self, path: &Path, key: &Key, fits: bool, keep: bool) -> Result<Way> {
         let leaf = path.block(0);
         if !path.holds(1) {
@@ -116,7 +116,7 @@ impl Tree {
         })
     }
 
-    /// The first key is known to be smaller and nobody needs the parents: slot 0 is not looked at again.
+    /// Searches the leaf from slot 1. The first key is known to be smaller and no parent is needed, so slot 0 is not compared again.
     pub(crate) fn search_above_slot_zero(&self, leaf: BlockRef<'_>, key: &Key) -> (usize, bool) {
         let mut at_slot_zero = false;
         let found = leaf.search_probing(key, 1, |slot| at_slot_zero |= slot == 0);

@@ -1,29 +1,29 @@
 //! The B-tree of Btrfs: cached tree blocks, their locks, searching and changing.
 //!
-//! A [`Tree`] is a root pointer over blocks that live in one [`BufferStore`]. Reading takes read locks from the
-//! root down, the child's before the parent's is let go, of those blocks that may still change: what was written does not
-//! (`buffer`). Changing takes write locks low in the tree only, copies
-//! every block that the running transaction does not own yet (copy on write), and lets go of the upper levels as
-//! soon as nothing below can need them (see `search`). What a change needs from outside - a new block's address,
-//! who else refers to a shared block - comes through [`CowHost`], so this crate knows no transaction.
+//! A [`Tree`] is a root pointer over blocks that live in one [`BufferStore`]. A reader takes read locks from the
+//! root down, and locks a child before it unlocks the parent. Only blocks that may still change are locked: a
+//! written block never changes (`buffer`). A change takes write locks low in the tree only, copies
+//! every block that the running transaction does not own yet (copy on write), and unlocks the upper levels as
+//! soon as nothing below can need them (see `search`). [`CowHost`] supplies the rest - a new block's address,
+//! the other references of a shared block - so this crate knows no transaction.
 //!
 //! # Invariants
 //! - TREE-1: a node finds each child by a key that divides it from the child before; on disk it is the child's first key (LOW-KEY-1).
-//! - TREE-2: only the root may be an empty leaf; no other block is empty once its lock is let go.
+//! - TREE-2: only the root may be an empty leaf; no other block is empty once its lock is released.
 //! - TREE-3: a block is changed in place only if its generation is the running one and it was not written since.
-//! - OWN-1: a block of the running transaction's own is not copied again, so a transaction copies each block that it found once
+//! - OWN-1: a transaction does not copy its own blocks again, so it copies each block that it found once
 //!   at most ([`Tree::blocks_to_copy`]). Only [`Tree::force_cow`] is exempt.
 //! - TREE-4: one logical address has at most one live [`ExtentBuffer`]; a buffer leaves the index only under
-//!   its shard's lock and only when nobody else holds it, or when its block was freed.
+//!   its shard's lock, and only when nothing else references it or its block was freed.
 //! - TREE-5: a call that returns an error has left the tree as it was, copied blocks aside.
 //!
 //! # Locking
 //! Order: tree class (subvolumes, then the extent tree, then the rest), then level from the root down, then left
 //! to right. Siblings are locked only under the write lock of their parent, so the order among them cannot
-//! cross. A [`Cursor`] holds one leaf and never waits for a second: it crosses to the next leaf by letting go
-//! and searching again by key. A thread that has a cursor on a tree must not change that tree.
+//! cross. A [`Cursor`] holds one leaf and never waits for a second: to cross to the next leaf, it unlocks its leaf
+//! and searches again by key. A thread that has a cursor on a tree must not change that tree.
 //!
-//! A write guard that is dropped while its thread panics poisons the store before it unlocks: the half-edited
+//! If a thread panics with a write guard, the guard's drop poisons the store before it unlocks: the half-edited
 //! block can then never be committed.
 
 mod block_read;
@@ -75,5 +75,5 @@ pub use store::{BufferStore, StoreCounters, StoreMemory};
 pub use tree::{RootPointer, Tree};
 pub use watch::LockTimes;
 
-/// Levels that a tree can have.
+/// The number of levels a tree can have.
 const LEVELS: usize = creamery_format::LEVEL_MAX as usize + 1;

@@ -1,22 +1,22 @@
-//! Links: a node that does not change any more knows its children in memory.
+//! Links: a frozen node has references to its children in memory.
 //!
 //! Each search passes the root of its tree and the nodes below it. A look-up in the index shares the lock of a shard and counts a reference: it changes four cache lines, and
 //! all processors want these lines. A frozen node has the same children for ever (`buffer`). So it keeps references to those children that are nodes, and a reader goes from one to
 //! the next by reference. The reader counts none of them: the root's reference keeps all of them in memory.
 //!
-//! A link keeps its block in memory. So leaves have no links, and links have a part of the cache ([`Linked`]). In a tree with more nodes than that, those that were read first
-//! are linked. A node that is given up gives its part back, though a reader may still be on its way through it.
+//! A link keeps its block in memory. So leaves have no links, and links may use only a part of the cache ([`Linked`]). In a tree with more nodes than that, the nodes that were
+//! read first are linked. A node that is given up returns its share to the count, even while a reader may still be on its way through it.
 //!
 //! # Invariants
 //! - LINK-1: a link leads one level down, so links form no circle. Asserted where one is made.
-//! - LINK-2: the linked block is the one of which the node's pointer says address, generation and first key. A thread checks that before it makes the link (`check_child`), and
-//!   makes it only where both blocks are frozen. Shown by `a_change_is_seen_where_nodes_were_linked`.
-//! - LINK-3: links keep a quarter of the cache, and as many blocks more as there are threads that make one at once. Shown by `links_keep_a_part_of_the_cache_at_most`.
+//! - LINK-2: the linked block has the address, generation and first key in the node's pointer. A thread checks that before it makes the link (`check_child`), and
+//!   makes it only if both blocks are frozen. Shown by `a_change_is_seen_where_nodes_were_linked`.
+//! - LINK-3: links keep a quarter of the cache, plus one block for each thread that makes a link at that moment. Shown by `links_keep_a_part_of_the_cache_at_most`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// Blocks below this level have no links: their children are leaves, or nothing.
+/// Blocks below this level have no links: their children are leaves, or they are leaves.
 pub(crate) const LOWEST: u8 = 2;
 
 type Slots<B> = Box<[OnceLock<Arc<B>>]>;
@@ -24,7 +24,7 @@ type Slots<B> = Box<[OnceLock<Arc<B>>]>;
 /// The linked children of one block, by slot; blocks are `B`.
 pub(crate) struct Links<B> {
     slots: OnceLock<Slots<B>>,
-    /// Of these, how many count in [`Linked`].
+    /// How many of these links count in [`Linked`].
     counted: AtomicU64,
 }
 
@@ -35,12 +35,12 @@ impl<B> Default for Links<B> {
 }
 
 impl<B> Links<B> {
-    /// The child at `slot`, if it is linked.
+    /// Returns the child at `slot`, if it is linked.
     pub(crate) fn get(&self, slot: usize) -> Option<&Arc<B>> {
         self.slots.get()?.get(slot)?.get()
     }
 
-    /// Links the child at `slot` of `count`. Does nothing where another thread was faster, and where the links have their part of the cache.
+    /// Links the child at `slot` of `count`. Does nothing if another thread linked it first, or if the links have used up their part of the cache.
     pub(crate) fn set(&self, count: usize, slot: usize, child: &Arc<B>, linked: &Linked) {
         if !linked.has_room() {
             return;
@@ -56,7 +56,7 @@ impl<B> Links<B> {
         }
     }
 
-    /// Takes the links of a block that is given up out of the count.
+    /// Takes the links of a block that was given up out of the count.
     pub(crate) fn give_back(&self, linked: &Linked) {
         linked.blocks.fetch_sub(self.counted.swap(0, Ordering::Relaxed), Ordering::Relaxed);
     }
@@ -69,26 +69,26 @@ impl<B> Links<B> {
     }
 }
 
-/// Links keep one of so many blocks of the cache.
+/// Links keep one of this many blocks of the cache.
 const PART: u64 = 4;
 
 /// The links in one cache.
 #[derive(Default)]
 pub(crate) struct Linked {
-    /// Links that there may be.
+    /// The largest number of links.
     most: u64,
     blocks: AtomicU64,
-    /// Memory of the links.
+    /// Memory of the links, bytes.
     bytes: AtomicU64,
 }
 
 impl Linked {
-    /// Of a cache of so many blocks.
+    /// Creates the counts for a cache of `blocks` blocks.
     pub(crate) fn of_cache(blocks: u64) -> Self {
         Self { most: blocks / PART, ..Self::default() }
     }
 
-    /// Whether there may be one more.
+    /// Whether there is room for one more link.
     fn has_room(&self) -> bool {
         self.blocks.load(Ordering::Relaxed) < self.most
     }

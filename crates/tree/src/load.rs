@@ -1,4 +1,4 @@
-//! Getting blocks from the volume into the store.
+//! Loading blocks from the volume into the store.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,7 +11,7 @@ use crate::block_read::PendingRead;
 use crate::buffer::{self, ExtentBuffer};
 use crate::store::BufferStore;
 
-/// The duty to read a block: whoever else misses it waits until this is dropped.
+/// The duty to read a block: other threads that miss the block wait until this drops.
 struct ReadDuty<'s> {
     store: &'s BufferStore,
     at: Logical,
@@ -26,12 +26,12 @@ impl Drop for ReadDuty<'_> {
     }
 }
 
-/// What there is of a block that somebody wants.
+/// The state of a block that a search wants.
 enum Found<'s> {
     Cached(Arc<ExtentBuffer>),
-    /// Another one is reading it.
+    /// Another thread is reading it.
     Read(Arc<PendingRead>),
-    /// Nothing: it is to be read by who asked.
+    /// It is not cached: the caller has to read it.
     Duty(ReadDuty<'s>),
 }
 
@@ -49,7 +49,7 @@ impl BufferStore {
         Found::Duty(ReadDuty { store: self, at, pending })
     }
 
-    /// The buffer of a block that was not cached a moment ago, read by this thread or by another one (READ-2).
+    /// Returns the buffer of a block that was not cached a moment ago. This thread reads it, or waits for another thread's read (READ-2).
     /// Errors: device errors, damage.
     pub(crate) fn load(&self, want: &Expected) -> Result<Arc<ExtentBuffer>> {
         loop {
@@ -72,8 +72,8 @@ impl BufferStore {
         }
     }
 
-    /// A block was read, for somebody or ahead. Returns its buffer, which another one put there if the block is not what its
-    /// reader took it for.
+    /// Inserts a block that was read, on demand or ahead. Returns the buffer in the index: if the address already has one, because the
+    /// pointer to the block was wrong, that one stays.
     fn insert_clean(&self, at: Logical, bytes: AlignedBuffer, ahead: bool) -> Arc<ExtentBuffer> {
         let level = BlockRef::new(&bytes).level();
         let mut shard = self.shard(at).write();
@@ -87,39 +87,39 @@ impl BufferStore {
         buffer
     }
 
-    /// A leaf that is on no device, and that nobody finds by its address.
+    /// Creates the buffer of a leaf that is on no device and in no index.
     pub(crate) fn apart(&self, at: Logical, bytes: AlignedBuffer) -> Arc<ExtentBuffer> {
         Arc::new(ExtentBuffer::clean(at, 0, bytes, false, Arc::clone(&self.watch)))
     }
 
-    /// Somebody takes steps of reading ahead from now on ([`BufferStore::read_ahead_step`]); `wake` tells that there are some.
+    /// Turns readahead on: the caller takes steps ([`BufferStore::read_ahead_step`]) from now on. `wake` is called when there are some.
     pub fn begin_read_ahead(&self, wake: impl Fn() + Send + Sync + 'static) {
         self.ahead.begin(Box::new(wake));
     }
 
-    /// Whether somebody takes them.
+    /// Whether some thread takes readahead steps.
     #[must_use]
     pub fn reads_ahead(&self) -> bool {
         self.ahead.is_on()
     }
 
-    /// Whether a step of reading ahead is there to be taken.
+    /// Whether a readahead step is queued.
     #[must_use]
     pub fn has_read_ahead(&self) -> bool {
         !self.ahead.is_empty()
     }
 
-    /// Forgets what is to be read ahead: what it keeps from being used again is needed.
+    /// Empties the readahead queue, so that the space that it keeps can be used again.
     pub fn forget_read_ahead(&self) {
         self.ahead.clear();
     }
 
-    /// Forgets what is to be read ahead where no walker keeps it as well.
+    /// Removes the blocks from the readahead queue that no walker keeps as well.
     pub fn forget_unread_ahead(&self) {
         self.ahead.forget_unread();
     }
 
-    /// Reads ahead what was queued first. What is not as expected is left to who comes to it.
+    /// Takes the oldest readahead request and reads its blocks. A bad block is left out: the search that needs it reads it again.
     pub fn read_ahead_step(&self) {
         let Some(run) = self.ahead.pop() else { return };
         let duties: Vec<(&Expected, Option<ReadDuty<'_>>)> = run

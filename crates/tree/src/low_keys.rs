@@ -1,15 +1,15 @@
 //! Low keys: the key by which a node finds a child.
 //!
-//! On disk it is the child's first key. If that held at every moment, each removal of a leaf's first item would change the parent, and, where the leaf is its
-//! parent's first child, all levels up to the root: many threads that delete files in the order of their numbers would meet at the root for each one. So in blocks
-//! that the running transaction has made, the key in the parent may be smaller than the child's first key. It still divides the keys of a child from those of the
-//! child before, so a search goes the right way. A removal leaves it as it is, and an insertion that becomes a leaf's first item finds room below it.
+//! On disk it is the child's first key. If that held at every moment, each removal of a leaf's first item would change the parent, and, if the leaf is its
+//! parent's first child, all levels up to the root: many threads that delete files in the order of their numbers would contend for the root. So in blocks
+//! of the running transaction, the key in the parent may be smaller than the child's first key. It still divides the keys of a child from those of the
+//! child before, so a search goes the right way. A removal leaves it unchanged, and an insertion that becomes a leaf's first item finds room below it.
 //!
 //! A re-key needs one more step. The new key of a leaf's last item may lie in the next leaf's range, below that leaf's first item. [`Tree::find_for`] raises the
 //! next leaf's key first.
 //!
-//! Before blocks are sealed, and before a commit root leads to them, each key gets its child's first key, from the leaves up
-//! ([`BufferStore::settle_low_keys`]). Nobody changes these blocks then, and none of them is half of a tree that is being dropped.
+//! Before blocks are sealed, and before a commit root leads to them, each key becomes its child's first key, from the leaves up
+//! ([`BufferStore::settle_low_keys`]). No thread changes these blocks then, and none of them is part of a tree that is being dropped.
 //!
 //! # Invariants
 //! - LOW-KEY-1: the key of a child in its parent is not greater than the child's first key, and greater than all keys before that child. In a block that
@@ -29,11 +29,11 @@ use crate::search::Intent;
 use crate::store::BufferStore;
 use crate::tree::Tree;
 
-/// How often the next leaf's key is raised for one item, while others change what is there. One time is enough where nobody does.
+/// How often the next leaf's key is raised for one item, while other threads change that place. Without them one time is enough.
 const RAISES_MAX: u32 = 64;
 
 impl Path {
-    /// The leaf's first key became `key`, by which its parents have to find it: writes the key into them, as far up as theirs is greater.
+    /// Writes `key`, the leaf's new first key, into its parents, as far up as their key is greater.
     pub(crate) fn lower_keys(&mut self, key: &Key) {
         for level in 1..LEVELS {
             if !self.holds(level) || *key >= self.block(level).key(self.slots[level]) {
@@ -62,14 +62,14 @@ impl Path {
         Some(first)
     }
 
-    /// Whether `key` belongs to the path's leaf or to one before.
+    /// Whether `key` belongs to the path's leaf or to an earlier one.
     pub(crate) fn ends_behind(&self, key: &Key) -> bool {
         self.behind.is_none_or(|behind| *key < behind)
     }
 }
 
 impl Tree {
-    /// Finds an item that is about to get the key `new`, which is smaller than the key of the next item, in a leaf whose range contains `new`; none if
+    /// Finds an item that is about to get the key `new`, which is smaller than the key of the next item, in a leaf whose range contains `new`. `None` if
     /// `find` finds no such item.
     /// Errors: those of `find`, no space, device errors; damage (the next leaf begins before `new`, or nowhere).
     pub(crate) fn find_for(
@@ -93,7 +93,7 @@ impl Tree {
 }
 
 impl BufferStore {
-    /// Gives each child of the dirty nodes its first key in its parent (LOW-KEY-1). Nobody changes a dirty block meanwhile.
+    /// Gives each child of the dirty nodes its first key in its parent (LOW-KEY-1). No thread may change a dirty block meanwhile.
     ///
     /// # Errors
     /// Damage: leaves overlap.
@@ -146,7 +146,7 @@ impl BufferStore {
     }
 }
 
-/// What a node says of a child.
+/// A node's pointer to a child.
 struct Child {
     slot: usize,
     logical: Logical,

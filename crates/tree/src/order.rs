@@ -1,15 +1,15 @@
-//! The order in which a thread locks tree blocks: class of the tree, then from the root down, then the block on the way before
-//! the one beside it.
+//! The order in which a thread locks tree blocks: first the class of the tree, then from the root down, then the block on the
+//! way before the block beside it.
 //!
-//! Two trees meet in one thread when a block that may be shared is copied: its references are looked up in the extent tree, with
-//! blocks of the file tree locked. So the extent tree has a rank of its own, behind what is said of extents that are not in
-//! it yet (`REF_HEAD`), and nothing is looked up in another tree from there. So has the checksum tree.
+//! A thread locks blocks of two trees when it copies a block that may be shared: it looks up the block's references in the extent
+//! tree, with blocks of the file tree locked. So the extent tree has a rank of its own, behind that of the references not yet in
+//! the tree (`REF_HEAD`), and a thread with that rank looks up nothing in another tree. The same holds for the checksum tree.
 //!
-//! Siblings lie to either side, and both orders occur. They cannot meet: who locks a sibling has their parent locked for
-//! writing, and everybody else comes by that parent, or by a finger, which locks one leaf and waits for no second one.
+//! Siblings lie to either side, and both orders occur. They cannot deadlock: a thread that locks a sibling has the parent locked for
+//! writing. All other threads come through that parent, or by a finger, which locks one leaf and waits for no second one.
 //!
 //! # Invariants
-//! - ORDER-1: blocks are waited for in this order (LOCK-1). A block that was just made is exempt: nobody else knows it.
+//! - ORDER-1: a thread waits for blocks in this order (LOCK-1). A new block is exempt: no other thread knows it.
 
 use creamery_base::lock::{Held, Place, rank};
 use creamery_base::{TreeId, Wait};
@@ -17,10 +17,10 @@ use creamery_format::LEVEL_MAX;
 
 use crate::tree::Tree;
 
-/// Which block of a level.
+/// The position of a block among those of its level.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Side {
-    /// The one on the way down.
+    /// The block on the way down.
     OnTheWay,
     /// Its neighbour below the same parent.
     Beside,
@@ -37,17 +37,17 @@ fn place(tree: TreeId, level: u8, side: Side) -> Place {
 }
 
 impl Tree {
-    /// Before locking a block of this tree at `level`.
+    /// Notes a lock that this thread is about to take on a block of this tree at `level`.
     pub(crate) fn hold(&self, level: u8, side: Side, wait: Wait) -> Held {
         Held::before(place(self.id(), level, side), wait)
     }
 
-    /// The place of a block on the way down.
+    /// Returns the place of a block on the way down.
     pub(crate) fn place_on_the_way(&self, level: u8) -> Place {
         place(self.id(), level, Side::OnTheWay)
     }
 
-    /// For a block that was just made.
+    /// Notes a lock on a new block.
     pub(crate) fn hold_new(&self, level: u8) -> Held {
         Held::tried(place(self.id(), level, Side::OnTheWay))
     }

@@ -41,7 +41,7 @@ impl NodeGuard {
 pub(crate) struct Path {
     nodes: [Option<NodeGuard>; LEVELS],
     pub(crate) slots: [usize; LEVELS],
-    /// The key by which what follows the path's leaf is found, or a smaller one behind the leaf's range; none when that is the tree's last.
+    /// The key by which the leaf after the path's leaf is found, or a smaller one behind the leaf's range; `None` if the leaf is the tree's last.
     pub(crate) behind: Option<Key>,
 }
 
@@ -75,7 +75,7 @@ impl Path {
         self.node(level).block()
     }
 
-    /// The write guard of a level; our own bug if it is not one.
+    /// Returns the write guard of a level. Panics, as a bug of the caller, if the level has none.
     pub(crate) fn write(&mut self, level: usize) -> &mut WriteGuard {
         match self.nodes[level].as_mut() {
             Some(NodeGuard::Write(guard)) => guard,
@@ -88,7 +88,7 @@ impl Path {
         self.write(level).block_mut()
     }
 
-    /// What the path leads to at `level` was chosen: the key of the slot behind, if there is one, ends it.
+    /// Notes that the slot at `level` is chosen: the key of the next slot, if there is one, ends the path's range.
     pub(crate) fn note_behind(&mut self, level: usize) {
         let behind = self.slots[level] + 1;
         if behind < self.block(level).count() {
@@ -100,15 +100,15 @@ impl Path {
         self.nodes[level].take().expect("the path holds this level")
     }
 
-    /// Lets go of `level` and everything above.
+    /// Unlocks `level` and everything above.
     pub(crate) fn release_from(&mut self, level: usize) {
         for node in self.nodes.iter_mut().skip(level).rev() {
             *node = None;
         }
     }
 
-    /// Lets go of the levels that nothing at `level` or below can need any more. Where a first key becomes smaller (`lowers`), a change at slot 0
-    /// of a node changes the parent, too, so such a node keeps it. Levels below `lowest` stay.
+    /// Unlocks the levels that no change at `level` or below can need any more. If a first key may become smaller (`lowers`), a change at slot 0
+    /// of a node changes the parent, too, so such a node keeps its parent locked. Levels below `lowest` stay.
     pub(crate) fn unlock_up(&mut self, level: usize, lowest: usize, lowers: bool) {
         let mut keep = level;
         while lowers && self.holds(keep) && self.slots[keep] == 0 {

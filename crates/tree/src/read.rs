@@ -1,9 +1,9 @@
-//! Reading: from the root to a leaf, the child's lock taken before the parent's is let go.
+//! Reading: from the root to a leaf; a reader locks each child before it unlocks the parent.
 //!
-//! Blocks that are frozen (`buffer`) are not locked. Below a frozen block all are, so from the first one on a reader walks in the
-//! tree as it was when he came there. If that was changed since, what he comes to may have been given up, and its space used
-//! again: he notices that it is not what was promised, finds that what promised it was given up, and begins anew. Is it
-//! still in the tree, it is damage.
+//! Frozen blocks (`buffer`) are not locked. Every block below a frozen block is frozen, so from the first one on a reader walks
+//! the tree as it was when the reader arrived there. If the tree changed since, it may have given up the blocks below, and their
+//! space may hold other data. The reader then finds a block that differs from the pointer to it, sees that the block with that
+//! pointer was given up, and starts again. If that block is still in the tree, the difference is damage.
 
 use std::sync::Arc;
 
@@ -24,15 +24,15 @@ pub(crate) struct FoundLeaf {
     pub(crate) guard: ReadGuard,
     pub(crate) slot: usize,
     pub(crate) there: There,
-    /// Where the keys that belong here begin, if that was asked; none when this is the tree's first leaf, too.
+    /// The first key that belongs into this leaf, if the search asked for it. `None` also for the tree's first leaf.
     pub(crate) begins: Option<Key>,
-    /// Where those of the next leaf begin, when there is one.
+    /// The first key of the next leaf, if there is one.
     pub(crate) next_leaf: Option<Key>,
 }
 
-/// Whether the key that was looked for is there.
+/// Whether the leaf holds the key of the search.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u64)] // a tag in a byte would have what lies around it copied in pieces
+#[repr(u64)] // a one-byte tag would make the compiler copy the neighbouring fields in pieces
 pub(crate) enum There {
     Yes,
     No,
@@ -47,16 +47,16 @@ impl There {
 /// How a reader goes down.
 #[derive(Clone, Copy)]
 pub(crate) struct Manner {
-    /// Whether he may wait for locks.
+    /// Whether the reader may wait for locks.
     locks: Wait,
-    /// Whether he may wait for a device.
+    /// Whether the reader may wait for a device.
     device: Wait,
-    /// He locks what is frozen, too: while he has the leaf, nobody changes what is in it. Otherwise what he finds is the tree as
-    /// it was at one moment since he began.
+    /// Also locks frozen blocks: nobody changes the leaf's items while the reader has it. Otherwise the reader sees the tree
+    /// as it was at some moment since the search began.
     locks_all: bool,
-    /// Whether the leaf is to say where the keys that belong there begin.
+    /// Whether the search returns the first key that belongs into the leaf.
     tells_begin: bool,
-    /// Where he goes next.
+    /// The direction of the walk, for readahead.
     walk: Walk,
 }
 
@@ -67,9 +67,9 @@ impl Manner {
     }
 }
 
-/// A block that a reader has come to.
+/// A block on the reader's way down.
 enum Node<'root> {
-    /// A frozen one that the root's reference keeps in memory (`links`).
+    /// A frozen block that the root's reference keeps in memory (`links`).
     Linked(&'root Arc<ExtentBuffer>),
     Held(ReadGuard),
 }
@@ -89,7 +89,7 @@ impl<'root> Node<'root> {
         }
     }
 
-    /// The child at `slot`, if the way to it is by reference alone.
+    /// Returns the child at `slot` if a link leads to it, without a lookup.
     fn linked(&self, slot: usize) -> Option<&'root Arc<ExtentBuffer>> {
         match self {
             Self::Linked(buffer) => buffer.linked(slot),
@@ -112,30 +112,30 @@ impl<'root> Node<'root> {
     }
 }
 
-/// How often in a row a search without locks may find that its way is gone. It takes as many transactions.
+/// How often in a row a search without locks may find its way gone. Each time takes a transaction.
 const STALE_MAX: u32 = 8;
 
-/// How a try to find a leaf ended.
+/// The outcome of one try to find a leaf.
 enum Try {
     Found(FoundLeaf),
-    /// A block had to be read, with nothing locked: it is among those that were loaded.
+    /// A block was missing. The search held no lock while it read the block, and added it to `loaded`.
     Loaded,
-    /// The way was given up meanwhile, and led elsewhere.
+    /// A block on the way was given up meanwhile, and its pointer leads to something else.
     Stale,
 }
 
 impl Tree {
-    /// The leaf in which `key` is or would be.
+    /// Returns the leaf in which `key` is or would be.
     pub(crate) fn find_leaf(&self, key: &Key, walk: Walk) -> Result<FoundLeaf> {
         self.find_leaf_in(key, Manner::of(walk))
     }
 
-    /// The leaf in which `key` is or would be, and where the keys that belong there begin.
+    /// Returns the leaf in which `key` is or would be, with the first key that belongs there.
     pub(crate) fn find_leaf_and_begin(&self, key: &Key, walk: Walk) -> Result<FoundLeaf> {
         self.find_leaf_in(key, Manner { tells_begin: true, ..Manner::of(walk) })
     }
 
-    /// The same, and while the caller has it nobody changes it.
+    /// Returns the leaf in which `key` is or would be, locked: nobody changes it while the caller has it.
     pub(crate) fn find_leaf_locked(&self, key: &Key, wait: Wait) -> Result<FoundLeaf> {
         self.find_leaf_in(key, Manner { locks_all: true, ..Manner::of(wait) })
     }
@@ -210,7 +210,7 @@ impl Tree {
         Err(Error::new(ErrorKind::Corrupt, format!("tree {} is deeper than {LEVELS} levels", self.id())))
     }
 
-    /// Reads the child at `slot` of a node, with nothing locked: it is among those that were loaded then.
+    /// Reads the child at `slot` of a node into `loaded`, with nothing locked.
     #[cold]
     fn missed(&self, node: Node<'_>, slot: usize, manner: Manner, loaded: &mut Loaded) -> Result<Try> {
         if !manner.device.allowed() {
@@ -226,7 +226,7 @@ impl Tree {
         Ok(Try::Loaded)
     }
 
-    /// Has read ahead what lies beside the child at `slot` of a node; `missed` says whether that one is not cached.
+    /// Queues the blocks beside the child at `slot` of a node to be read ahead. `missed` says whether that child is not cached.
     fn read_ahead(&self, node: &Node<'_>, slot: usize, walk: Walk, missed: bool) {
         if !self.store.ahead.is_on() {
             return;
@@ -242,7 +242,7 @@ impl Tree {
         }
     }
 
-    /// What lies beside the child at `slot` of a node, is to be read ahead, and is not cached.
+    /// Returns the blocks beside the child at `slot` of a node that are worth reading ahead and not cached.
     pub(crate) fn wants_ahead(
         &self,
         node: BlockRef<'_>,
@@ -255,7 +255,7 @@ impl Tree {
         wants.filter(|want| !self.store.is_cached(want.logical)).collect()
     }
 
-    /// The child at `slot` of a node, to read it.
+    /// Returns a read guard of the child at `slot` of a node.
     fn step_down(
         &self,
         parent: &Node<'_>,
@@ -279,7 +279,7 @@ impl Tree {
         }
     }
 
-    /// The root, to read it. One that is locked is still the root then.
+    /// Returns a read guard of the root. If the guard holds a lock, the block is still the root.
     fn read_root(&self, manner: Manner) -> Result<ReadGuard> {
         loop {
             let guard = self.read_buffer(self.root_buffer(), manner)?;
@@ -289,14 +289,14 @@ impl Tree {
         }
     }
 
-    /// What a node says of its child at `slot`.
+    /// Returns the values that a node promises for its child at `slot`.
     pub(crate) fn expected_child(&self, node: BlockRef<'_>, slot: usize) -> Expected {
         let (logical, generation) = node.child(slot);
         let at = RootPointer { logical, generation, level: node.level() - 1 };
         self.expected(at, Some(node.key(slot)))
     }
 
-    /// Whether a block has the level that its parent wants.
+    /// Checks that a block has the level that its parent wants.
     pub(crate) fn check_level(&self, node: BlockRef<'_>, slot: usize, found: u8) -> Result<()> {
         let want = node.level() - 1;
         if found == want {
@@ -308,7 +308,7 @@ impl Tree {
         Err(Error::new(ErrorKind::Corrupt, message))
     }
 
-    /// The buffer of the child at `slot` of an inner node. For who has no block locked for writing.
+    /// Returns the buffer of the child at `slot` of an inner node. The caller must have no block locked for writing.
     /// Errors: device errors, damage.
     pub(crate) fn child_buffer(&self, node: BlockRef<'_>, slot: usize) -> Result<Arc<ExtentBuffer>> {
         let buffer = self.store.get(&self.expected_child(node, slot), Wait::Yes)?;
@@ -316,8 +316,8 @@ impl Tree {
         Ok(buffer)
     }
 
-    /// The child at `slot` of the path's node above `level`, beside the one that the path holds: write-locked, and
-    /// checked as on the way down; none when it is not cached. Nothing was changed when this fails.
+    /// Write-locks the child at `slot` of the path's node above `level`, beside the child that the path holds, and
+    /// checks it like a child on the way down. `None` if it is not cached. An error leaves everything unchanged.
     /// Errors: would block (locked, and waiting is not allowed), damage.
     pub(crate) fn sibling(
         &self,
@@ -330,7 +330,7 @@ impl Tree {
         let Some(buffer) = self.store.cached(parent.child(slot).0) else { return Ok(None) };
         self.check_level(parent, slot, buffer.level())?;
         if path.holds(level) && Arc::ptr_eq(&buffer, path.node(level).buffer()) {
-            // Locking it would wait for ourselves.
+            // Locking it would deadlock with this path's own lock.
             let (id, at, child) = (self.id(), parent.logical(), buffer.logical());
             let message =
                 format!("corrupt node: tree={id} logical={at} slot={slot}, it points to {child} twice");
@@ -342,7 +342,7 @@ impl Tree {
         Ok(Some(guard))
     }
 
-    /// The same if the sibling is cached and nobody is there: room is worth neither a device read nor a wait.
+    /// Write-locks the child at `slot` if it is cached and unlocked, else `None`: room is worth neither a device read nor a wait.
     pub(crate) fn cached_sibling(
         &self,
         path: &Path,
@@ -356,8 +356,8 @@ impl Tree {
         }
     }
 
-    /// Whether a locked child is what its parent says. A block was verified when it was read, but it may have been
-    /// reached by another pointer then; on a damaged filesystem the two need not agree.
+    /// Checks that a locked child agrees with its parent. A block was verified when it was read, but perhaps through
+    /// another pointer; on a damaged filesystem the two need not agree.
     pub(crate) fn check_child(&self, parent: BlockRef<'_>, slot: usize, child: BlockRef<'_>) -> Result<()> {
         let (logical, generation) = parent.child(slot);
         let (key, found) = (parent.key(slot), child.first_key());
@@ -391,20 +391,20 @@ impl Tree {
         Err(Error::new(ErrorKind::Corrupt, message).of_block(DamagedBlock::Tree(logical)))
     }
 
-    /// Calls `read` with the data of the item at `key`; none when there is no such item.
+    /// Calls `read` with the data of the item at `key`. `None` if there is no such item.
     /// Errors: would block, device errors, damage.
     pub fn get<R>(&self, key: &Key, wait: Wait, read: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {
         self.get_in(key, Manner::of(wait), read)
     }
 
-    /// As [`Tree::get`], and as long as `read` looks nobody changes the item: for who compares it with something that moves along
-    /// with it.
+    /// Calls `read` with the data of the item at `key`, like [`Tree::get`], and keeps the leaf locked: nobody changes the item
+    /// until `read` returns. For callers that compare the item with state that changes along with it.
     /// Errors: would block, device errors, damage.
     pub fn get_locked<R>(&self, key: &Key, wait: Wait, read: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {
         self.get_in(key, Manner { locks_all: true, ..Manner::of(wait) }, read)
     }
 
-    /// As [`Tree::get_locked`], for who may wait for locks and for no device (READ-1).
+    /// Calls `read` like [`Tree::get_locked`], but waits for locks only, never for a device (READ-1).
     /// Errors: would block (a block is not cached), damage.
     pub fn get_cached<R>(&self, key: &Key, read: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {
         self.get_in(key, Manner { device: Wait::No, locks_all: true, ..Manner::of(Wait::Yes) }, read)
@@ -419,12 +419,12 @@ impl Tree {
     }
 }
 
-/// Whether what a reader came to is not what was promised because the block that promised it was given up.
+/// Whether an error is no damage: the block that held the pointer was given up, so the child may be another block.
 fn is_stale(parent: &Node<'_>, error: &Error) -> bool {
     error.kind() == ErrorKind::Corrupt && !parent.is_locked() && parent.buffer().is_given_up()
 }
 
-/// Where `key` is in a leaf, or would be inserted, searching from slot `low`.
+/// Returns the slot of `key` in a leaf, or the slot where it would be inserted, and whether it is there. Searches from slot `low`.
 pub(crate) fn position(block: BlockRef<'_>, key: &Key, low: usize) -> (usize, bool) {
     match block.search(key, low) {
         Ok(slot) => (slot, true),
@@ -432,7 +432,7 @@ pub(crate) fn position(block: BlockRef<'_>, key: &Key, low: usize) -> (usize, bo
     }
 }
 
-/// The child of an inner node under which `key` is or would be.
+/// Returns the slot of an inner node under which `key` is or would be.
 pub(crate) fn child_slot(block: BlockRef<'_>, key: &Key) -> usize {
     match block.search(key, 0) {
         Ok(slot) => slot,

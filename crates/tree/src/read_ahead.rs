@@ -1,17 +1,17 @@
-//! Path readahead: who walks through a tree has the leaves beside the one that he waits for read meanwhile.
+//! Path readahead: while a walk through a tree waits for one leaf, the leaves beside it are read as well.
 //!
-//! A search that misses a leaf looks at the pointers beside that leaf's in their parent, and queues those that lie near it on the
-//! device. Others read them ([`BufferStore::read_ahead_step`](crate::BufferStore::read_ahead_step)): nobody waits for it, what
-//! cannot be read is left out, and what is read lies in the cache like any other block, to be judged by who comes to it. So a
-//! walk finds the same with it and without. Blocks that lie side by side are one request.
+//! A search that misses a leaf looks at the pointers beside that leaf's pointer in the parent, and queues those blocks that lie near it on the
+//! device. Other threads read them ([`BufferStore::read_ahead_step`](crate::BufferStore::read_ahead_step)). Nothing waits for them. A block that
+//! cannot be read is left out. A block that is read goes into the cache like any other block, and the search that reaches it checks it. So a
+//! walk finds the same items with readahead and without. Blocks side by side are one request.
 //!
-//! A queued block is kept from being used again by a guard, as one that is being read is (`block_read`). A commit takes those out of the queue that
-//! the queue alone keeps, before it hands space out. What a walker reads at the moment stays queued: its own guard keeps that anyway.
+//! A guard keeps a queued block's space from being used again, like that of a block that is being read (`block_read`). Before a commit hands
+//! space out, it removes those blocks from the queue that only the queue keeps. Blocks that a walker also keeps stay queued: its own guard keeps them anyway.
 //!
 //! # Invariants
-//! - AHEAD-1: what is queued is bounded, and nothing is queued where nobody takes steps. Shown by
+//! - AHEAD-1: the queue is bounded, and nothing is queued while no thread takes steps. Shown by
 //!   `nothing_is_queued_where_nobody_reads_ahead` and `a_queue_is_bounded`.
-//! - AHEAD-2: behind a commit the queue keeps nothing that no walker keeps. Shown by `a_commit_leaves_queued_what_a_walker_reads`.
+//! - AHEAD-2: after a commit the queue keeps no block that no walker keeps. Shown by `a_commit_leaves_queued_what_a_walker_reads`.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,26 +23,26 @@ use creamery_format::{BlockRef, Expected};
 
 use crate::readers::CommitRootGuard;
 
-/// Where a walk goes, so that what it comes to is read ahead. The modes are those of Linux' paths.
+/// The direction of a walk, in which blocks are read ahead. The modes are those of Linux' paths.
 ///
 /// ```
 /// assert_ne!(creamery_tree::ReadAhead::Forward, creamery_tree::ReadAhead::None);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ReadAhead {
-    /// It may end at once.
+    /// No readahead: the walk may end at once.
     #[default]
     None,
     /// To smaller keys.
     Back,
     /// To larger keys.
     Forward,
-    /// To larger keys, and to the end: leaves are read ahead wherever they lie, the next ones before those that were asked for
-    /// are used up, and one node on each level above.
+    /// To larger keys, and to the end: leaves are read ahead wherever they lie, and the next ones before the walk has used up
+    /// the last ones; on each level above, one node is read ahead.
     ForwardAlways,
 }
 
-/// How a cursor goes: whether it may wait, and what it has read ahead. A [`Wait`] alone reads nothing ahead.
+/// How a cursor walks: whether it may wait, and which blocks it reads ahead. A [`Wait`] alone reads nothing ahead.
 ///
 /// ```
 /// use creamery_base::{ObjectId, Wait};
@@ -58,13 +58,13 @@ pub struct Walk {
 }
 
 impl Walk {
-    /// A walk that may wait, or not, in this direction.
+    /// Creates a walk in direction `ahead` that may wait as `wait` allows.
     #[must_use]
     pub const fn new(wait: Wait, ahead: ReadAhead) -> Self {
         Self { wait, ahead, within: None }
     }
 
-    /// It does not leave the items of `object`.
+    /// Limits the walk to the items of `object`.
     #[must_use]
     pub const fn within(self, object: ObjectId) -> Self {
         Self { within: Some(object), ..self }
@@ -77,19 +77,19 @@ impl From<Wait> for Walk {
     }
 }
 
-/// How near a leaf has to be, and how much is read ahead, bytes. Who goes to the end asks for so much at a time, and has twice as much
-/// ahead of him.
+/// The largest distance of a near leaf, and the amount that is read ahead, bytes. [`ReadAhead::ForwardAlways`] asks for this much at a
+/// time, and keeps twice as much ahead.
 const NEAR: u64 = 64 << 10;
-/// Pointers that are looked at.
+/// Pointers that a search looks at.
 const POINTERS_MAX: usize = 32;
-/// Queued requests at most.
+/// The largest number of queued requests.
 const RUNS_MAX: usize = 64;
 
 impl Walk {
-    /// The slots of a node, beside `slot`, whose blocks are to be read ahead; `missed` says whether the walk waits for that one.
+    /// Returns the slots beside `slot` whose blocks are to be read ahead; `missed` says whether the walk waits for the block at `slot`.
     pub(crate) fn slots_ahead(&self, node: BlockRef<'_>, slot: usize, missed: bool) -> Vec<usize> {
         let always = self.ahead == ReadAhead::ForwardAlways;
-        // Several at a time: those side by side are one request.
+        // Several at a time: blocks side by side are one request.
         let is_turn = (slot as u64 * node.bytes().len() as u64).is_multiple_of(NEAR);
         let wanted = match (self.ahead, node.level()) {
             (ReadAhead::None, _) => 0,
@@ -124,39 +124,39 @@ impl Walk {
 /// Blocks side by side on a device that are to be read.
 pub(crate) struct Run {
     pub(crate) wants: Vec<Expected>,
-    /// Taken when all of them were in use.
+    /// Taken while all these blocks were in use.
     kept: Arc<CommitRootGuard>,
 }
 
-/// How reading ahead goes.
+/// Counts of readahead.
 ///
 /// ```
 /// assert_eq!(creamery_tree::ReadAheadCounters::default().hit, 0);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct ReadAheadCounters {
-    /// Blocks that were asked of a device.
+    /// Blocks requested from a device.
     pub issued: u64,
-    /// Those that somebody came to.
+    /// Blocks of these that a search reached.
     pub hit: u64,
-    /// Those that left the cache before anybody came to them, or were not as expected.
+    /// Blocks of these that left the cache before a search reached them, or differed from their pointer.
     pub wasted: u64,
-    /// Blocks that were not asked for because too much was queued, or a commit was faster.
+    /// Blocks not requested because the queue was full, or a commit came first.
     pub dropped: u64,
 }
 
 #[derive(Default)]
 struct Queue {
     runs: VecDeque<Run>,
-    /// All addresses in them.
+    /// The addresses of all blocks in `runs`.
     queued: HashSet<Logical>,
 }
 
-/// What is to be read ahead.
+/// The queue of blocks to be read ahead.
 #[derive(Default)]
 pub(crate) struct ReadAheadQueue {
     queue: RankedMutex<Queue, { rank::LEAF }>,
-    /// Wakes those who take steps. None as long as nobody does.
+    /// Wakes the threads that take steps. Unset until there are such threads.
     wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
     /// By tree: extents, checksums, others.
     trees: [Counts; 3],
@@ -171,17 +171,17 @@ struct Counts {
 }
 
 impl ReadAheadQueue {
-    /// Somebody takes steps from now on; `wake` tells him that there is one to take.
+    /// Turns readahead on: the caller takes steps from now on. `wake` is called when there is one to take.
     pub(crate) fn begin(&self, wake: Box<dyn Fn() + Send + Sync>) {
         let _ = self.wake.set(wake);
     }
 
-    /// Whether somebody takes steps.
+    /// Whether some thread takes steps.
     pub(crate) fn is_on(&self) -> bool {
         self.wake.get().is_some()
     }
 
-    /// All trees together.
+    /// Returns the counts of all trees together.
     pub(crate) fn counters(&self) -> ReadAheadCounters {
         let sum = |of: fn(&Counts) -> &AtomicU64| {
             self.trees.iter().map(|counts| of(counts).load(Ordering::Relaxed)).sum()
@@ -194,7 +194,7 @@ impl ReadAheadQueue {
         }
     }
 
-    /// The extent tree, the checksum tree, or all others together; what was dropped is not counted by tree.
+    /// Returns the counts of the extent tree, the checksum tree, or all others together. `dropped` is 0: it is not counted by tree.
     pub(crate) fn counters_of(&self, tree: TreeId) -> ReadAheadCounters {
         let counts = self.of(tree);
         ReadAheadCounters {
@@ -213,24 +213,24 @@ impl ReadAheadQueue {
         }
     }
 
-    /// A block was asked of a device; none if it is not as expected.
+    /// Counts a block that was requested from a device. `owner` is `None` if the block differs from its pointer.
     pub(crate) fn asked(&self, owner: Option<TreeId>) {
         let counts = self.of(owner.unwrap_or(TreeId::FS));
         counts.issued.fetch_add(1, Ordering::Relaxed);
         counts.wasted.fetch_add(u64::from(owner.is_none()), Ordering::Relaxed);
     }
 
-    /// A walk came to a block that was read ahead.
+    /// Counts a block that was read ahead and that a walk reached.
     pub(crate) fn came_to(&self, owner: TreeId) {
         self.of(owner).hit.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A block that was read ahead left the cache before.
+    /// Counts a block that was read ahead and left the cache unused.
     pub(crate) fn left(&self, owner: TreeId) {
         self.of(owner).wasted.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Queues blocks of `node_size` bytes, those side by side as one request. When the guard was taken all were in use.
+    /// Queues blocks of `node_size` bytes; blocks side by side are one request. All were in use when the guard `kept` was taken.
     pub(crate) fn push(&self, mut wants: Vec<Expected>, node_size: u64, kept: CommitRootGuard) {
         let kept = Arc::new(kept.queued());
         let Some(wake) = self.wake.get() else { return };
@@ -254,7 +254,7 @@ impl ReadAheadQueue {
         }
     }
 
-    /// The next request.
+    /// Takes the next request off the queue.
     pub(crate) fn pop(&self) -> Option<Run> {
         let mut queue = self.queue.lock();
         let run = queue.runs.pop_front()?;
@@ -268,17 +268,17 @@ impl ReadAheadQueue {
         self.queue.lock().runs.is_empty()
     }
 
-    /// Forgets what is queued.
+    /// Empties the queue.
     pub(crate) fn clear(&self) {
         self.retain(|_| false);
     }
 
-    /// Forgets what the queue alone keeps (AHEAD-2).
+    /// Removes the blocks that only the queue keeps (AHEAD-2).
     pub(crate) fn forget_unread(&self) {
         self.retain(CommitRootGuard::is_shared);
     }
 
-    /// Keeps those whose guard `stays`. Guards are asked and dropped without the queue's lock.
+    /// Keeps the requests whose guard `stays`. The queue is unlocked while guards are asked and dropped.
     fn retain(&self, stays: impl Fn(&CommitRootGuard) -> bool) {
         let Queue { runs, .. } = std::mem::take(&mut *self.queue.lock());
         let (kept, gone): (VecDeque<Run>, VecDeque<Run>) = runs.into_iter().partition(|run| stays(&run.kept));
@@ -286,7 +286,7 @@ impl ReadAheadQueue {
         self.dropped.fetch_add(blocks as u64, Ordering::Relaxed);
         let mut queue = self.queue.lock();
         let (mut kept, room) = (Vec::from(kept), RUNS_MAX.saturating_sub(queue.runs.len()));
-        // What was pushed meanwhile has taken its room.
+        // Requests that were pushed meanwhile have taken their room.
         let beyond = kept.split_off(room.min(kept.len()));
         for run in kept.into_iter().rev() {
             queue.queued.extend(run.wants.iter().map(|want| want.logical));
@@ -297,7 +297,7 @@ impl ReadAheadQueue {
     }
 }
 
-/// Whether one block begins on a device where another one ends. What a node says of its children may be anything.
+/// Whether `next` begins on a device where `one` ends. A damaged node may hold any addresses.
 fn is_behind(one: &Expected, next: &Expected, node_size: u64) -> bool {
     one.logical.get().checked_add(node_size) == Some(next.logical.get())
 }
@@ -359,7 +359,7 @@ mod tests {
         let far: Vec<u64> = (0..40).map(|number| number << 20).collect();
         assert_eq!(slots(forward, &node(1, &far, 40), 3, true), []);
         assert_eq!(slots(always, &node(1, &far, 40), 3, true).len(), 8);
-        // Of nodes above, one, and only where all will be needed.
+        // Of the nodes above, one, and only where the walk needs all.
         assert_eq!(slots(forward, &node(2, &near, 40), 3, true), []);
         assert_eq!(slots(always, &node(2, &near, 40), 3, true), [4]);
     }

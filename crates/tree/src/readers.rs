@@ -1,14 +1,14 @@
-//! Who reads what a commit left: as long as he does, nothing of it is handed out again.
+//! Guards of readers without locks: space that such a reader may read is not handed out again.
 //!
-//! Space that a transaction frees is part of the trees as the last commit left them, and may be part of what somebody reads who
-//! takes no locks. Such a reader has a guard. It names the last durable commit; what later transactions free waits for it.
+//! Space that a transaction frees is part of the trees as the last commit left them. A reader without locks may still read it.
+//! Such a reader has a guard. The guard names the last durable commit; space that later transactions free waits for it.
 //!
-//! A reader that reads for long yields: it asks between two steps whether somebody waits for its guard, and takes a new one then. So whoever waits
-//! for room waits for such readers as long as their steps take, and for others for a moment.
+//! A long reader yields: between two steps it asks whether a thread waits for its guard, and if so takes a new guard. So a thread that waits
+//! for room waits for such readers as long as their steps take, and for other readers only for a limited time.
 //!
 //! # Invariants
 //! - PIN-1: space freed in transaction G is handed out only after G is durable and every guard is at G or later.
-//! - PIN-2: whoever waits for readers goes on when those that yield are at the last commit. Shown by
+//! - PIN-2: [`Readers::wait`] stops waiting for readers that yield when all of these are at the last commit. Shown by
 //!   `who_waits_for_room_waits_for_readers_that_yield_until_they_do`.
 
 use std::collections::BTreeMap;
@@ -30,13 +30,13 @@ struct State {
 #[derive(Default)]
 struct Count {
     all: u64,
-    /// Those of readers that yield.
+    /// Guards of readers that yield.
     yielding: u64,
-    /// Those of requests that are queued, and that nobody has to come and read.
+    /// Guards of queued requests. No reader depends on them.
     queued: u64,
 }
 
-/// Of what a guard is.
+/// The holder of a guard.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Reader,
@@ -45,7 +45,7 @@ enum Kind {
 }
 
 impl State {
-    /// Whether somebody reads what was freed before the last commit.
+    /// Whether a guard keeps space that was freed before the last commit.
     fn has_old(&self) -> bool {
         self.readers.keys().next().is_some_and(|oldest| *oldest < self.last)
     }
@@ -55,7 +55,7 @@ impl State {
     }
 }
 
-/// The guards there are.
+/// The guards of one filesystem's readers.
 ///
 /// ```
 /// use creamery_base::Generation;
@@ -70,11 +70,11 @@ pub struct Readers(Arc<Shared>);
 
 struct Shared {
     state: RankedMutex<State, { rank::LEAF }>,
-    /// The last guard at some commit is gone.
+    /// Signalled when a guard drops while a thread waits.
     gone: RankedCondvar,
 }
 
-/// As long as it lives, nothing that the commit of its generation reaches is handed out again.
+/// Keeps the blocks of one commit: until the guard drops, no space that this commit reaches is handed out again.
 ///
 /// ```
 /// let readers = creamery_tree::Readers::default();
@@ -89,7 +89,7 @@ pub struct CommitRootGuard {
 }
 
 impl Default for Readers {
-    /// Of a filesystem of which no commit is known yet.
+    /// No guards, and no commit known yet.
     fn default() -> Self {
         let state = State { last: Generation::new(0), readers: BTreeMap::new(), waiting: 0 };
         Self(Arc::new(Shared { state: RankedMutex::new(state), gone: RankedCondvar::new() }))
@@ -97,12 +97,12 @@ impl Default for Readers {
 }
 
 impl Readers {
-    /// A guard at the last commit.
+    /// Returns a guard at the last commit.
     pub fn guard(&self) -> CommitRootGuard {
         self.guard_of(Kind::Reader)
     }
 
-    /// A guard at the last commit, of a reader that yields: it drops the guard soon after [`CommitRootGuard::is_in_the_way`].
+    /// Returns a guard at the last commit for a reader that yields: it drops the guard soon after [`CommitRootGuard::is_in_the_way`].
     pub fn yielding_guard(&self) -> CommitRootGuard {
         self.guard_of(Kind::Yielding)
     }
@@ -114,10 +114,10 @@ impl Readers {
         CommitRootGuard { generation, readers: self.clone(), kind }
     }
 
-    /// `generation` is the last commit from here on.
+    /// Makes `generation` the last commit.
     ///
     /// # Panics
-    /// When a later one was (PIN-1).
+    /// If a commit as late or later is already known (PIN-1).
     pub fn advance(&self, generation: Generation) {
         let mut state = self.0.state.lock();
         let last = state.last;
@@ -125,8 +125,8 @@ impl Readers {
         state.last = generation;
     }
 
-    /// Waits until nobody reads what was freed before the last commit: for readers that yield, and for others for `most` at most. The caller has no
-    /// guard, and needs that space.
+    /// Waits until no guard keeps space that was freed before the last commit: without limit for readers that yield, at most `most` for the others.
+    /// The caller must hold no guard.
     pub fn wait(&self, most: Duration) {
         let mut state = self.0.state.lock();
         state.waiting += 1;
@@ -136,7 +136,7 @@ impl Readers {
         state.waiting -= 1;
     }
 
-    /// Up to which transaction nobody reads what was freed, nor will: every guard is there or later, and the commit is the last.
+    /// Returns the last transaction whose freed space no guard keeps now or later: the oldest guard's, or the last commit.
     #[must_use]
     pub fn unread(&self) -> Generation {
         let state = self.0.state.lock();
@@ -145,13 +145,13 @@ impl Readers {
 }
 
 impl CommitRootGuard {
-    /// The commit whose roots may be read.
+    /// Returns the commit whose roots the holder may read.
     #[must_use]
     pub fn generation(&self) -> Generation {
         self.generation
     }
 
-    /// The same for a request that is queued.
+    /// Turns the guard into the guard of a queued request.
     pub(crate) fn queued(mut self) -> Self {
         if let Some(count) = self.readers.0.state.lock().readers.get_mut(&self.generation) {
             count.yielding -= u64::from(self.kind == Kind::Yielding);
@@ -161,13 +161,13 @@ impl CommitRootGuard {
         self
     }
 
-    /// Whether a reader has a guard at the same commit.
+    /// Whether a reader (not only queued requests) has a guard at the same commit.
     pub(crate) fn is_shared(&self) -> bool {
         let state = self.readers.0.state.lock();
         state.readers.get(&self.generation).is_some_and(|count| count.all > count.queued)
     }
 
-    /// Whether somebody waits for what the guard keeps.
+    /// Whether a thread waits for space that the guard keeps.
     #[must_use]
     pub fn is_in_the_way(&self) -> bool {
         let state = self.readers.0.state.lock();
@@ -184,7 +184,7 @@ impl Count {
 }
 
 impl Clone for CommitRootGuard {
-    /// One more guard at the same commit.
+    /// Takes one more guard at the same commit.
     fn clone(&self) -> Self {
         let Self { generation, ref readers, kind } = *self;
         readers.0.state.lock().readers.entry(generation).or_default().add(kind);

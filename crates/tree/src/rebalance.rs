@@ -1,7 +1,7 @@
-//! Making a tree shrink: merging thin inner nodes on the way down, and removing blocks that became empty.
+//! Making a tree shrink: merging thin inner nodes on the way down, and removing empty blocks.
 //!
-//! A search for deletion never leaves a thin node behind itself that is the only child of its parent: on the way
-//! down a root with one child gives way to it, and any other node with less than a quarter of its pointers is
+//! A search for deletion never leaves a thin node behind that is the only child of its parent. On the way
+//! down, a root with one child gives way to it, and any other node with less than a quarter of its pointers is
 //! merged with a sibling or filled up from one. So removing one pointer at the bottom never empties a node.
 
 use std::sync::Arc;
@@ -18,18 +18,18 @@ use crate::tree::Tree;
 /// Pointers left free when two nodes are merged, so that the next insertion does not split them again.
 const MERGE_SLACK: usize = 8;
 
-/// What became of a thin node.
+/// The outcome of merging a thin node.
 pub(crate) enum Merged {
-    /// It was merged with its sibling, or filled up from it, or it has none.
+    /// The node was merged with its sibling, or filled up from it, or has none.
     Node,
-    /// It was the root and is gone: the path holds its only child, one level below.
+    /// The node was the root and is gone: the path holds its only child, one level below.
     Root,
-    /// Nothing: this is not in memory.
+    /// Nothing changed: this is not in memory.
     Missing(Missing),
 }
 
 impl Tree {
-    /// Whether the inner node at `level` should be merged before something below it is removed.
+    /// Whether the inner node at `level` should be merged before a removal below it.
     pub(crate) fn is_thin(&self, path: &Path, level: usize) -> bool {
         let pointers = path.block(level).count();
         if path.holds(level + 1) { pointers < self.pointers_max() / 4 } else { pointers == 1 }
@@ -38,7 +38,7 @@ impl Tree {
     /// Merges the thin, write-locked node at `level`.
     pub(crate) fn merge_node(&self, host: &dyn CowHost, path: &mut Path, level: usize) -> Result<Merged> {
         let is_root = !path.holds(level + 1);
-        // The parent's level, and the slot there of what is needed besides the node.
+        // The parent's level, and the slot there of the other block that the merge needs.
         let (above, slot) = if is_root {
             (level, 0)
         } else {
@@ -70,7 +70,7 @@ impl Tree {
         Ok(Merged::Node)
     }
 
-    /// The root, which has one child, gives way to that.
+    /// Replaces a root with one child by that child.
     fn shrink_root(
         &self,
         host: &dyn CowHost,
@@ -137,7 +137,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Removes the path's leaf, which became empty or was merged away, from its parent.
+    /// Removes the path's leaf, which is empty or was merged away, from its parent.
     pub(crate) fn remove_leaf(&self, host: &dyn CowHost, path: &mut Path) -> Result<()> {
         let NodeGuard::Write(leaf) = path.take(0) else { panic!("the leaf is not write-locked") };
         let slot = path.slots[1];

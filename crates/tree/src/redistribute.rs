@@ -9,18 +9,18 @@ use crate::host::CowHost;
 use crate::path::{NodeGuard, Path};
 use crate::tree::Tree;
 
-/// Items are pushed to a sibling only when such a part of it is free, one eighth. Keys that come at random fill neighbours at
-/// the same time: pushed into the last few bytes, a leaf is full again after the next insertions, and is pushed from again.
+/// The part of a sibling (one eighth) that must be free before items are pushed to it. Keys in random order fill neighbours at
+/// the same time: a leaf pushed into the last few bytes is full again after the next insertions, and is pushed from again.
 /// Measured, two thirds of all pushes were of that kind, and without them there are only 2 % more leaves.
 const ROOMY: usize = 8;
 
-/// What is to be put into a leaf.
+/// An insertion into a leaf.
 #[derive(Clone, Copy)]
 pub(crate) struct Insertion {
     pub(crate) slot: usize,
-    /// Bytes, the item header included when it is a new item.
+    /// Bytes, including the item header of a new item.
     pub(crate) room: usize,
-    /// Whether the item at `slot` grows, instead of a new one coming before it.
+    /// Whether the item at `slot` grows. Otherwise a new item goes before it.
     pub(crate) found: bool,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct Cut {
     pub(crate) goes_left: bool,
 }
 
-/// The two leaves among which items are divided: bytes each already holds besides, and what one can hold.
+/// The two leaves for the items: the bytes that each already holds, and the capacity of one.
 #[derive(Clone, Copy)]
 pub(crate) struct Room {
     pub(crate) left: usize,
@@ -41,8 +41,8 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// The cut of `leaf` that lets the insertion fit and leaves both sides most even; none when no cut does. A
-    /// new item behind all others gets the right side to itself when that is empty.
+    /// Returns the cut of `leaf` that lets the insertion fit and makes both sides as even as possible; `None` if no cut does. A
+    /// new item behind all others gets an empty right side to itself.
     pub(crate) fn best_cut(self, leaf: BlockRef<'_>, insertion: Insertion) -> Option<Cut> {
         let items = leaf.count();
         if !insertion.found && insertion.slot == items && self.right == 0 {
@@ -65,7 +65,7 @@ impl Room {
         let sizes = leaf.items().iter().map(|item| ITEM_LEN + item.size.get() as usize);
         let mut before = 0;
         for (at, size) in sizes.chain([0]).enumerate() {
-            // A new item that would come first behind the cut may as well come last before it.
+            // A new item that would come first behind the cut may also come last before it.
             if insertion.slot < at || (insertion.slot == at && !insertion.found) {
                 consider(before, Cut { at, goes_left: true });
             }
@@ -83,8 +83,8 @@ impl Tree {
         self.max_item_size() + ITEM_LEN
     }
 
-    /// Moves items of the path's leaf to a sibling so that the insertion fits into one of them; the path leads
-    /// there then. False, and nothing changed, when no sibling has the room.
+    /// Moves items of the path's leaf to a sibling so that the insertion fits into one of them. The path then leads
+    /// there. Returns false, and changes nothing, if no sibling has the room.
     pub(crate) fn push_to_sibling(
         &self,
         host: &dyn CowHost,
@@ -96,7 +96,7 @@ impl Tree {
         Ok(self.push_right(host, path, insertion)? || self.push_left(host, path, insertion)?)
     }
 
-    /// The sibling at `slot` of the leaf's parent and the bytes in it, if it is cached and has room worth pushing into.
+    /// Returns the sibling at `slot` of the leaf's parent and its used bytes, if it is cached and has enough room for a push.
     fn roomy_sibling(&self, path: &Path, slot: usize) -> Result<Option<(WriteGuard, usize)>> {
         let Some(sibling) = self.cached_sibling(path, 0, slot)? else { return Ok(None) };
         let (capacity, free) = (self.leaf_capacity(), sibling.block().free_space());

@@ -1,16 +1,16 @@
-//! Removing items, and merging the leaves that this leaves thin.
+//! Removing items, and merging the leaves that become thin.
 //!
-//! Most removals change one leaf and nothing above. Only the leaf says whether one does, so a removal begins with few locks and takes stronger ones as the
-//! leaf asks for them:
+//! Most removals change one leaf and no other block. Only the leaf says whether a removal does, so it begins with few locks and takes stronger ones as the
+//! leaf needs them:
 //!
 //! | locks for writing | enough where |
 //! |---|---|
 //! | the leaf | other items stay in it, and it does not become thin |
 //! | the leaf and its parent, prepared for losing a pointer, and more where the parent is thin | always: the leaf may be merged with a sibling, or removed |
 //!
-//! A leaf is thin when less than a third of it is used. The removal that makes a leaf thin merges it with a sibling in memory that has room. Where there is
-//! none, each removal that halves what is left looks again, and a sibling that becomes thin finds this one. So a leaf that stays thin costs no look at its siblings
-//! with each removal.
+//! A leaf is thin if less than a third of it is used. The removal that makes a leaf thin merges it with a sibling in memory that has room. If no
+//! sibling has, each removal that halves the rest tries again, and a sibling that becomes thin finds this leaf. So a removal in a leaf that stays thin
+//! rarely looks at the siblings.
 
 use creamery_base::{Error, ErrorKind, Result, Wait};
 use creamery_format::{ITEM_LEN, Key};
@@ -22,38 +22,38 @@ use crate::path::Path;
 use crate::search::Intent;
 use crate::tree::Tree;
 
-/// How often in a row a key that was just seen may be gone.
+/// How often in a row a key that was just seen may be missing.
 const MISSES_MAX: u32 = 64;
 
-/// The searches of a removal, from the one with the fewest locks on.
+/// The searches of a removal, in ascending order of their locks.
 const LOCKS: [Intent; 2] = [Intent::Overwrite, Intent::Delete];
 
 /// A search for modification.
 type Find = fn(&Tree, &dyn CowHost, &Key, Intent) -> Result<(Path, bool)>;
 
-/// How far a leaf has the items of a range, which were removed.
+/// The outcome of removing a range in one leaf.
 enum InLeaf {
-    /// So many items were removed. The leaf has a later one behind the range, so the range ends here.
+    /// This many items were removed. The leaf has a later item behind the range, so the range ends here.
     All(u64),
-    /// So many items were removed, up to the end of the leaf: others may follow in the next one.
+    /// This many items were removed, up to the end of the leaf. The next leaf may have more.
     Some(u64),
 }
 
-/// On which side of a leaf its sibling is.
+/// The side of a leaf where its sibling is.
 #[derive(Clone, Copy)]
 enum Side {
     Left,
     Right,
 }
 
-/// The sibling with which a leaf is going to be merged.
+/// The sibling for a merge.
 struct Partner {
     leaf: WriteGuard,
     side: Side,
 }
 
 impl Tree {
-    /// Removes the item at `key`; false when there is none.
+    /// Removes the item at `key`. Returns false if there is none.
     /// Errors: no space (for copies), device errors, damage.
     pub fn remove(&self, host: &dyn CowHost, key: &Key) -> Result<bool> {
         self.remove_by(Self::find, host, key, &|_| true)
@@ -65,7 +65,7 @@ impl Tree {
         self.remove_by(Self::find_to_remove_beside, host, key, &|_| true)
     }
 
-    /// Removes the item at `key`, if it `is` the right one. False, and nothing done, when it is another one or there is none.
+    /// Removes the item at `key` if `is` accepts its data. Returns false, and does nothing, if not, or if there is no item.
     /// Errors: those of [`Tree::remove`].
     pub(crate) fn remove_if(
         &self,
@@ -104,8 +104,8 @@ impl Tree {
         }
     }
 
-    /// Removes all items from `first` to `last`, both included, leaf by leaf; `each` sees every item before it
-    /// goes and must not touch this tree. Returns how many went.
+    /// Removes all items from `first` to `last`, both included, leaf by leaf. Calls `each` with every item before its
+    /// removal; `each` must not touch this tree. Returns the number of items.
     /// Errors: those of `each`, no space, device errors, damage; items removed until then stay removed.
     pub fn remove_range(
         &self,
@@ -119,7 +119,7 @@ impl Tree {
             match self.remove_in_leaf(host, &next, last, each)? {
                 InLeaf::All(items) => return Ok(removed + items),
                 InLeaf::Some(items) if items > 0 => (removed, misses) = (removed + items, 0),
-                // Its leaf has none behind it; or somebody else removed it just now; or its leaf holds keys that its parent looks for elsewhere.
+                // The leaf has no item behind the key; or another thread just removed it; or the leaf holds keys that its parent looks for elsewhere.
                 InLeaf::Some(_) => misses += 1,
             }
             if misses > MISSES_MAX {
@@ -161,25 +161,25 @@ impl Tree {
         unreachable!("the last locks are enough for each removal");
     }
 
-    /// Whether a search with this intent has locked all that the removal of `items` items at the path's slot changes.
+    /// Whether a search with this intent has locked every block that the removal of `items` items at the path's slot changes.
     fn suffices(&self, intent: Intent, path: &Path, items: usize) -> bool {
         intent == Intent::Delete || items < path.block(0).count() && !self.becomes_thin(path, items)
     }
 
-    /// Whether the path's leaf becomes thin without `items` items at its slot, or is thin and halved once more.
+    /// Whether the path's leaf becomes thin without `items` items at its slot, or is thin already and halved once more.
     fn becomes_thin(&self, path: &Path, items: usize) -> bool {
         let thin = self.leaf_capacity() / 3;
-        // How often a thin leaf was halved: 0 for one that is not thin.
+        // How often a thin leaf was halved: 0 if it is not thin.
         let halved = |used: usize| if used < thin { 1 + (thin / used.max(1)).ilog2() } else { 0 };
         halved(used_without(path, items)) > halved(path.block(0).used_space())
     }
 
-    /// Removes `items` items at the path's slot, for which the locks of `intent` [suffice](Self::suffices); keeps the tree's invariants. What can
-    /// fail comes first.
+    /// Removes `items` items at the path's slot; the locks of `intent` must [suffice](Self::suffices). Keeps the tree's invariants: the steps that can
+    /// fail come first.
     fn remove_items(&self, host: &dyn CowHost, path: &mut Path, items: usize, intent: Intent) -> Result<()> {
         let slot = path.slots[0];
         if !path.holds(1) {
-            // The root may be any size, and of any other leaf nothing above changes.
+            // A root may have any size, and without the parent's lock the removal changes only the leaf.
             path.block_mut(0).remove_items(slot, items);
             return Ok(());
         }
@@ -201,7 +201,7 @@ impl Tree {
         }
     }
 
-    /// A cached sibling of the path's leaf with room for what will be left there, write-locked and ours.
+    /// Returns a cached sibling of the path's leaf with room for the rest of that leaf, write-locked and ours.
     fn merge_partner(&self, host: &dyn CowHost, path: &mut Path, left: usize) -> Result<Option<Partner>> {
         let (here, siblings) = (path.slots[1], path.block(1).count());
         let before = here.checked_sub(1).map(|slot| (slot, Side::Left));
@@ -241,7 +241,7 @@ impl Tree {
     }
 }
 
-/// What is used of the path's leaf without `items` items at its slot, bytes.
+/// Returns the used bytes of the path's leaf without `items` items at its slot.
 fn used_without(path: &Path, items: usize) -> usize {
     let (leaf, slot) = (path.block(0), path.slots[0]);
     let gone: usize = (slot..slot + items).map(|slot| ITEM_LEN + leaf.item_size(slot)).sum();

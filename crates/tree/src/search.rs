@@ -2,8 +2,8 @@
 //! allows.
 //!
 //! # How
-//! From the root down, levels up to `write_level` are locked for writing, those above for reading. A search starts with what most changes of its kind
-//! need, and the leaf says whether this one needs more:
+//! From the root down, levels up to `write_level` are locked for writing, those above for reading. A search starts with the locks that most changes of its kind
+//! need, and the leaf says whether this change needs more:
 //!
 //! | change | locks for writing first | more, where |
 //! |---|---|---|
@@ -15,25 +15,26 @@
 //! | removal that may take the leaf away | the leaf and its parent | the parent says so |
 //!
 //! An insertion that keeps its parents (the switch of mechanism B) starts with the leaf and its parent locked for writing, as Linux does.
-//! A removal that may take the leaf away keeps the leaf and its parent until it is done. A node that is locked for writing asks for its parent, too, where
-//! it is full and an insertion may give it a pointer, where it is thin and a removal may take one, and where its first key may become smaller.
+//! A removal that may take the leaf away keeps the leaf and its parent until it is done. A node that is locked for writing needs its parent, too, in three cases:
+//! it is full and an insertion may give it a pointer, it is thin and a removal may take one, or its first key may become smaller.
 //!
-//! On the way the search copies every block that the transaction does not own. Of the nodes that it locks for writing it splits full ones before an insertion,
+//! On the way the search copies every block that the transaction does not own. Among the nodes that it locks for writing, it splits full ones before an insertion
 //! and merges thin ones before a removal, so that a change at the leaf never climbs further than the levels still held. When a level turns
-//! out to need a stronger lock, the search lets go of everything and starts again with `write_level` raised; it only ever rises, so it does that nine
-//! times at most. When something has to be read from a device first it lets go, too (READ-1), has it read, and starts again.
+//! out to need a stronger lock, the search unlocks everything and starts again with a higher `write_level`. That level only rises, so there are nine
+//! restarts at most. Before a read from a device the search unlocks everything, too (READ-1), and starts again after the read.
 //!
-//! After each level the search lets go of the levels above, unless the first key of the block may become smaller and the slot chosen in it is 0: then the change
-//! has to be able to climb. A first key that becomes greater stays below its parents' keys, and changes none of them (`low_keys`).
+//! After each level the search unlocks the levels above, unless the first key of the block may become smaller and the slot chosen in it is 0: then the change
+//! has to be able to climb. A first key that becomes greater is still not smaller than its parents' keys, and changes none of them (`low_keys`).
 //!
-//! # Letting go early (mechanism B)
+//! # Early unlocking (mechanism B)
 //! At the leaf, an insertion that fits first compares the leaf's first key with the wanted one. If the first key is
-//! smaller, the new item cannot become slot 0 and nothing above can change: the search lets go of all parents *before* the
-//! binary search, which starts from slot 1. If it is equal, the item exists, and if it is greater, the item becomes the first: the same, without a search. Only
-//! when the key is smaller than the one by which the parent finds the leaf do the parents stay locked, for writing, because their keys must be rewritten.
-//! So nearly every insertion holds its parent only for one key comparison, and only for reading: insertions under one parent pass it side by side.
+//! smaller, the new item cannot become slot 0 and no parent can change: the search unlocks all parents *before* the
+//! binary search, which starts from slot 1. If the keys are equal, the item exists; if the first key is greater, the item becomes the first. In both cases the
+//! parents are unlocked without a search. Only if the key is smaller than the one by which the parent finds the leaf do the parents stay locked, for writing,
+//! because their keys must be rewritten. So nearly every insertion holds its parent only for one key comparison, and only for reading: insertions under one
+//! parent run in parallel.
 //!
-//! Batches that continue where the thread's last one ended do not come down from the root at all, and neither do removals in the leaf of the last one (see `finger`).
+//! Batches that continue where the thread's last one ended do not start at the root at all, and neither do removals in the leaf of the last one (see `finger`).
 //!
 //! | part of the mechanism | where |
 //! |---|---|
@@ -41,7 +42,7 @@
 //! | parents let go before the leaf is searched | `leaf_step`, counted in `LeafSteps` |
 //! | no second try at the leaf that would count the item's header twice | SEARCH-2; a search that begins again has the room that its caller asked for |
 //! | the leaf step is a routine of its own | `leaf_step` |
-//! | parents kept on demand (`keep_locks`) | the switch of the mechanism, counted as `keep`; nobody looks beyond his leaf under locks: a cursor searches again by key |
+//! | parents kept on demand (`keep_locks`) | the switch of the mechanism, counted as `keep`; no search looks beyond its leaf under locks: a cursor searches again by key |
 //! | no room after a split is an error, neither a crash nor "not found" | `make_room` in `split` |
 //!
 //! # Invariants
@@ -64,12 +65,12 @@ use crate::rebalance::Merged;
 use crate::split::SPARE_POINTERS;
 use crate::tree::Tree;
 
-/// What the caller is going to do at the leaf.
+/// The change that the caller is about to make at the leaf.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Intent {
-    /// Insert items of so many bytes in all, item headers included, if the key does not exist.
+    /// Insert items of this many bytes in all, item headers included, if the key does not exist.
     Insert(usize),
-    /// Grow the data of an existing item by so many bytes.
+    /// Grow the data of an existing item by this many bytes.
     Extend(usize),
     /// Change data in place.
     Overwrite,
@@ -102,29 +103,29 @@ impl Intent {
     }
 }
 
-/// How a round of the search ended.
+/// The outcome of one round of the search.
 enum Step {
-    /// At the leaf; true when the key is there.
+    /// At the leaf; true if it has the key.
     Done(bool),
-    /// Has to start again with this level locked for writing.
+    /// The search has to start again with this level locked for writing.
     Raise(usize),
-    /// Has to start again when this is in memory.
+    /// The search has to start again once this is in memory.
     Missing(Missing),
 }
 
-/// What became of an inner node on the way down.
+/// The outcome of preparing an inner node on the way down.
 enum Prepared {
     Ready,
-    /// Its parent has to be locked for writing first.
+    /// The node's parent has to be locked for writing first.
     Raise,
     Missing(Missing),
-    /// It was the root and its only child took its place.
+    /// The node was the root, and its only child took its place.
     RootGone,
 }
 
 impl Tree {
-    /// Finds the leaf slot of `key` for `intent`. True when the key is there; else the slot is where it would go.
-    /// Errors: no space, device errors, damage. The tree's contents are unchanged then.
+    /// Finds the leaf slot of `key` for `intent`. Returns true if the key is there; else the slot is where it would go.
+    /// Errors: no space, device errors, damage; the tree's items are unchanged then.
     pub(crate) fn find(&self, host: &dyn CowHost, key: &Key, intent: Intent) -> Result<(Path, bool)> {
         let mut write_level = intent.write_level(self.early_unlock());
         self.count(|counters| &counters.searches);
@@ -145,7 +146,7 @@ impl Tree {
                     write_level = level;
                 }
                 Step::Missing(missing) => {
-                    // The path still says that what is missing is this tree's; from then on the guard does.
+                    // The path still proves that the missing block is this tree's. After it is dropped, the guard keeps the block.
                     let kept = self.store.readers().guard();
                     drop(path);
                     match missing {
@@ -158,8 +159,8 @@ impl Tree {
         }
     }
 
-    /// As [`Tree::find`], for one of many changes of this kind that lie side by side: an insertion behind what this thread inserted last, or a removal of items in one leaf.
-    /// Looks first where the thread's fingers are, and leaves one.
+    /// Finds a slot like [`Tree::find`], for one of many changes side by side: an insertion behind this thread's last one, or a removal of items in one leaf.
+    /// Looks first where the thread's fingers are, and leaves a finger.
     pub(crate) fn find_beside(&self, host: &dyn CowHost, key: &Key, intent: Intent) -> Result<(Path, bool)> {
         if !self.has_fingers() {
             return self.find(host, key, intent);
@@ -220,7 +221,7 @@ impl Tree {
         path.behind = None;
         loop {
             if self.needs_copy(path.node(level).buffer(), path.block(level), host.generation()) {
-                // The parent is always held here: only what lies above it was let go.
+                // The parent is always held here: only the levels above it were unlocked.
                 let parent_ready = !path.holds(level + 1) || path.holds_write(level + 1);
                 if level > write_level || !parent_ready {
                     return Ok(Step::Raise(level + 1));
@@ -277,7 +278,7 @@ impl Tree {
         }
     }
 
-    /// Locks the root block, making sure that it still is the root; returns its level.
+    /// Locks the root block, and makes sure that it still is the root. Returns its level.
     fn lock_root(&self, path: &mut Path, write_level: usize) -> usize {
         loop {
             let buffer = self.root_buffer();
@@ -295,8 +296,8 @@ impl Tree {
         }
     }
 
-    /// Splits or merges the inner node at `level` where the change below may need it, and asks for the stronger
-    /// locks that this takes. A split may move the path to the new node or add a root above.
+    /// Splits or merges the inner node at `level` if the change below may need it, and asks for the stronger
+    /// locks for that. A split may move the path to the new node or add a root above.
     fn prepare_node(
         &self,
         host: &dyn CowHost,
@@ -338,7 +339,7 @@ impl Tree {
                 }
             }
             Intent::Rekey => {
-                // The first key of what hangs below slot 0 may become smaller, and that climbs.
+                // The first key below slot 0 may become smaller, and that climbs.
                 if weak && path.slots[level] == 0 && path.holds(level + 1) {
                     return Ok(Prepared::Raise);
                 }
@@ -353,8 +354,8 @@ impl Tree {
     }
 }
 
-/// Whether an insertion at the path's leaf changes its parents, too, which are locked for reading only: a split gives them a pointer, and a key that is smaller than
-/// theirs lowers it.
+/// Whether an insertion at the path's leaf changes its parents, too, while they are locked only for reading: a split gives them a pointer, and a key that is
+/// smaller than theirs lowers it.
 fn changes_read_locked_parents(path: &Path, key: &Key, intent: Intent) -> bool {
     let leaf = path.block(0);
     let climbs = || leaf.free_space() < intent.room() || path.is_below_low_key(key);

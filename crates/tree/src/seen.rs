@@ -1,7 +1,7 @@
-//! Changing items of which others change parts, too: each change says what it takes the item to be, and nothing is done when
-//! the item has become another one meanwhile. Who is told so looks again.
+//! Changing items that several threads change in parts. The caller names the item as it last saw it. If another thread changed the
+//! item meanwhile, nothing is done, the call returns false, and the caller looks again.
 //!
-//! Runs of checksums are such items: who frees an extent cuts one while somebody else appends to it.
+//! Runs of checksums are such items: one thread frees an extent and cuts a run while another thread appends to it.
 
 use creamery_base::Result;
 use creamery_format::{ITEM_LEN, Keep, Key};
@@ -12,7 +12,7 @@ use crate::path::Path;
 use crate::search::Intent;
 use crate::tree::Tree;
 
-/// An item as it was seen under a lock that was let go.
+/// An item as a thread saw it under a lock that it has released.
 ///
 /// ```
 /// use creamery_base::ObjectId;
@@ -29,7 +29,7 @@ pub struct SeenItem {
 }
 
 impl Tree {
-    /// Appends to an item's data; false, and nothing done, when it is not as it was seen.
+    /// Appends to an item's data. Returns false, and does nothing, if the item differs from `item`.
     /// Errors: range (the item would not fit into a leaf); no space, device errors, damage.
     pub fn extend_item(&self, host: &dyn CowHost, item: &SeenItem, more: &[u8]) -> Result<bool> {
         let Some(mut path) = self.find_seen(host, item, Intent::Extend(more.len()))? else {
@@ -39,7 +39,7 @@ impl Tree {
         Ok(true)
     }
 
-    /// Cuts an item's data down to its first `len` bytes; false, and nothing done, when it is not as it was seen.
+    /// Cuts an item's data down to its first `len` bytes. Returns false, and does nothing, if the item differs from `item`.
     /// Errors: no space, device errors, damage.
     pub fn truncate_item(&self, host: &dyn CowHost, item: &SeenItem, len: usize) -> Result<bool> {
         assert!(len <= item.len, "an item is truncated to less than it has");
@@ -49,11 +49,11 @@ impl Tree {
         Ok(true)
     }
 
-    /// Takes the middle out of an item: its first `front` bytes stay where they are, its last `back` ones stand under `new`
-    /// then, behind it. Without a front, the item itself gets that key. Nobody ever sees one part without the other.
-    /// False, and nothing done, when it is not as it was seen.
-    /// Errors: the new key passes a neighbour, which is damage; range (the item fills its leaf); no space, device errors,
-    /// damage.
+    /// Takes the middle out of an item: its first `front` bytes stay, and its last `back` bytes become the item `new`
+    /// after it. Without a front, the item itself gets that key. No thread ever sees one part without the other.
+    /// Returns false, and does nothing, if the item differs from `item`.
+    /// Errors: damage (also if the new key would pass a neighbour); range (the item fills its leaf); no space; device
+    /// errors.
     pub fn cut_item(
         &self,
         host: &dyn CowHost,
@@ -94,13 +94,13 @@ impl Tree {
         Ok(true)
     }
 
-    /// Removes an item; false, and nothing done, when it is not as it was seen.
+    /// Removes an item. Returns false, and does nothing, if the item differs from `item`.
     /// Errors: no space (for copies), device errors, damage.
     pub fn remove_item(&self, host: &dyn CowHost, item: &SeenItem) -> Result<bool> {
         self.remove_if(host, &item.key, &|data| data.len() == item.len)
     }
 
-    /// The way to an item that is as it was seen.
+    /// Returns the path to an item, if it is as it was seen.
     fn find_seen(&self, host: &dyn CowHost, item: &SeenItem, intent: Intent) -> Result<Option<Path>> {
         let (path, found) = self.find(host, &item.key, intent)?;
         let same = found && path.block(0).item_size(path.slots[0]) == item.len;

@@ -1,12 +1,12 @@
-//! Whose turn it is to change the references of a block that trees share.
+//! Turns to change the references of a block that trees share.
 //!
-//! Who copies a shared block, or gives it up, asks how often it is referred to. What follows from the answer is queued in several
-//! steps: who counts what it points to, and whether the block goes. Two that did so at once would each take the other for the one
-//! who stays. Copying has the block locked alone, which keeps out whoever has it locked, too. Dropping a tree gives up blocks
-//! that it has not even read (`drop_tree`), and there is nothing to lock: so both wait for the block's turn.
+//! To copy a shared block or to give it up, a thread first asks for the block's reference count. From the answer follow several queued
+//! changes: which tree counts the block's children, and whether the block is freed. If two threads did so at once, each would count the
+//! other's reference as one that stays. A copy holds the block's write lock, which excludes every other holder of the lock. A drop of a
+//! tree gives up blocks that it has not even read (`drop_tree`), so there is nothing to lock. So both wait for the block's turn.
 //!
-//! A turn is taken with blocks of file trees locked, and the extent tree is searched within it. It is a block's own but by
-//! chance: a few blocks have one together.
+//! A thread takes a turn while it has blocks of file trees locked, and searches the extent tree during the turn. Blocks share
+//! turns by a hash of their address, so a thread may wait for another block's turn.
 
 use creamery_base::lock::{RankedGuard, RankedMutex, rank};
 use creamery_base::{CachePadded, Logical};
@@ -20,7 +20,7 @@ pub(crate) struct Sharing {
     forgotten: std::sync::atomic::AtomicBool,
 }
 
-/// The right to change the references of a shared block, from asking how many there are until what follows is queued.
+/// The right to change the references of a shared block, held from the query of the count until the changes are queued.
 pub(crate) struct Turn<'s> {
     _turn: Option<RankedGuard<'s, (), { rank::SHARED_BLOCK }>>,
 }
@@ -34,7 +34,7 @@ impl Sharing {
         }
     }
 
-    /// Waits for a block's turn. The thread has no other one, and no block of the extent tree.
+    /// Waits for a block's turn. The thread must hold no other turn, and no lock on a block of the extent tree.
     pub(crate) fn turn(&self, at: Logical) -> Turn<'_> {
         #[cfg(feature = "shuttle")]
         if self.forgotten.load(std::sync::atomic::Ordering::Relaxed) {
@@ -44,7 +44,7 @@ impl Sharing {
         Turn { _turn: Some(self.turns[usize::try_from(mixed).expect("six bits")].lock()) }
     }
 
-    /// Plants a fault: nobody waits for a turn.
+    /// Plants a fault: threads do not wait for turns.
     #[cfg(feature = "shuttle")]
     pub(crate) fn forget_turns(&self) {
         self.forgotten.store(true, std::sync::atomic::Ordering::Relaxed);

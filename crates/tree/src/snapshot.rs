@@ -1,12 +1,12 @@
-//! Snapshots: a second tree with all that a tree has, for the price of one block.
+//! Snapshots: a second tree with all items of a tree, for the price of one block.
 //!
-//! The new tree gets a root block of its own, a copy of the old one's, and everything that the root points to gets one more
-//! reference. From then on both trees share what is below, and whichever changes a block first copies it (`cow`). How it knows
-//! that a block may be shared is its generation: blocks up to [`Tree::last_snapshot`] may be.
+//! The new tree gets a root block of its own, a copy of the old one's, and every child of the root gets one more
+//! reference. From then on both trees share the blocks below, and each tree copies a block before it changes it (`cow`). A block's
+//! generation says whether it may be shared: blocks up to [`Tree::last_snapshot`] may be.
 //!
-//! The blocks that the running transaction has made are shared, too, though it may change its own in place. So a snapshot is
-//! taken when nobody else can change the tree any more until the transaction ends, and what has to be changed after all is
-//! changed under [`Tree::copying_all`].
+//! The snapshot also shares the running transaction's blocks, which the transaction may change in place. So a snapshot is
+//! taken when no other thread can change the tree any more until the transaction ends. The changes that are still needed
+//! happen under [`Tree::copying_all`].
 
 use std::sync::atomic::Ordering;
 
@@ -19,8 +19,8 @@ use crate::order::Side;
 use crate::tree::{NO_COMMIT_ROOT, Tree, retitle};
 
 impl Tree {
-    /// Makes the new tree `id` with all that this one has. The caller sees to it that nobody changes this one meanwhile, nor
-    /// until the transaction ends but under [`Tree::copying_all`].
+    /// Creates the tree `id` with all items of this one. Until the transaction ends, the caller must keep other threads from
+    /// changing this tree, and change it only under [`Tree::copying_all`].
     /// Errors: those of [`CowHost`].
     pub fn snapshot(&self, id: TreeId, host: &dyn CowHost) -> Result<Self> {
         let root = self.root_buffer();
@@ -43,15 +43,15 @@ impl Tree {
             blocks,
             host.generation(),
         );
-        // All but the root was there before (OWN-1).
+        // All blocks but the root were there before (OWN-1).
         tree.begin_transaction();
         tree.count_own_root();
         Ok(tree)
     }
 
-    /// Copies every block that `work` changes, also those that the running transaction owns: a snapshot was just taken.
+    /// Copies every block that `work` changes, even those that the running transaction owns: a snapshot was just taken.
     pub fn copying_all<R>(&self, work: impl FnOnce() -> R) -> R {
-        /// Whatever becomes of the work.
+        /// Ends the copying, even if the work panics.
         struct Ends<'t>(&'t Tree);
         impl Drop for Ends<'_> {
             fn drop(&mut self) {

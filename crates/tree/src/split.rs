@@ -6,9 +6,9 @@
 //!   L: 0 1 .. m-1 m .. n-1  ==>   0 .. m-1   m .. n-1
 //! ```
 //! An insertion past a leaf's last item cuts at n: the left leaf stays full and the new item starts a leaf of
-//! its own, so that ascending keys fill their leaves. Otherwise the cut is the one that leaves both sides most
-//! even with the new item counted in. An item so large that neither side of any cut can take it gets a leaf of
-//! its own by two cuts.
+//! its own, so that ascending keys fill their leaves. Every other cut makes both sides as even as possible, with
+//! the new item counted in. If an item is so large that neither side of any cut has room for it, two cuts give it
+//! a leaf of its own.
 
 use creamery_base::{Error, ErrorKind, Result};
 use creamery_format::{BlockRef, Key};
@@ -19,14 +19,14 @@ use crate::path::{NodeGuard, Path};
 use crate::redistribute::{Cut, Insertion, Room};
 use crate::tree::Tree;
 
-/// Cuts that the largest item may take.
+/// Cuts that the largest item may need.
 const CUTS_MAX: usize = 3;
 /// Room for pointers that an inner node keeps: two for a leaf split in three, and one spare.
 pub(crate) const SPARE_POINTERS: usize = 3;
 
 impl Tree {
-    /// Makes room for an insertion in the path's leaf, which lacks it: from a sibling, else by a split. The path
-    /// leads to the leaf and slot where the insertion belongs then. The parent, if any, is write-locked.
+    /// Makes room in the path's leaf for an insertion that does not fit: moves items to a sibling, else splits. Afterwards the path
+    /// leads to the leaf and slot for the insertion. The parent, if any, is write-locked.
     pub(crate) fn make_room(
         &self,
         host: &dyn CowHost,
@@ -35,7 +35,7 @@ impl Tree {
         room: usize,
         found: bool,
     ) -> Result<()> {
-        // Callers have asked for no more than a leaf holds; if its arithmetic is off nothing is touched.
+        // Callers ask for no more than a leaf holds. If their arithmetic is off, this stops before any change.
         if room > self.leaf_capacity() {
             return Err(self.no_room(path, key, room));
         }
@@ -68,7 +68,7 @@ impl Tree {
         Error::new(ErrorKind::Corrupt, message)
     }
 
-    /// 2^64 bytes of nodes fit below a root at the highest level: one that is full there was made up.
+    /// The error for a full root at the highest level. 2^64 bytes of nodes fit below it, so such a root is forged.
     fn too_high(&self, root: &BlockRef<'_>) -> Error {
         let message = format!(
             "corrupt node: tree={} logical={} key={}, the root is full at level {}, expected [1, {}] pointers, found {}",
@@ -94,7 +94,7 @@ impl Tree {
         let capacity = self.max_item_size() + creamery_format::ITEM_LEN;
         let cut = Room { left: 0, right: 0, capacity }.best_cut(path.block(0), insertion);
         if cut.is_none() && found && insertion.slot == 0 {
-            // The item fits into a leaf and is its leaf's first: no cut in front of it can help.
+            // The item fits into a leaf and is its leaf's first: no cut before it can help.
             return Err(self.no_room(path, key, room));
         }
         let Cut { at, goes_left } = cut.unwrap_or(Cut { at: insertion.slot, goes_left: !found });
@@ -120,8 +120,8 @@ impl Tree {
         Ok(())
     }
 
-    /// Splits the write-locked inner node at `level`; the path follows to the half where its slot went. The
-    /// parent has room, because it was split on the way down if need be.
+    /// Splits the write-locked inner node at `level`; the path follows its slot into one of the halves. The
+    /// parent has room, because the search split it on the way down if necessary.
     pub(crate) fn split_node(&self, host: &dyn CowHost, path: &mut Path, level: usize) -> Result<()> {
         if !path.holds(level + 1) {
             self.grow_root(host, path, level)?;

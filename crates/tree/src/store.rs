@@ -2,8 +2,8 @@
 //! blocks.
 //!
 //! The index is split in shards by address. Every shard keeps its clean blocks in a queue with a second chance:
-//! a block comes in cold, a second use makes it warm, the hand at the queue's front drops cold blocks and cools
-//! warm ones. A scan therefore flushes only itself out, not the blocks that everybody uses.
+//! a block comes in cold, a second use makes it warm, and the hand at the queue's front drops cold blocks and cools
+//! warm ones. So a scan flushes out only its own blocks, not the ones in common use.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -29,18 +29,18 @@ const SHARDS: usize = 64;
 #[derive(Default)]
 pub(crate) struct Shard {
     pub(crate) buffers: HashMap<Logical, Arc<ExtentBuffer>>,
-    /// Blocks that somebody is reading.
+    /// Blocks that a thread is reading from the volume.
     pub(crate) reads: HashMap<Logical, Arc<PendingRead>>,
     /// Addresses of clean blocks, the hand at the front. An address may be stale: its block gone or dirty again.
     pub(crate) clean: VecDeque<Logical>,
     dirty: Vec<Arc<ExtentBuffer>>,
-    /// How many of those were freed meanwhile. Nobody has them any more, but the list.
+    /// The number of blocks in `dirty` that were freed meanwhile. Only that list references them.
     forgotten: usize,
 }
 
 impl Shard {
-    /// Lets go of blocks that were freed before they were written, when half of the list is nothing else. Otherwise who makes
-    /// and removes in turn would fill the memory before a commit falls due.
+    /// Drops blocks that were freed before they were written, once they are half of the list. Otherwise creating and removing
+    /// files in turn would fill the memory before a commit is due.
     fn drop_forgotten(&mut self) {
         if 2 * self.forgotten > self.dirty.len() {
             self.dirty.retain(|buffer| buffer.is_dirty());
@@ -51,7 +51,7 @@ impl Shard {
 
 pub(crate) type ShardLock = RankedRwLock<Shard, { rank::BUFFER_SHARD }>;
 
-/// What the store has done so far.
+/// Counts of the store's work since it was created.
 ///
 /// ```
 /// let counters = creamery_tree::StoreCounters::default();
@@ -63,7 +63,7 @@ pub struct StoreCounters {
     pub hits: u64,
     /// Blocks read from the volume.
     pub misses: u64,
-    /// Times that somebody waited for a block that another one was reading.
+    /// Waits for a block that another thread was reading.
     pub reads_joined: u64,
     /// Clean blocks dropped to keep the budget.
     pub evictions: u64,
@@ -71,26 +71,26 @@ pub struct StoreCounters {
     pub dirty_bytes: u64,
     /// Bytes in blocks that a commit is writing out.
     pub writing_bytes: u64,
-    /// How reading ahead goes.
+    /// Counts of readahead.
     pub ahead: ReadAheadCounters,
 }
 
-/// What the blocks take in memory: themselves, and what leads to them; bytes.
+/// The memory of the cached blocks and their index, bytes.
 ///
 /// ```
 /// assert_eq!(creamery_tree::StoreMemory::default().dirty, 0);
 /// ```
 #[derive(Clone, Copy, Default, Debug)]
 pub struct StoreMemory {
-    /// Those that can be dropped at any time; besides, the index of all blocks and the links between nodes.
+    /// Blocks that can be dropped at any time, the index of all blocks, and the links between nodes.
     pub clean: u64,
-    /// Those that wait for the next commit.
+    /// Blocks that wait for the next commit.
     pub dirty: u64,
-    /// Those that a commit is writing out.
+    /// Blocks that a commit is writing out.
     pub writing: u64,
 }
 
-/// Memory kept in store for new blocks, bytes: more than a few threads use while another finds more.
+/// Memory kept ready for new blocks, bytes: more than a few threads use while another one allocates more.
 const PREPARED: usize = 1 << 20;
 
 /// All cached tree blocks of a filesystem.
@@ -118,7 +118,7 @@ pub struct BufferStore {
 }
 
 impl BufferStore {
-    /// A store over `volume` that keeps up to about `cache_bytes` of clean blocks; new blocks carry
+    /// Creates a store over `volume` that keeps up to about `cache_bytes` of clean blocks; new blocks carry
     /// `chunk_tree_uuid`.
     #[must_use]
     pub fn new(volume: Arc<Volume>, cache_bytes: u64, chunk_tree_uuid: Uuid) -> Self {
@@ -148,19 +148,19 @@ impl BufferStore {
         &self.volume
     }
 
-    /// The chunk tree's UUID, which stands in every tree block.
+    /// The chunk tree's UUID, a field of every tree block.
     #[must_use]
     pub fn chunk_tree_uuid(&self) -> Uuid {
         self.chunk_tree_uuid
     }
 
-    /// Who reads without locks.
+    /// Returns the guards of readers without locks.
     #[must_use]
     pub const fn readers(&self) -> &Readers {
         &self.readers
     }
 
-    /// What the store has done so far.
+    /// Returns the store's counters since it was created.
     #[must_use]
     pub fn counters(&self) -> StoreCounters {
         StoreCounters {
@@ -174,7 +174,7 @@ impl BufferStore {
         }
     }
 
-    /// How reading ahead goes in the extent tree, in the checksum tree, or in all others together.
+    /// Returns the counts of readahead in the extent tree, in the checksum tree, or in all other trees together.
     #[must_use]
     pub fn read_ahead_of(&self, tree: TreeId) -> ReadAheadCounters {
         self.ahead.counters_of(tree)
@@ -192,7 +192,7 @@ impl BufferStore {
         self.writing_bytes.load(Ordering::Relaxed)
     }
 
-    /// What the blocks take in memory.
+    /// Returns the memory that the cached blocks take.
     #[must_use]
     pub fn memory(&self) -> StoreMemory {
         let node_size = u64::from(self.volume.node_size());
@@ -223,7 +223,7 @@ impl BufferStore {
         self.watch.is_poisoned()
     }
 
-    /// Begins or ends taking the times of write locks on tree blocks. Off, it costs one look at a flag.
+    /// Starts or stops taking the times of write locks on tree blocks. When off, a lock costs one check of a flag.
     pub fn set_lock_timing(&self, on: bool) {
         self.watch.set_timing(on);
     }
@@ -255,7 +255,7 @@ impl BufferStore {
         self.sharing.turn(at)
     }
 
-    /// Plants a fault: those who change the references of shared blocks do not wait for each other.
+    /// Plants a fault: threads that change the references of shared blocks do not wait for each other.
     #[cfg(feature = "shuttle")]
     pub fn forget_turns(&self) {
         self.sharing.forget_turns();
@@ -271,19 +271,19 @@ impl BufferStore {
         Some(buffer)
     }
 
-    /// Somebody came to a block.
+    /// Notes that a search reached a block.
     pub(crate) fn used(&self, buffer: &ExtentBuffer) {
         if buffer.touch() {
             self.ahead.came_to(buffer.owner());
         }
     }
 
-    /// Whether a block is cached, for who does not need it yet.
+    /// Whether a block is cached. Does not count as a use.
     pub(crate) fn is_cached(&self, at: Logical) -> bool {
         self.shard(at).read().buffers.contains_key(&at)
     }
 
-    /// A new dirty block at an address that was just allocated; an old clean buffer of that address goes.
+    /// Creates a dirty block at a newly allocated address. Replaces an old clean buffer of that address.
     pub(crate) fn create(&self, at: Logical, level: u8, bytes: AlignedBuffer) -> Arc<ExtentBuffer> {
         let buffer = Arc::new(ExtentBuffer::dirty(at, level, bytes, Arc::clone(&self.watch)));
         let mut shard = self.shard(at).write();
@@ -295,8 +295,8 @@ impl BufferStore {
         buffer
     }
 
-    /// Keeps memory for new blocks in store. For threads that are about to change trees and hold no lock on a tree block yet:
-    /// making blocks under such locks, they shall not wait for the system to find memory.
+    /// Keeps memory ready for new blocks. Call it before a change of trees, with no lock on a tree block: a thread that creates
+    /// blocks under such locks must not wait for the system to find memory.
     pub fn prepare(&self) {
         let node_size = self.volume.node_size() as usize;
         AlignedBuffer::prepare(node_size, PREPARED / node_size);
@@ -315,21 +315,21 @@ impl BufferStore {
         }
     }
 
-    /// The lists of dirty blocks; some may have been freed since.
+    /// Returns all blocks in the lists of dirty blocks; some may have been freed since.
     pub(crate) fn dirty_blocks(&self) -> Vec<Arc<ExtentBuffer>> {
         self.shards.iter().flat_map(|shard| shard.read().dirty.clone()).collect()
     }
 
-    /// The buffer of a block, if it is dirty.
+    /// Returns the buffer of a block if it is cached and dirty.
     pub(crate) fn cached_dirty(&self, at: Logical) -> Option<Arc<ExtentBuffer>> {
         self.shard(at).read().buffers.get(&at).filter(|buffer| buffer.is_dirty()).cloned()
     }
 
-    /// Takes the list of all dirty blocks, in order of address, to write them. They stay in the index and stay marked until
-    /// [`BufferStore::written`].
+    /// Takes the list of all dirty blocks, in order of address, so that the caller writes them. They stay in the index and stay
+    /// marked until [`BufferStore::written`].
     ///
     /// # Errors
-    /// Damage (LOW-KEY-1); nothing is taken then.
+    /// Damage (LOW-KEY-1); the lists keep all blocks then.
     pub fn take_dirty(&self) -> Result<Vec<Arc<ExtentBuffer>>> {
         self.settle_low_keys()?;
         let mut all = Vec::new();
@@ -345,7 +345,7 @@ impl BufferStore {
         Ok(all)
     }
 
-    /// Marks blocks as written: they are clean cache from here on.
+    /// Marks blocks as written: from now on they are clean cache.
     pub fn written(&self, buffers: &[Arc<ExtentBuffer>]) {
         for buffer in buffers {
             let mut shard = self.shard(buffer.logical()).write();
@@ -359,7 +359,7 @@ impl BufferStore {
         }
     }
 
-    /// Turns the hand until the shard keeps its budget or everything left is in use (TREE-4).
+    /// Turns the hand until the shard is within its budget or every block left is in use (TREE-4).
     pub(crate) fn trim(&self, shard: &mut Shard) {
         let mut turns = shard.clean.len();
         while shard.clean.len() > self.clean_per_shard && turns > 0 {
@@ -367,7 +367,7 @@ impl BufferStore {
             let Some(at) = shard.clean.pop_front() else { break };
             let Some(buffer) = shard.buffers.get(&at) else { continue };
             if buffer.is_dirty() {
-                continue; // comes back to the queue when it is written
+                continue; // returns to the queue when it is written
             }
             if buffer.clear_touched() || Arc::strong_count(buffer) > 1 {
                 shard.clean.push_back(at);

@@ -1,4 +1,4 @@
-//! A tree: its id, its root now and at the last commit, and what copy-on-write must know of it.
+//! A tree: its id, its root now and at the last commit, and its state for copy-on-write.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -32,11 +32,11 @@ pub struct RootPointer {
     pub level: u8,
 }
 
-/// What a tree has until its first commit; a generation of zero says so.
+/// The commit root of a tree before its first commit. The generation of zero marks it.
 pub(crate) const NO_COMMIT_ROOT: RootPointer =
     RootPointer { logical: Logical::new(0), generation: Generation::new(0), level: 0 };
 
-/// Is called by insertions with their key and whether their leaf's parent is locked.
+/// Called by insertions, with their key and whether their leaf's parent is locked.
 type LeafObserver = Box<dyn Fn(&Key, bool) + Send + Sync>;
 
 /// One B-tree of a filesystem.
@@ -64,7 +64,7 @@ pub struct Tree {
     has_fingers: AtomicBool,
     pub(crate) fingers: Fingers,
     blocks: AtomicI64,
-    /// Blocks that were there before the running transaction, and that it has neither copied nor given up.
+    /// Blocks older than the running transaction that it has neither copied nor given up.
     old_blocks: AtomicI64,
     leaf_observer: OnceLock<LeafObserver>,
     #[cfg(feature = "shuttle")]
@@ -75,8 +75,8 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Opens the tree `id` whose root block is at `root`. `blocks` is how many blocks it has (a root item's
-    /// bytes_used in nodes); 0 when nobody has counted them, and then as many are reckoned as its root block leads to.
+    /// Opens the tree `id` whose root block is at `root`. `blocks` is the number of its blocks (a root item's
+    /// bytes_used in nodes); 0 if the number is unknown: it is then estimated from the root block.
     /// `last_snapshot` is the generation up to which its blocks may be shared.
     /// Errors: device errors, damage.
     pub fn open(
@@ -107,7 +107,7 @@ impl Tree {
         Ok(Self::with_root(store, id, buffer, root, 0, Generation::default()))
     }
 
-    /// Makes the new tree `id` with an empty leaf as root.
+    /// Creates the tree `id` with an empty leaf as root.
     /// Errors: those of [`CowHost::allocate`].
     pub fn create(store: Arc<BufferStore>, id: TreeId, host: &dyn CowHost) -> Result<Self> {
         let logical = host.allocate(id, 0, Logical::new(0))?;
@@ -117,7 +117,7 @@ impl Tree {
         Ok(Self::with_root(store, id, buffer, NO_COMMIT_ROOT, 1, Generation::new(0)))
     }
 
-    /// Stands for the tree `id`, whose root cannot be read, for who only reads and can do without what is in it: nothing is.
+    /// Creates an empty stand-in for the tree `id`, whose root cannot be read. For readers that can do without its items.
     #[must_use]
     pub fn left_out(store: Arc<BufferStore>, id: TreeId) -> Self {
         let nowhere = Logical::new(0); // no tree has a block there
@@ -156,7 +156,7 @@ impl Tree {
         }
     }
 
-    /// The buffers that its blocks live in.
+    /// Returns the store of the tree's blocks.
     #[must_use]
     pub fn store(&self) -> &Arc<BufferStore> {
         &self.store
@@ -168,25 +168,25 @@ impl Tree {
         self.id
     }
 
-    /// What it takes in memory, bytes; its blocks are the store's.
+    /// Memory of the tree, bytes. The store counts the blocks.
     #[must_use]
     pub fn memory(&self) -> u64 {
         memory::shared::<Self>() + Striped::<Counters>::memory() + self.fingers.memory()
     }
 
-    /// How many blocks the tree has, as root items count them.
+    /// Returns the number of the tree's blocks, as root items count them.
     #[must_use]
     pub fn blocks(&self) -> u64 {
         u64::try_from(self.blocks.load(Ordering::Relaxed)).unwrap_or(0)
     }
 
-    /// How many of them the running transaction may still copy: once copied, a block is its own (OWN-1).
+    /// Returns how many blocks the running transaction may still copy. A block that it has copied is its own (OWN-1).
     #[must_use]
     pub fn blocks_to_copy(&self) -> u64 {
         u64::try_from(self.old_blocks.load(Ordering::SeqCst)).unwrap_or(0)
     }
 
-    /// How many the running transaction has copied or made, and not given up again. To be asked while nobody changes the tree.
+    /// Returns how many blocks the running transaction has copied or made, and not given up again. No thread may change the tree meanwhile.
     #[must_use]
     pub fn own_blocks(&self) -> u64 {
         let (blocks, old) = (self.blocks.load(Ordering::Relaxed), self.old_blocks.load(Ordering::SeqCst));
@@ -194,22 +194,22 @@ impl Tree {
         own.expect("OWN-1: a transaction gives up no more blocks of its own than it has made")
     }
 
-    /// All blocks are old ones from here on: the transaction that they belonged to is closed, and the next one has none yet.
+    /// Makes all blocks old: their transaction is closed, and the next one has no blocks yet.
     pub(crate) fn begin_transaction(&self) {
         self.old_blocks.store(self.blocks.load(Ordering::Relaxed), Ordering::SeqCst);
     }
 
-    /// Of all the blocks there are the root alone was made by the running transaction.
+    /// Counts the root as made by the running transaction, the only such block of the tree.
     pub(crate) fn count_own_root(&self) {
         self.old_blocks.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// A block was made.
+    /// Counts a new block.
     pub(crate) fn count_new_block(&self) {
         self.blocks.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A block was given up that is or is not the running transaction's own.
+    /// Counts a block that was given up. `own`: it belonged to the running transaction.
     pub(crate) fn count_given_up(&self, own: bool) {
         self.blocks.fetch_sub(1, Ordering::Relaxed);
         if !own {
@@ -228,13 +228,13 @@ impl Tree {
         self.last_snapshot.store(generation.get(), Ordering::Release);
     }
 
-    /// Whether every block must be copied even when the running transaction owns it (a snapshot is being taken).
+    /// Whether a change must copy every block, even those of the running transaction (a snapshot was just taken).
     #[must_use]
     pub fn force_cow(&self) -> bool {
         self.force_cow.load(Ordering::Acquire) > 0
     }
 
-    /// Switches the early unlocking of parents on insertion, to measure what it is worth.
+    /// Turns the early unlocking of parents on insertion on or off, to measure its effect.
     pub fn set_early_unlock(&self, on: bool) {
         self.early_unlock.store(on, Ordering::Relaxed);
     }
@@ -243,7 +243,7 @@ impl Tree {
         self.early_unlock.load(Ordering::Relaxed)
     }
 
-    /// Switches fingers, to measure what they are worth.
+    /// Turns fingers on or off, to measure their effect.
     pub fn set_fingers(&self, on: bool) {
         self.has_fingers.store(on, Ordering::Relaxed);
     }
@@ -252,20 +252,20 @@ impl Tree {
         self.has_fingers.load(Ordering::Relaxed)
     }
 
-    /// Plants a fault: readers let go of a block before they lock the next one. A harness that looks for faults of
-    /// locking has to find it.
+    /// Plants a fault: readers unlock a block before they lock the next one. A test harness for locking faults
+    /// has to find it.
     #[cfg(feature = "shuttle")]
     pub fn uncouple_readers(&self) {
         self.uncoupled.store(true, Ordering::Relaxed);
     }
 
-    /// Plants a fault: blocks that are given up are not marked as that (FROZEN-2).
+    /// Plants a fault: blocks that are given up are not marked (FROZEN-2).
     #[cfg(feature = "shuttle")]
     pub fn leave_unmarked(&self) {
         self.unmarked.store(true, Ordering::Relaxed);
     }
 
-    /// Marks a block to which the last reference is about to be given up.
+    /// Marks a block whose last reference is about to be given up.
     pub(crate) fn mark_given_up(&self, buffer: &ExtentBuffer) {
         #[cfg(feature = "shuttle")]
         if self.unmarked.load(Ordering::Relaxed) {
@@ -279,8 +279,8 @@ impl Tree {
         self.uncoupled.load(Ordering::Relaxed)
     }
 
-    /// Has every insertion call `observer` when it is about to search its leaf, which it holds locked then, with
-    /// its key and whether the leaf's parent is locked too. For tests: an observer that waits shows who can be
+    /// Makes every insertion call `observer` before it searches its leaf, which it has locked, with
+    /// its key and whether the leaf's parent is locked too. For tests: an observer that waits shows which threads can be
     /// there at the same time. It can be set once.
     pub fn observe_leaf_searches(&self, observer: impl Fn(&Key, bool) + Send + Sync + 'static) {
         let set = self.leaf_observer.set(Box::new(observer));
@@ -293,13 +293,13 @@ impl Tree {
         }
     }
 
-    /// What the tree did so far.
+    /// Returns the tree's counters since it was opened.
     #[must_use]
     pub fn counters(&self) -> TreeCounters {
         TreeCounters::sum_of(&self.counters)
     }
 
-    /// Counts in this thread's stripe.
+    /// Adds one to a counter in this thread's stripe.
     pub(crate) fn count(&self, counter: fn(&Counters) -> &AtomicU64) {
         counter(self.counters.mine()).fetch_add(1, Ordering::Relaxed);
     }
@@ -310,18 +310,18 @@ impl Tree {
         self.store.volume().node_size() as usize - HEADER_LEN - ITEM_LEN
     }
 
-    /// The root block now.
+    /// Returns the present root block.
     #[must_use]
     pub fn root_buffer(&self) -> Arc<ExtentBuffer> {
         self.root.load_full()
     }
 
-    /// The root block now, borrowed: the caller counts no reference.
+    /// Borrows the present root block, without a change of its reference count.
     pub(crate) fn root_borrowed(&self) -> arc_swap::Guard<Arc<ExtentBuffer>> {
         self.root.load()
     }
 
-    /// Whether `buffer`, which the caller has locked, is the root: it stays the root until it is unlocked then.
+    /// Whether `buffer`, which the caller has locked, is the root. If so, it stays the root until it is unlocked.
     pub(crate) fn is_root(&self, buffer: &Arc<ExtentBuffer>) -> bool {
         Arc::ptr_eq(&self.root.load(), buffer)
     }
@@ -331,7 +331,7 @@ impl Tree {
         self.root.store(buffer);
     }
 
-    /// Where the root is now.
+    /// Returns the present root pointer.
     pub fn root_pointer(&self) -> Result<RootPointer> {
         let root = self.root_buffer();
         let place = self.place_on_the_way(root.level());
@@ -340,25 +340,25 @@ impl Tree {
         Ok(RootPointer { logical: block.logical(), generation: block.generation(), level: block.level() })
     }
 
-    /// Where the root was at the last commit.
+    /// Returns the root pointer of the last commit.
     #[must_use]
     pub fn commit_root(&self) -> RootPointer {
         *self.commit_root.read()
     }
 
-    /// Makes the present root the commit root: the transaction is closed, and nothing in the tree is the next one's own.
+    /// Makes `root` the commit root: the transaction is closed, and the next one owns no blocks yet.
     pub fn switch_commit_root(&self, root: RootPointer) {
         *self.commit_root.write() = root;
         self.begin_transaction();
     }
 
-    /// What a block of this tree must look like to be believed.
+    /// Returns the values that a block of this tree must have.
     pub(crate) fn expected(&self, root: RootPointer, first_key: Option<Key>) -> Expected {
         expected(&self.store, self.id, root, first_key)
     }
 }
 
-/// How many blocks a tree with this root has at most, or, where it is deeper, about: half of what its nodes have room for.
+/// Returns the number of blocks of a tree with this root: exact for up to two levels, else an estimate with nodes that are half full.
 fn blocks_below(root: BlockRef<'_>, node_size: u32) -> u64 {
     let (children, room) = (root.count() as u64, u64::from(node_size) / creamery_format::KEY_PTR_LEN as u64);
     match root.level() {
@@ -368,8 +368,8 @@ fn blocks_below(root: BlockRef<'_>, node_size: u32) -> u64 {
     }
 }
 
-/// Whether a root block is what its root item says. It was verified when it was read, but another pointer may have led to it
-/// then; on a damaged filesystem the two need not agree.
+/// Checks that a root block agrees with its root item. The block was verified when it was read, but perhaps through another
+/// pointer; on a damaged filesystem the two need not agree.
 pub(crate) fn check_root(id: TreeId, root: RootPointer, block: BlockRef<'_>) -> Result<()> {
     let found =
         RootPointer { logical: block.logical(), generation: block.generation(), level: block.level() };
@@ -401,7 +401,7 @@ fn expected(store: &BufferStore, id: TreeId, root: RootPointer, first_key: Optio
     }
 }
 
-/// Gives a copied block its new address, owner and generation, and takes the marks of having been written.
+/// Gives a copied block its new address, owner and generation, and clears its marks of a written block.
 pub(crate) fn retitle(bytes: &mut [u8], owner: TreeId, logical: Logical, generation: Generation) {
     let mut block = BlockMut::new(bytes);
     block.set_logical(logical);

@@ -1,4 +1,4 @@
-//! What all buffers of a store share: whether one was left half edited, how long write locks are held, and how many are linked.
+//! State shared by all buffers of a store: the mark of a half-edited block, times of write locks, and the count of links.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -17,7 +17,7 @@ use crate::links::Linked;
 pub struct LockTimes {
     /// From locking to unlocking.
     pub held: HistogramSnapshot,
-    /// From asking to locking. Locks that were free are not in here.
+    /// From asking to locking. Locks that were free do not count.
     pub waited: HistogramSnapshot,
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Of a cache of so many blocks.
+    /// Creates the state for a cache of `blocks` blocks.
     pub(crate) fn of_cache(blocks: u64) -> Self {
         Self { linked: Linked::of_cache(blocks), ..Self::default() }
     }
@@ -40,7 +40,7 @@ impl Watch {
         &self.linked
     }
 
-    /// Called by a thread that dies with a block half edited, before the block is unlocked.
+    /// Marks the store as poisoned. Called by a thread that panics with a block half edited, before it unlocks the block.
     pub(crate) fn poison(&self) {
         self.poisoned.store(true, Ordering::Release);
     }
@@ -53,7 +53,7 @@ impl Watch {
         self.timing.store(on, Ordering::Relaxed);
     }
 
-    /// The time, if times are taken: nothing here depends on it.
+    /// Returns the time if times are taken. Only statistics use it.
     pub(crate) fn now(&self) -> Option<Instant> {
         self.timing.load(Ordering::Relaxed).then(Instant::now)
     }

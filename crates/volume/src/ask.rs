@@ -1,4 +1,4 @@
-//! Asking several devices at once.
+//! Requests to several devices at once.
 
 use creamery_base::{Result, Wait};
 use creamery_device::{Completion, Pending, Reply, Request};
@@ -6,14 +6,14 @@ use creamery_device::{Completion, Pending, Reply, Request};
 use crate::members::Member;
 use crate::volume::Volume;
 
-/// Requests, those to one device together.
+/// Requests, grouped by device.
 #[derive(Default)]
 pub(crate) struct ByDevice<'v> {
     devices: Vec<(&'v Member, Vec<(Request, Completion)>)>,
 }
 
 impl<'v> ByDevice<'v> {
-    /// Adds a request to a device, which is the one before it or one that has none yet.
+    /// Adds a request. Its device must be the last one added or a new one.
     pub(crate) fn add(&mut self, member: &'v Member, request: Request, done: Completion) {
         match self.devices.last_mut() {
             Some((last, requests)) if last.dev == member.dev => requests.push((request, done)),
@@ -21,7 +21,7 @@ impl<'v> ByDevice<'v> {
         }
     }
 
-    /// Starts all of them, for a caller that does not wait for their answers. Without `wait` this thread carries none of them out.
+    /// Starts all requests, for a caller that does not wait for their answers. Without `wait` this thread runs none of them itself.
     pub(crate) fn submit(self, wait: Wait) {
         for (member, requests) in self.devices {
             let device = &member.device;
@@ -32,7 +32,7 @@ impl<'v> ByDevice<'v> {
         }
     }
 
-    /// Has them carried out for a caller that waits for all of them: all other devices have theirs before this thread does the last one's.
+    /// Runs all requests for a caller that waits for them: all other devices get theirs before this thread runs the last device's.
     pub(crate) fn carry_out(mut self) {
         let last = self.devices.pop();
         self.submit(Wait::Yes);
@@ -43,7 +43,7 @@ impl<'v> ByDevice<'v> {
 }
 
 impl Volume {
-    /// Whether all devices are there, and begin soon with a request that comes now, without the thread that submits it.
+    /// Whether all devices are there, and soon start a new request without the thread that submits it.
     #[must_use]
     pub fn takes_at_once(&self) -> bool {
         let members = self.members();
@@ -51,7 +51,7 @@ impl Volume {
     }
 }
 
-/// Asks devices, and waits for all answers, which come in the order of the requests. Those to one device follow one another.
+/// Sends requests and waits for all answers, which come in the order of the requests. Requests to one device must follow one another.
 pub(crate) fn ask_all<'v>(
     requests: impl IntoIterator<Item = (&'v Member, Request)>,
 ) -> Vec<(&'v Member, Result<Reply>)> {
@@ -77,7 +77,7 @@ mod tests {
 
     type Kept = Arc<Mutex<Vec<(u64, Request, Completion)>>>;
 
-    /// Devices that answer when so many requests have come to all of them, the last one first.
+    /// Devices that answer once this many requests have come to all of them, the last one first.
     struct Holds {
         number: u64,
         count: usize,

@@ -4,13 +4,13 @@
 //! WriteBatch --plan--> requests, each device's in order --submit, all of them--> answers, in any order
 //!                                                                                 the last one: done(WriteReport)
 //! ```
-//! Who submitted waits for nothing; the completion may run on any thread, and on the submitter's own before `submit_write`
-//! returns where devices answer at once. What all answers share is a [`Flight`]: who answers lets go of it, and its end is
-//! the completion. A device that loses a request lets go of it, too, so nobody waits for ever.
+//! The submitter waits for nothing. The completion may run on any thread, and on the submitter's own before `submit_write`
+//! returns if devices answer at once. All answers share a [`Flight`]: each answer drops its reference, and the drop of the last one
+//! is the completion. A device that loses a request drops the reference, too, so nobody waits for ever.
 //!
 //! # Invariants
-//! - BATCH-3: every request of a batch answers once: with what the device says, or, dropped without a word, as failed.
-//! - BATCH-4: the completion runs exactly once: when the last request has answered, or at once when nothing was submitted.
+//! - BATCH-3: every request of a batch answers once: with the device's answer, or, if it was dropped, as failed.
+//! - BATCH-4: the completion runs exactly once: when the last request has answered, or at once if nothing was submitted.
 
 use std::sync::Arc;
 
@@ -26,11 +26,11 @@ use crate::plan::{Part, Plan, What, place};
 use crate::report::WriteReport;
 use crate::volume::Volume;
 
-/// Called exactly once with what became of a batch, on any thread, or with why nothing was submitted. It must be short, must
+/// Called exactly once with the outcome of a batch, on any thread, or with the reason why nothing was submitted. It must be short, must
 /// not wait, and must not need a lock that the submitter holds.
 pub type WriteDone = Box<dyn FnOnce(Result<WriteReport>) + Send>;
 
-/// Ranges to write together, no two of them overlapping, with what they are to hold.
+/// Ranges to write together, no two of them overlapping, with their new content.
 ///
 /// ```
 /// use creamery_base::Logical;
@@ -53,7 +53,7 @@ enum Contents {
 }
 
 impl WriteBatch {
-    /// Adds a tree block, which is checked before anything is written.
+    /// Adds a tree block. It is checked before anything is written.
     pub fn add_tree_block(&mut self, at: Logical, bytes: SharedBytes) {
         self.ranges.push((at, Contents::TreeBlock(bytes)));
     }
@@ -63,25 +63,25 @@ impl WriteBatch {
         self.ranges.push((at, Contents::Data(data)));
     }
 
-    /// How many ranges there are.
+    /// Returns the number of ranges.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.ranges.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no ranges.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 }
 
-/// What is under way of a batch. Whoever has yet to answer holds it; its end is the completion (BATCH-4).
+/// A batch under way. Each open answer holds a reference; the drop is the completion (BATCH-4).
 struct Flight {
     volume: u64,
     counters: Arc<AtomicCounters>,
     failed: RankedMutex<Vec<(usize, Error)>, { rank::LEAF }>,
-    /// Taken when it ends. Nobody else looks at it; the lock is what lets threads share the rest.
+    /// Taken at the drop, by one thread. The lock only lets threads share the other fields.
     ending: RankedMutex<Option<(Plan, WriteDone)>, { rank::LEAF }>,
 }
 
@@ -94,7 +94,7 @@ impl Drop for Flight {
     }
 }
 
-/// The answer that a request owes.
+/// The open answer of a request.
 struct Answer {
     flight: Arc<Flight>,
     run: usize,
@@ -119,7 +119,7 @@ impl Drop for Answer {
     }
 }
 
-/// Where who waits finds what became of a batch.
+/// The place where a waiting thread finds the outcome of a batch.
 #[derive(Default)]
 struct Slot {
     outcome: RankedMutex<Option<Result<WriteReport>>, { rank::LEAF }>,
@@ -141,17 +141,17 @@ impl Slot {
 }
 
 impl Volume {
-    /// Writes a batch to all copies; `done` is told what became of each. A [`flush`](Self::flush) makes it durable, which wants
-    /// the token that the report turns into. The completion gets an error, and nothing is written, when the volume is open
-    /// for reading, a tree block is not as a reader would accept it, or a range lies nowhere.
+    /// Writes a batch to all copies. `done` gets the outcome of each. A [`flush`](Self::flush) makes the batch durable; it needs
+    /// the token that the report turns into. The completion gets an error, and nothing is written, if the volume is open
+    /// for reading, a reader would not accept a tree block, or no chunk covers a range.
     ///
-    /// Without `wait` this thread asks no device by itself, for a caller that has seen that the volume
+    /// Without `wait` this thread sends no request to a device itself, for a caller that has seen that the volume
     /// [takes requests at once](Self::takes_at_once).
     pub fn submit_write(&self, batch: WriteBatch, wait: Wait, done: WriteDone) {
         self.requests_of(batch, done).submit(wait);
     }
 
-    /// The requests of a batch, by device. Those of a device that is not there are answered.
+    /// Returns the requests of a batch, by device. Requests to a missing device are answered here.
     fn requests_of(&self, batch: WriteBatch, done: WriteDone) -> ByDevice<'_> {
         let plan = match self.plan_of(&batch) {
             Ok(plan) => plan,
@@ -167,14 +167,14 @@ impl Volume {
             (place(run).at, data)
         };
         let requests: Vec<_> = plan.runs().map(gathered).collect();
-        drop(contents); // whose they are may use them again when the requests are over
+        drop(contents); // the owner may use them again once the requests are over
         let flight = Arc::new(Flight {
             volume: self.number(),
             counters: Arc::clone(&self.counters),
             failed: RankedMutex::new(Vec::new()),
             ending: RankedMutex::new(Some((plan, done))),
         });
-        // Before the first one is submitted: should a device panic, the others are answered for.
+        // Before the first one is submitted: if a device panics, the other answers are still given.
         let answers: Vec<Answer> =
             (0..requests.len()).map(|run| Answer { flight: Arc::clone(&flight), run, owed: true }).collect();
         drop(flight);
@@ -198,7 +198,7 @@ impl Volume {
     /// Writes a batch to all copies and waits for them.
     ///
     /// # Errors
-    /// Those of [`submit_write`](Self::submit_write), and when a range has reached none of its copies.
+    /// Those of [`submit_write`](Self::submit_write); a range has reached none of its copies.
     pub fn write(&self, batch: WriteBatch) -> Result<Written> {
         let slot = Arc::new(Slot::default());
         let filled = Arc::clone(&slot);

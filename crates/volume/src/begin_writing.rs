@@ -1,4 +1,4 @@
-//! The first write of a volume: what it has held goes before it. Why writes are held is in `untouched`.
+//! The first write of a volume, and the held writes that go before it. `untouched` explains why writes are held.
 
 use creamery_base::Result;
 
@@ -6,23 +6,23 @@ use crate::untouched::HoldWrites;
 use crate::volume::Volume;
 
 impl Volume {
-    /// Holds what is written from here on until the guard is dropped, and from then on until [`begin_writing`](Self::begin_writing):
-    /// for whoever opens a filesystem. Without effect where writing has begun.
+    /// Holds writes from here on: at least until the guard is dropped, and then until [`begin_writing`](Self::begin_writing).
+    /// For code that opens a filesystem. Without effect if writing has begun.
     pub fn hold_writes(&self) -> HoldWrites<'_> {
         self.held.hold_writes()
     }
 
-    /// Whether the devices have the bytes that they had when the volume was opened.
+    /// Whether the devices have the same bytes as when the volume was opened.
     #[must_use]
     pub fn is_untouched(&self) -> bool {
         !self.held.has_begun()
     }
 
-    /// Writes what is held, if anything is; from then on writes go to the devices at once. Every write does this by itself; call it
-    /// where nothing else is written and what opening did is wanted.
+    /// Writes everything that is held; from then on writes go to the devices at once. Every write does this by itself; call it
+    /// to keep the changes of opening if nothing else is written.
     ///
     /// # Errors
-    /// Read-only; device errors, but for those of repairs, of one copy of two, and of spare superblocks; then everything stays held.
+    /// Read-only; device errors, except those of repairs, of one copy of two, and of spare superblocks; then everything stays held.
     pub fn begin_writing(&self) -> Result<()> {
         if self.held.has_begun() || self.held.has_holder() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! A chunk: which logical range lies on which devices, and its item in the chunk tree and in the superblock.
+//! A chunk: a logical range with its places on devices, and its item in the chunk tree and in the superblock.
 
 use creamery_base::{DevId, Error, ErrorKind, Logical, Result, Uuid};
 use creamery_format::{BlockGroupFlags, RawChunk, RawStripe, STRIPE_LEN};
@@ -8,10 +8,10 @@ use crate::index::index;
 use crate::layout::Layout;
 use crate::rows::Rows;
 
-/// The largest chunk that is believed. Linux makes none beyond 10 GiB; this only keeps sums from wrapping.
+/// The largest chunk that is accepted. Linux makes none beyond 10 GiB; this only keeps sums from wrapping.
 const LEN_MAX: u64 = 1 << 56;
 
-/// Where a logical range lies.
+/// A logical range and its places on devices.
 ///
 /// ```
 /// use creamery_base::{DevId, Logical, Uuid};
@@ -34,7 +34,7 @@ pub struct Chunk {
     pub start: Logical,
     /// Bytes.
     pub len: u64,
-    /// What it is for, and its profile.
+    /// Its type and its profile.
     pub flags: BlockGroupFlags,
     /// Bytes of one stripe element.
     pub stripe_len: u64,
@@ -42,9 +42,9 @@ pub struct Chunk {
     pub io_align: u32,
     /// Width hint, kept as found.
     pub io_width: u32,
-    /// Sector size when it was made.
+    /// Sector size at its creation.
     pub sector_size: u32,
-    /// The tree it belongs to: the extent tree.
+    /// The tree that owns it: the extent tree.
     pub owner: u64,
     /// Copies within a RAID10 chunk; otherwise 0 or 1.
     pub sub_stripes: u16,
@@ -64,17 +64,17 @@ pub struct Chunk {
 pub struct Stripe {
     /// The device.
     pub dev: DevId,
-    /// Where it begins there.
+    /// The offset where it begins on the device.
     pub offset: u64,
     /// The device's UUID.
     pub dev_uuid: Uuid,
 }
 
 impl Chunk {
-    /// A chunk as Linux makes one.
+    /// Creates a chunk with the fields that Linux gives it.
     ///
     /// # Panics
-    /// When the number of stripes does not suit the profile, or an address is not aligned.
+    /// If the number of stripes does not suit the profile, or an address is not aligned.
     #[must_use]
     pub fn new(
         start: Logical,
@@ -103,16 +103,16 @@ impl Chunk {
         chunk
     }
 
-    /// The chunk whose item at `start` has these bytes, every field checked.
+    /// Parses the item of the chunk at `start`, and checks every field.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`] with the field that is wrong.
+    /// [`ErrorKind::Corrupt`] with the invalid field.
     pub fn from_item(start: Logical, bytes: &[u8], sector_size: u32) -> Result<Self> {
         let view = creamery_format::Chunk::parse(bytes).map_err(|kind| corrupt(start, &kind))?;
         Self::from_view(start, &view, sector_size)
     }
 
-    /// The same for an item that was split off the superblock's array.
+    /// Parses and checks an item that was split off the superblock's array.
     pub(crate) fn from_view(
         start: Logical,
         view: &creamery_format::Chunk<'_>,
@@ -135,7 +135,7 @@ impl Chunk {
         Ok(chunk)
     }
 
-    /// The bytes of its item.
+    /// Returns the bytes of its item.
     #[must_use]
     pub fn to_item(&self) -> Vec<u8> {
         let raw = RawChunk {
@@ -156,20 +156,20 @@ impl Chunk {
         bytes
     }
 
-    /// The first address after it.
+    /// Returns the first address after it.
     #[must_use]
     pub fn end(&self) -> Logical {
         self.start + self.len // checked when it was made
     }
 
-    /// Bytes that each stripe takes on its device.
+    /// Returns the bytes that each stripe takes on its device.
     #[must_use]
     pub fn stripe_bytes(&self) -> u64 {
         self.len / u64::from(self.layout().columns)
     }
 
-    /// Whether each stripe lies on a device of its own, as every profile but DUP promises. What is not spread so can be
-    /// read; no new chunk of its profile can be made.
+    /// Whether each stripe is on a device of its own, as every profile but DUP promises. If not, the chunk can be
+    /// read, but no new chunk of its profile can be made.
     #[must_use]
     pub fn is_spread_as_promised(&self) -> bool {
         let others = |number: usize| &self.stripes[..number];
@@ -187,13 +187,13 @@ impl Chunk {
         self.layout().parity > 0
     }
 
-    /// Bytes of data that one element of each column makes, where bytes lie side by side in a row.
+    /// Returns the bytes of data in a full stripe: one element of each data column, in a row.
     #[must_use]
     pub fn full_stripe_bytes(&self) -> u64 {
         self.stripe_len.saturating_mul(self.layout().columns.into())
     }
 
-    /// Whether all of it can be read without the devices for which `is_missing` says yes.
+    /// Whether all of it can be read without the devices for which `is_missing` returns true.
     ///
     /// ```
     /// use creamery_base::{DevId, Logical, Uuid};
@@ -215,7 +215,7 @@ impl Chunk {
         }
     }
 
-    /// Whether a range of it can be read without some devices. What leaves the chunk is not looked at.
+    /// Whether a range of it can be read without some devices. Bytes of the range outside the chunk are ignored.
     ///
     /// ```
     /// use creamery_base::{DevId, Logical, Uuid};
@@ -236,7 +236,7 @@ impl Chunk {
         let from = at.get().saturating_sub(self.start.get()).min(self.len);
         let len = len.min(self.len - from);
         if let Some(rows) = Rows::of(self) {
-            // Behind as many rows as there are stripes everything repeats itself.
+            // After as many rows as there are stripes everything repeats itself.
             let round = self.stripes.len() * self.stripes.len();
             let mut elements = rows.elements(from, len).take(round);
             return !elements.any(|element| {
@@ -254,8 +254,8 @@ impl Chunk {
         })
     }
 
-    /// Whether `other` says the same. Sub stripes count for RAID10 alone: elsewhere programs write 0 or 1, and btrfs-image now the one, now the
-    /// other.
+    /// Whether `other` has the same meaning. Sub stripes count for RAID10 alone: for other profiles programs write 0 or 1, and btrfs-image sometimes one,
+    /// sometimes the other.
     #[must_use]
     pub fn is_as(&self, other: &Self) -> bool {
         let counts = self.flags.contains(BlockGroupFlags::RAID10);
@@ -276,7 +276,7 @@ impl Chunk {
             .expect("the number of stripes was read from, or will be put in, 16 bits")
     }
 
-    /// What a careful reader demands of a chunk, with its place known.
+    /// Checks all fields of a chunk with a known place.
     fn check(&self, sector_size: u32) -> Result<(), String> {
         let unit = u64::from(sector_size);
         let aligned = |what: &str, value: u64| match value.is_multiple_of(unit) {

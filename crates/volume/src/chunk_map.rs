@@ -1,7 +1,7 @@
-//! The chunks by logical address. Looking up is on the path of every block read, changing is rare: the table is
+//! The chunks by logical address. Every block read looks a chunk up, but changes are rare: the table is
 //! immutable and is replaced as a whole.
 //!
-//! It lies in pages, which one table takes over from the other but for those that change: there may be a hundred thousand chunks,
+//! The table has pages, and a new table shares the unchanged pages with the old one: there may be a hundred thousand chunks,
 //! and a device fills with one after the other.
 
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use creamery_base::{Error, ErrorKind, Logical, Result, memory};
 
 use crate::{Chunk, Stripe};
 
-/// Chunks in a page at most.
+/// The largest number of chunks in a page.
 const PAGE: usize = 512;
 
 /// Chunks sorted by address, none overlapping (VOL-4).
@@ -28,7 +28,7 @@ pub(crate) struct ChunkMap {
 struct Table(Vec<Arc<Vec<Arc<Chunk>>>>);
 
 impl Table {
-    /// What it takes in memory, bytes.
+    /// Returns the memory of the table, bytes.
     fn memory(&self) -> u64 {
         let of_chunk =
             |chunk: &Arc<Chunk>| memory::shared::<Chunk>() + memory::vec::<Stripe>(chunk.stripes.capacity());
@@ -39,25 +39,25 @@ impl Table {
         memory::vec::<Arc<Vec<Arc<Chunk>>>>(self.0.capacity()) + self.0.iter().map(of_page).sum::<u64>()
     }
 
-    /// The page that a chunk which begins at `at` belongs in, and its place there.
+    /// Returns the page for a chunk that begins at `at`, and its place there.
     fn place(&self, at: Logical) -> (usize, usize) {
         let page = self.0.partition_point(|page| page[0].start <= at).saturating_sub(1);
         (page, self.0.get(page).map_or(0, |page| page.partition_point(|chunk| chunk.start <= at)))
     }
 
-    /// The last chunk that begins at `at` or before.
+    /// Returns the last chunk that begins at `at` or before.
     fn at_or_before(&self, at: Logical) -> Option<&Arc<Chunk>> {
         let (page, behind) = self.place(at);
         self.0.get(page)?.get(behind.checked_sub(1)?)
     }
 
-    /// The first chunk that begins behind `at`.
+    /// Returns the first chunk that begins behind `at`.
     fn behind(&self, at: Logical) -> Option<&Arc<Chunk>> {
         let (page, place) = self.place(at);
         self.0.get(page)?.get(place).or_else(|| self.0.get(page + 1)?.first())
     }
 
-    /// Adds a chunk, unless one that says the same is there.
+    /// Adds a chunk, unless an equal one is there.
     fn insert(&mut self, chunk: Chunk) -> Result<()> {
         let before = self.at_or_before(chunk.start);
         if before.is_some_and(|before| before.is_as(&chunk)) {
@@ -76,7 +76,7 @@ impl Table {
         let page = Arc::make_mut(&mut self.0[number]);
         page.insert(place, Arc::new(chunk));
         if page.len() > PAGE {
-            // Chunks mostly come in order: what is behind stays full.
+            // Chunks mostly come in order: the pages before stay full.
             let rest = page.split_off(if place == PAGE { PAGE } else { PAGE / 2 });
             self.0.insert(number + 1, Arc::new(rest));
         }
@@ -107,29 +107,29 @@ fn overlap(first: &Chunk, second: &Chunk) -> Error {
 }
 
 impl ChunkMap {
-    /// The chunk that covers `at`.
+    /// Returns the chunk that covers `at`.
     pub(crate) fn at(&self, at: Logical) -> Option<Arc<Chunk>> {
         let table = self.table.load();
         let chunk = table.at_or_before(at)?;
         (at < chunk.end()).then(|| Arc::clone(chunk))
     }
 
-    /// All chunks, by address.
+    /// Returns all chunks, by address.
     pub(crate) fn all(&self) -> Vec<Arc<Chunk>> {
         self.table.load().0.iter().flat_map(|page| page.iter().cloned()).collect()
     }
 
-    /// What it takes in memory, bytes.
+    /// Returns the memory of the map, bytes.
     pub(crate) fn memory(&self) -> u64 {
         self.table.load().memory()
     }
 
-    /// The chunk at the highest address.
+    /// Returns the chunk at the highest address.
     pub(crate) fn last(&self) -> Option<Arc<Chunk>> {
         self.table.load().0.last().and_then(|page| page.last()).cloned()
     }
 
-    /// Adds chunks, all of them or none. One that is already there, equal in all fields, is no error: system chunks come from the
+    /// Adds chunks, all of them or none. An equal chunk that is already there is no error: system chunks come from the
     /// superblock and again from the chunk tree.
     pub(crate) fn push(&self, chunks: impl IntoIterator<Item = Chunk>) -> Result<()> {
         let _changing = self.changing.lock();
@@ -139,7 +139,7 @@ impl ChunkMap {
         Ok(())
     }
 
-    /// Takes out the chunk that begins at `start`.
+    /// Removes the chunk that begins at `start`, and returns it.
     pub(crate) fn remove(&self, start: Logical) -> Option<Arc<Chunk>> {
         let _changing = self.changing.lock();
         let mut table = self.table.load().as_ref().clone();

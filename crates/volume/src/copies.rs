@@ -1,11 +1,11 @@
-//! Which superblock copy of a device counts.
+//! Choosing the superblock copy of a device.
 //!
-//! The first copy, whenever it is whole. Linux mounts from no other, so another copy may stem from a history that
-//! Linux has left behind, and a newer one proves nothing. When the first copy cannot be read at all it may be whole
-//! and newer than the others, so a writer is refused: going on from another copy would give up commits. When it is damaged (its magic number is
-//! there, the rest does not hold) readers get the newest whole copy, and the notes say so. No copy leads to a log of what was synced
-//! after the last commit, so whoever wrote would end that: a writer is refused unless he asked to go on from a copy. When there is no magic
-//! number the device may have been given to something else: what can be recognised is named, and at most a
+//! The first copy counts, whenever it is good. Linux mounts from no other, so another copy may be from a history that
+//! Linux has left behind, and a newer one proves nothing. If the first copy cannot be read at all, it may be good
+//! and newer than the others, so opening for writing fails: going on from another copy would give up commits. If it is damaged (its magic number is
+//! there, but other fields are invalid), readers get the newest good copy, with a note. No copy but the first leads to the log of fsyncs
+//! after the last commit, so a writer would lose it: opening for writing fails unless the caller asked to go on from a copy. If there is no magic
+//! number, the device may have another use by now: the error names a recognised format, and at most a
 //! reader gets to see the old filesystem.
 
 use std::fmt;
@@ -17,23 +17,23 @@ use creamery_format::{
     find_another_signature, find_signature,
 };
 
-/// What the filesystem is wanted for.
+/// The purpose of opening a filesystem.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Want {
     Reading,
     Writing,
-    /// Writing, also without what only a damaged first superblock leads to.
+    /// Writing, even without the data that only a damaged first superblock leads to.
     WritingByCopy,
 }
 
-/// Why a device is not opened. The message is the whole line but for the device's name.
+/// The reason why a device is not opened. The message is the whole line except for the device's name.
 #[derive(Debug)]
 enum Refusal {
     Empty,
     TooSmall {
         len: u64,
     },
-    /// A Btrfs whose first superblock is not there as a whole.
+    /// A Btrfs whose first superblock is incomplete.
     CutShort {
         len: u64,
     },
@@ -133,14 +133,14 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// The superblock that counts, and what has to be said about the others.
+/// The superblock that counts, and notes about the others.
 #[derive(Clone)]
 pub(crate) struct Found {
     pub(crate) superblock: Superblock,
     pub(crate) notes: Vec<String>,
 }
 
-/// What lies in the place of one copy.
+/// The content of one copy's place.
 pub(crate) enum Copy {
     Whole(Box<Superblock>),
     NoMagic { zeros: bool },
@@ -162,7 +162,7 @@ impl Copy {
     }
 }
 
-/// Reads all copies of `device` and decides.
+/// Reads all copies of `device` and chooses one.
 pub(crate) fn find(device: &dyn BlockDevice, want: Want) -> Result<Found> {
     decide(device, want).map_err(|refusal| Error::with_source(refusal.kind(), device.describe(), refusal))
 }
@@ -218,12 +218,12 @@ fn decide(device: &dyn BlockDevice, want: Want) -> Result<Found, Refusal> {
     }
 }
 
-/// What the device holds, if it can be recognised. Only for saying so.
+/// Returns the format on the device, if it is recognised. Only for messages.
 fn recognise(device: &dyn BlockDevice) -> Option<&'static Signature> {
     find_signature(&head_of(device)?)
 }
 
-/// Refuses a device that also holds something else, for who writes where there may be no Btrfs any more.
+/// Fails if a device also has the signature of another format. For writers of devices that may have no Btrfs any more.
 pub(crate) fn refuse_another(device: &dyn BlockDevice) -> Result<()> {
     let Some(what) = head_of(device).and_then(|head| find_another_signature(&head)) else { return Ok(()) };
     let (name, device) = (what.name, device.describe());
@@ -240,7 +240,7 @@ fn head_of(device: &dyn BlockDevice) -> Option<Vec<u8>> {
     Some(head)
 }
 
-/// What is said of a device that holds something else; of one with partitions, how they are named.
+/// Returns the error for a device with another format; if it has partitions, the error shows how to name them.
 fn foreign(device: &dyn BlockDevice, what: &'static Signature) -> Refusal {
     if !what.has_partitions {
         return Refusal::Foreign { what };
@@ -280,8 +280,8 @@ fn without_magic(
     }
 }
 
-/// The whole copy of the highest generation; of equal ones the first. Which filesystem it is the first one decides: whoever makes a
-/// filesystem writes all that fit into it, so an older one, however often it was written to, has copies left behind it only.
+/// Returns the good copy of the highest generation; of equal ones the first. The first good copy decides which filesystem it is: mkfs
+/// writes all copies that fit, so an older filesystem, however often it was written, has only later copies left.
 pub(crate) fn newest(copies: &[(u64, Copy)]) -> Option<(u64, &Superblock)> {
     let mut whole = copies.iter().filter_map(|(offset, copy)| match copy {
         Copy::Whole(superblock) => Some((*offset, &**superblock)),
@@ -292,7 +292,7 @@ pub(crate) fn newest(copies: &[(u64, Copy)]) -> Option<(u64, &Superblock)> {
     Some(own.fold(first, |best, next| if next.1.generation() > best.1.generation() { next } else { best }))
 }
 
-/// Whether a copy at `offset` is one of the filesystem's at all: what lies behind its end is no concern of it.
+/// Whether a copy at `offset` belongs to the filesystem at all: copies behind its end do not.
 pub(crate) fn is_inside(offset: u64, of: &Superblock) -> bool {
     offset + SUPERBLOCK_LEN as u64 <= of.dev_item().total_bytes.get()
 }

@@ -1,4 +1,4 @@
-//! How often what happened. Tests assert on these, and they show that a path was taken.
+//! Counts of events. Tests assert on these, to show that a path was taken.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,7 +6,7 @@ use creamery_device::DirectRequests;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
-        /// What a volume has counted since it was opened.
+        /// The counts of a volume since it was opened.
         ///
         /// ```
         /// use creamery_volume::Counters;
@@ -15,7 +15,7 @@ macro_rules! counters {
         #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
         pub struct Counters {
             $($(#[$doc])* pub $name: u64,)*
-            /// Reads and writes of devices that are opened to go past the page cache of the host.
+            /// Reads and writes of devices that are opened to bypass the page cache of the host.
             pub direct: DirectRequests,
         }
 
@@ -25,7 +25,7 @@ macro_rules! counters {
         }
 
         impl AtomicCounters {
-            /// `direct` is what the devices have counted.
+            /// Returns the counts. `direct` is the sum of the devices' counts.
             pub(crate) fn snapshot(&self, direct: DirectRequests) -> Counters {
                 Counters { $($name: self.$name.0.load(Ordering::Relaxed),)* direct }
             }
@@ -34,11 +34,11 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Tree blocks asked for.
+    /// Tree blocks requested.
     tree_block_reads,
-    /// Bytes of data asked for.
+    /// Bytes of data requested.
     data_read_bytes,
-    /// Calls that asked for data.
+    /// Calls that requested data.
     data_reads,
     /// Tree blocks or data sectors that had to come from another copy than the first one tried.
     mirror_fallbacks,
@@ -46,11 +46,11 @@ counters! {
     parity_read_bytes,
     /// Bytes that were rebuilt, right or not.
     rebuilt_bytes,
-    /// Copies of tree blocks or data sectors that were bad and have been rewritten from a good one.
+    /// Bad copies of tree blocks or data sectors that were rewritten from a good one.
     repaired,
     /// Bad copies that could not be rewritten.
     repair_failures,
-    /// Tree blocks or data sectors of which no copy was good.
+    /// Tree blocks or data sectors without a good copy.
     unreadable,
     /// Tree blocks written, each counted once however many copies it has.
     tree_block_writes,

@@ -20,9 +20,9 @@ use crate::volume::Volume;
 /// ```
 #[derive(Debug)]
 pub struct CopyFailure {
-    /// What was to be written.
+    /// The bytes of the copy.
     pub piece: Piece,
-    /// Why it was not.
+    /// The reason.
     pub error: Error,
 }
 
@@ -99,19 +99,19 @@ impl Written {
         Self { volume, failures }
     }
 
-    /// This and another write, as one token.
+    /// Returns this and another write as one token.
     pub fn and(mut self, other: Self) -> Self {
         self.add(other);
         self
     }
 
-    /// Takes another write in.
+    /// Adds another write to this token.
     pub fn add(&mut self, other: Self) {
         assert_eq!(self.volume, other.volume, "tokens of one volume");
         self.failures.extend(other.failures);
     }
 
-    /// The copies that could not be written. Every block has reached at least one.
+    /// Returns the copies that could not be written. Every block has reached at least one.
     #[must_use]
     pub fn failures(&self) -> &[CopyFailure] {
         &self.failures
@@ -119,26 +119,26 @@ impl Written {
 }
 
 impl Volume {
-    /// The token of a commit that has no blocks to write.
+    /// Returns the token of a commit that has no blocks to write.
     pub fn nothing_written(&self) -> Written {
         Written::new(self.number(), Vec::new())
     }
 
-    /// Makes everything written so far durable, data too, on all devices.
+    /// Makes every write so far durable, including data, on all devices.
     ///
     /// # Errors
-    /// When a device cannot promise it. There is no second try: the transaction is lost.
+    /// A device cannot promise it. There is no second try: the transaction is lost.
     pub fn flush(&self, written: Written) -> Result<Durable> {
         assert_eq!(written.volume, self.number(), "a token of this volume");
         self.flush_devices()?;
         Ok(Durable { volume: written.volume })
     }
 
-    /// Sends `superblock` to the first copy's place on every device. Its address and checksum fields are set.
+    /// Writes `superblock` to the first copy's place on every device. Sets its address and checksum fields.
     ///
     /// # Errors
-    /// When a device fails. Whether the superblock arrived is unknown then, and the transaction is lost; the
-    /// filesystem on disk is whole either way.
+    /// A device fails. It is then unknown whether the superblock arrived, and the transaction is lost; the
+    /// filesystem on disk is consistent either way.
     pub fn publish(&self, superblock: &mut Superblock, durable: Durable) -> Result<Published> {
         assert_eq!(durable.volume, self.number(), "a token of this volume");
         self.check_writable()?;
@@ -161,7 +161,7 @@ impl Volume {
     /// by the next commit's first flush, or by [`close`](Self::close).
     ///
     /// # Errors
-    /// When a device cannot promise it; as with [`publish`](Self::publish) the transaction is lost then.
+    /// A device cannot promise it; the transaction is lost then, like in [`publish`](Self::publish).
     pub fn finish(&self, published: Published) -> Result<Committed> {
         assert_eq!(published.volume, self.number(), "a token of this volume");
         self.flush_devices()?;
@@ -179,11 +179,11 @@ impl Volume {
         Ok(Committed { _private: () })
     }
 
-    /// Waits until a superblock that is the last commit's, and leads to logs besides, is on the platter. The other copies stay as they
-    /// are: who needs one of them finds the last commit.
+    /// Waits until a superblock of the last commit that also leads to logs is on the platter. The other copies stay
+    /// unchanged: a reader that needs one of them finds the last commit.
     ///
     /// # Errors
-    /// When a device cannot promise it; as with [`publish`](Self::publish).
+    /// Those of [`finish`](Self::finish): a device cannot promise it.
     pub fn finish_log(&self, published: Published) -> Result<Logged> {
         assert_eq!(published.volume, self.number(), "a token of this volume");
         assert_eq!(published.superblock.generation(), self.generation(), "logs are behind the last commit");
@@ -191,11 +191,11 @@ impl Volume {
         Ok(Logged { _private: () })
     }
 
-    /// Makes the other superblock copies of the last commit durable, too, and gives the devices back to others: the last
-    /// thing to do with a volume. Whoever still has it finds them closed.
+    /// Makes the other superblock copies of the last commit durable, too, and closes the devices for other users: the last
+    /// operation of a volume. Later requests of this process fail.
     ///
     /// # Errors
-    /// When a device cannot promise it; it is closed all the same.
+    /// A device cannot promise it; it is closed all the same.
     pub fn close(&self) -> Result<()> {
         let flushed = if self.check_writable().is_ok() { self.flush_devices() } else { Ok(()) };
         for member in self.members().all() {
@@ -206,7 +206,7 @@ impl Volume {
 
     pub(crate) fn flush_devices(&self) -> Result<()> {
         self.counters.flushes.add(1);
-        // All of them, also after a failure: what can be saved is saved.
+        // All of them, even after a failure: the others are still made durable.
         let flushes = self.members().all().iter().map(|member| (member, Request::Flush));
         ask_all(flushes).into_iter().try_for_each(|(_, outcome)| outcome.map(drop))
     }
@@ -222,7 +222,7 @@ impl Volume {
         member.device.write_at(offset, &bytes).map_err(|error| unpublished(member, offset, error))
     }
 
-    /// The bytes of a copy, which a reader will accept.
+    /// Returns the bytes of a copy, checked like a reader does.
     pub(crate) fn superblock_bytes(superblock: &Superblock, offset: u64) -> Result<Vec<u8>> {
         let bytes = superblock.to_bytes(offset);
         Superblock::from_bytes(&bytes, offset).map_err(|damage| {
@@ -232,7 +232,7 @@ impl Volume {
     }
 }
 
-/// Why a copy of the superblock is not on a device.
+/// Returns the error for a superblock copy that could not be written.
 fn unpublished(member: &Member, offset: u64, error: Error) -> Error {
     let kind = error.kind();
     Error::with_source(

@@ -1,5 +1,5 @@
-//! Beginning elsewhere: by another copy of the superblock than the one that counts, or at another root of the root tree than the one
-//! that it leads to. For reading only, by who knows better than the filesystem what is left of it.
+//! Starting from another place: another copy of the superblock than the one that counts, or another root of the root tree than its own.
+//! For reading only, for users that know better than the filesystem where the rest of it is.
 
 use creamery_base::{Error, ErrorKind, Logical, Result, TreeId, Wait};
 use creamery_format::{BlockRef, Expected, SUPERBLOCK_OFFSETS};
@@ -9,10 +9,10 @@ use crate::open::Candidates;
 use crate::{DeviceSet, Mode, Rescue, Volume};
 
 impl Volume {
-    /// Opens it for reading by one copy of the first device's superblock, 0 to 2, whatever the others say. Other devices go by what counts on them.
+    /// Opens a filesystem for reading by one copy of the first device's superblock, 0 to 2. Other devices use the copy that counts on them.
     ///
     /// # Errors
-    /// There is no such copy, it lies beyond the end of the device, or it is damaged; as [`open`](Self::open) otherwise.
+    /// There is no such copy, it lies beyond the end of the device, or it is damaged; those of [`open`](Self::open).
     pub fn open_by_super_copy(devices: impl Into<DeviceSet>, copy: usize, rescue: Rescue) -> Result<Self> {
         let devices = devices.into();
         let Some(device) = devices.devices().first() else {
@@ -37,14 +37,14 @@ impl Volume {
         Self::open_found(Candidates::led_by(&devices, superblock)?, Mode::ReadOnly, rescue)
     }
 
-    /// The same devices, read by the root tree whose root is the block at `root`: what is shown is the commit that wrote it. Its chunk has to be
-    /// mapped; in the volume that is given only those of the chunk tree are.
+    /// Opens the same devices with the block at `root` as root of the root tree: the volume then shows the commit that wrote it. The block's chunk must be
+    /// mapped; the returned volume has only the chunks of the chunk tree.
     ///
     /// # Errors
-    /// The block cannot be read, or is none of the root tree.
+    /// The block cannot be read, or does not belong to the root tree.
     ///
     /// # Panics
-    /// When this volume is open for writing: blocks of an earlier commit may be in use again.
+    /// If this volume is open for writing: blocks of an earlier commit may be in use again.
     pub fn by_root_tree(&self, root: Logical) -> Result<Self> {
         assert!(self.mode() == Mode::ReadOnly, "who goes by another root only reads");
         let mut superblock = self.superblock();

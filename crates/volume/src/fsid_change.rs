@@ -1,16 +1,16 @@
-//! What the superblock says while every tree block is given another filesystem UUID.
+//! The superblock during a change of the filesystem UUID in every tree block.
 //!
-//! Tree blocks are written where they lie then (who does that is above: this room reads no tree), so for a while some have the old UUID
-//! and some the new. The superblock says so, as btrfstune has it, and either program goes on where the other was ended:
+//! The caller rewrites tree blocks in place (this room reads no tree), so for a while some blocks have the old UUID
+//! and some the new one. The superblock records that in btrfstune's way, so that either program can finish an interrupted change:
 //!
 //! ```text
 //! before   fsid = old                  device's fsid = old
 //! during   fsid = new, CHANGING_FSID   device's fsid = old
 //! behind   fsid = new                  device's fsid = new
 //! ```
-//! Nobody opens the state in the middle, for reading either: neither UUID is that of all blocks. It is durable in every copy before the
-//! first block is touched, and all blocks are durable before a copy says less: a copy that says nothing of a change is of a filesystem
-//! whose blocks are all old, or all new.
+//! The middle state cannot be opened, not even for reading: neither UUID is that of all blocks. It is durable in every copy before the
+//! first block is changed, and all blocks are durable before a copy leaves this state. So if a copy does not record a change, its
+//! filesystem's blocks are all old, or all new.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::super_copies::{offsets, write};
 use crate::superblock_change::judge_change;
 use crate::{Mode, Rescue, Volume};
 
-/// A change of the UUID that all tree blocks have, begun already or about to be.
+/// A change of the UUID of all tree blocks, begun already or about to begin.
 ///
 /// ```
 /// use creamery_base::SystemEnv;
@@ -35,19 +35,19 @@ use crate::{Mode, Rescue, Volume};
 /// ```
 pub struct FsidChange {
     device: Arc<dyn BlockDevice>,
-    /// What the superblock says behind it.
+    /// The superblock after the change.
     behind: Superblock,
     old: Uuid,
     is_begun: bool,
 }
 
 impl FsidChange {
-    /// Looks at the superblock and writes nothing. The new UUID is `wanted`, or where none is, `env` makes one; a change that
+    /// Reads the superblock and writes nothing. The new UUID is `wanted`, or `env` makes one; a change that
     /// was begun goes on with its own.
     ///
     /// # Errors
-    /// It has that UUID already; one of zeros; another one was begun; a filesystem whose UUID was changed apart from that of its tree
-    /// blocks; the first superblock is damaged, or of a feature or a state that forbids writing, a log to replay among them.
+    /// It has that UUID already; the UUID is zero; another change was begun; the filesystem's UUID was changed separately from that of its tree
+    /// blocks; the first superblock is damaged, or has a feature or a state that forbids writing, including a log to replay.
     pub fn new(device: Arc<dyn BlockDevice>, wanted: Option<Uuid>, env: &dyn Env) -> Result<Self> {
         let last = copies::find(&*device, Want::Writing)?.superblock;
         let name = device.describe();
@@ -63,34 +63,34 @@ impl FsidChange {
         Ok(Self { device, behind, old, is_begun })
     }
 
-    /// The UUID that blocks have which were not written yet.
+    /// Returns the UUID of blocks that are not written yet.
     #[must_use]
     pub const fn old(&self) -> Uuid {
         self.old
     }
 
-    /// The one that all are to have.
+    /// Returns the new UUID of all blocks.
     #[must_use]
     pub fn new_uuid(&self) -> Uuid {
         self.behind.fsid()
     }
 
-    /// Whether it goes on, and did not begin now.
+    /// Whether the change was begun earlier and goes on.
     #[must_use]
     pub const fn is_begun(&self) -> bool {
         self.is_begun
     }
 
-    /// The filesystem, for reading blocks that have either UUID, one after another.
+    /// Returns the filesystem, for reading blocks with either UUID, one after another.
     ///
     /// # Errors
-    /// As [`Volume::open`].
+    /// Those of [`Volume::open`].
     pub fn volume(&self) -> Result<Volume> {
         let found = Found { superblock: self.behind.clone(), notes: Vec::new() };
         Volume::open_found((Arc::clone(&self.device), found).into(), Mode::ReadOnly, Rescue::default())
     }
 
-    /// Has every copy of the superblock say, durably, that blocks have one UUID or the other.
+    /// Makes the middle state durable in every copy of the superblock: blocks have one UUID or the other.
     ///
     /// # Errors
     /// Device errors.
@@ -102,7 +102,7 @@ impl FsidChange {
         self.write(&during)
     }
 
-    /// Makes all blocks durable, which have the new UUID now, and then has the superblock say that it is done.
+    /// Makes all blocks durable, which have the new UUID now, and then writes the superblock of the finished change.
     ///
     /// # Errors
     /// Device errors.

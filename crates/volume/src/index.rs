@@ -1,6 +1,6 @@
 //! Lengths in memory.
 
-/// A length in memory. Those that get here were bounded before, by node size or by a slice.
+/// Converts a length in memory to an index. The length must be bounded already, by node size or by a slice.
 pub(crate) fn index(len: impl Into<u64>) -> usize {
     usize::try_from(len.into()).expect("a length in memory fits")
 }

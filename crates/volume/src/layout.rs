@@ -1,23 +1,23 @@
-//! How the profiles lay bytes out.
+//! The layout of bytes in each profile.
 
 use creamery_format::BlockGroupFlags;
 
-/// More columns Q does not tell apart. No device of Linux has room for an item of so many stripes.
+/// The largest number of data columns: Q does not tell more apart. No device of Linux has room for an item of so many stripes.
 const DATA_COLUMNS_MAX: u16 = 255;
 
-/// How a profile lays bytes out over a chunk's stripes.
+/// The layout of a profile's bytes over a chunk's stripes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Layout {
     /// Copies of each byte.
     pub(crate) copies: u16,
-    /// Over how many devices, or groups of devices, the stripes go round.
+    /// The number of devices, or groups of devices, over which the stripes go round.
     pub(crate) columns: u16,
-    /// Parity stripes of each row: 1 of RAID5, 2 of RAID6. Columns are those with data, and the place of parity goes round, too.
+    /// Parity stripes of each row: 1 for RAID5, 2 for RAID6. Columns are the data columns, and the place of parity goes round, too.
     pub(crate) parity: u16,
 }
 
 impl Layout {
-    /// The layout of a chunk of `stripes` stripes, if that number suits its profile.
+    /// Returns the layout of a chunk of `stripes` stripes, if that number suits its profile.
     pub(crate) fn of(flags: BlockGroupFlags, stripes: u16, sub_stripes: u16) -> Option<Self> {
         let profile = flags.profile();
         let mirrored = |copies: u16| (stripes == copies).then_some(Self { copies, columns: 1, parity: 0 });

@@ -1,9 +1,9 @@
 //! A set of devices as one logical space.
 //!
-//! The trees above speak of logical addresses. This room knows where those lie: which chunk covers an address,
-//! which devices hold its copies, how a block is read when one of the copies is bad, and in what order writes
-//! have to reach the platter. It reads no tree: the mappings are pushed into it ([`Volume::push_chunk`]), first
-//! from the array in the superblock, which [`Volume::open`] does, then by whoever walks the chunk tree.
+//! The trees above use logical addresses. This room knows their places: which chunk covers an address,
+//! which devices hold its copies, how a block is read if one of the copies is bad, and in what order writes
+//! have to reach the platter. It reads no tree: callers push the mappings into it ([`Volume::push_chunk`]). [`Volume::open`]
+//! pushes those of the array in the superblock, and the reader of the chunk tree pushes the others.
 //!
 //! # Durability order as types
 //! "First A is on the platter, then B may be written" is an argument of every commit, and a signature here:
@@ -14,44 +14,44 @@
 //! ```
 //!
 //! Each step consumes the token of the one before, and no token can be made otherwise. So a superblock cannot be
-//! written before what it points to is durable, and nothing that demands a [`Committed`] (reusing freed space,
+//! written before the blocks that it points to are durable, and no step that needs a [`Committed`] (reusing freed space,
 //! answering an fsync) can run before the superblock is. The tokens are bound to their volume.
 //!
 //! Superblock copies: [`Volume::publish`] writes the first copy, [`Volume::finish`] flushes and then writes the
-//! others. `docs/internals/media-assumptions.md` walks through the crashes and says why in this order.
+//! others. `docs/internals/media-assumptions.md` walks through the crashes and explains this order.
 //!
 //! # Batches
-//! A write is a batch of ranges with what they are to hold ([`WriteBatch`]), tree blocks or data. It is mapped to all copies,
-//! what follows one another on a device becomes one request, all requests are submitted, and one completion tells what became
-//! of each copy of each range ([`WriteReport`]). The blocking calls are submit and wait. A read of data in stripes
-//! is begun on all devices before one is waited for; a batch of reads ([`ReadBatch`]) has such a report, too ([`ReadReport`]).
+//! A write is a batch of ranges with their new content ([`WriteBatch`]), tree blocks or data. It is mapped to all copies,
+//! adjacent pieces on a device become one request, all requests are submitted, and one completion gets the outcome
+//! of each copy of each range ([`WriteReport`]). The blocking calls submit and wait. A read of data in stripes
+//! starts on all devices before it waits for one; a batch of reads ([`ReadBatch`]) has such a report, too ([`ReadReport`]).
 //!
 //! # Members, ways, and repair
-//! A volume has members, each in a state (`members`): one that missed writes or that is missing changes the order in which copies are asked. A read
-//! names what makes a copy good: a tree block is judged by [`creamery_format::verify_block`], data by the caller's closure, sector by sector. The
-//! ways to come by it are tried in order until one is good ([`Ways`]): copy after copy, and of RAID5 and RAID6 what is rebuilt from the rest of its
-//! row. In a volume opened for writing bad copies are then rewritten from a good one, each after a second look at it, under one lock. When no
-//! way is good the error lists what each of them had. A write goes to all copies and fails only if a block has reached none. The report says which
-//! copies missed it, and the token has them, too; such a copy is found by the next read, since checksum or generation will not fit.
+//! A volume has members, each in a state (`members`): a member that missed writes or that is missing changes the order in which copies are read. A read
+//! names the check of a good copy: [`creamery_format::verify_block`] checks a tree block, the caller's closure checks data, sector by sector. The
+//! ways to read it are tried in order until one is good ([`Ways`]): copy after copy, and for RAID5 and RAID6 the data rebuilt from the rest of its
+//! row. In a volume opened for writing bad copies are then rewritten from a good one, each after a second look at it, under one lock. If no
+//! way is good, the error lists the result of each of them. A write goes to all copies and fails only if a block has reached none. The report says which
+//! copies missed it, and the token has them, too; the next read finds such a copy, because checksum or generation will not fit.
 //!
 //! # Invariants
 //! - VOL-1: the first superblock copy is written only when everything it points to is durable.
 //! - VOL-2: no other superblock copy is ever newer than the first one on the platter.
 //! - VOL-3: while the first superblock copy is being written, the others hold the last commit durably.
-//! - VOL-4: no two chunks of the map overlap, and every stripe lies inside its device, or, where a device is cut short
-//!   and only read, inside what its superblock counts.
-//! - VOL-5: repair writes only over bytes that were just seen to be bad, and only bytes that were verified. The
+//! - VOL-4: no two chunks of the map overlap, and every stripe lies inside its device. A device that is cut short can only be read;
+//!   for it, the size in its superblock counts.
+//! - VOL-5: repair writes only over bytes that were just found bad, and only bytes that were verified. The
 //!   caller of a read guarantees that the range is not freed and written anew meanwhile.
 //! - VOL-6: every tree block passes the same check before it is written as after it is read.
-//! - VOL-7: in a volume opened for writing no leaf is read or written that Linux does not take ([`creamery_format::check_leaf_for_writing`]).
+//! - VOL-7: in a volume opened for writing no leaf is read or written that Linux does not accept ([`creamery_format::check_leaf_for_writing`]).
 //!   Shown by `leaves_that_linux_does_not_take_are_neither_read_for_writing_nor_written`.
 //! - MEMBER-1 to MEMBER-3 (`members`), PARITY-1 to PARITY-3 (`read/attempt`).
 //! - BATCH-1 and BATCH-2 (the requests of a batch: `plan`), BATCH-3 and BATCH-4 (its completion: `batch`).
 //!
 //! # Locking
 //! The chunk map is an immutable table behind an atomic pointer: looking an address up takes no lock. Changing the
-//! map and the superblock's copy in memory take leaf locks. Repair has a mutex of its own, held across its I/O and
-//! above nothing.
+//! map and the superblock's copy in memory take leaf locks. Repair has a mutex of its own, held across its I/O, so above the locks of
+//! devices.
 
 mod ask;
 mod batch;

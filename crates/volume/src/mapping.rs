@@ -1,4 +1,4 @@
-//! From a logical range to the places where its copies lie.
+//! From a logical range to the places of its copies.
 //!
 //! A chunk's profile says two things: how many copies there are of each byte, and whether the chunk is cut into
 //! stripes that go round the devices.
@@ -38,7 +38,7 @@ impl MirrorSet {
         Self { mirrors: mirrors.into() }
     }
 
-    /// The copies.
+    /// Returns the copies.
     #[must_use]
     pub fn mirrors(&self) -> &[Mirror] {
         &self.mirrors
@@ -54,14 +54,14 @@ impl MirrorSet {
         self
     }
 
-    /// How many copies there are.
+    /// Returns the number of copies.
     #[must_use]
     pub fn copies(&self) -> usize {
         self.mirrors.len()
     }
 }
 
-/// The copies of `[at, at + len)`, which must lie inside `chunk`.
+/// Returns the copies of `[at, at + len)`, which must lie inside `chunk`.
 pub(crate) fn map(chunk: &Chunk, at: Logical, len: u64) -> Result<MirrorSet> {
     let inside =
         at.checked_sub(chunk.start).filter(|&from| from.checked_add(len).is_some_and(|to| to <= chunk.len));
@@ -80,7 +80,7 @@ pub(crate) fn map(chunk: &Chunk, at: Logical, len: u64) -> Result<MirrorSet> {
     Ok(MirrorSet { mirrors })
 }
 
-/// One copy of the range `len` bytes long at `from` within the chunk.
+/// Returns one copy of the range `len` bytes long at `from` within the chunk.
 fn mirror(chunk: &Chunk, layout: Layout, copy: usize, from: u64, len: u64) -> Mirror {
     let (columns, copies) = (u64::from(layout.columns), usize::from(layout.copies));
     let piece = |column: u64, offset: u64, len: u64| {

@@ -1,9 +1,9 @@
-//! Rewriting in place what is bad, in a volume that is otherwise only read: what scrub writes, and nothing else.
+//! Rewriting bad blocks in place, in a volume that is otherwise only read: the writes of scrub, and no others.
 //!
 //! # Invariants
-//! - MEND-1: nothing is written but verified bytes, over bytes that a second look, at the device itself, finds bad; over superblocks nothing but a copy
-//!   of the first one, at the place of a copy.
-//! - MEND-2: a set is mended only where all of its members are there and have the last commit.
+//! - MEND-1: only verified bytes are written, over bytes that a second look, at the device itself, finds bad. Over superblocks only a copy
+//!   of the first one is written, at the place of a copy.
+//! - MEND-2: a set is mended only if all of its members are there and have the last commit.
 
 use std::sync::atomic::Ordering;
 
@@ -17,10 +17,10 @@ use crate::open::cut_short;
 use crate::piece::Piece;
 use crate::write::check_beside_superblocks;
 
-/// What brings a device up to date.
+/// Advice for bringing a device up to date.
 const UP_TO_DATE: &str = "mount the set with Linux: its scrub writes what the device missed";
 
-/// The right to rewrite what is bad, in a volume that was opened for that ([`Volume::open_for_mending`]) or for writing.
+/// The right to rewrite bad bytes, in a volume that was opened for that ([`Volume::open_for_mending`]) or for writing.
 ///
 /// ```no_run
 /// # fn example(volume: &creamery_volume::Volume, at: creamery_base::Physical, good: &[u8]) -> creamery_base::Result<()> {
@@ -34,12 +34,12 @@ const UP_TO_DATE: &str = "mount the set with Linux: its scrub writes what the de
 pub struct Mender<'v>(&'v Volume);
 
 impl Volume {
-    /// The right to mend it. The devices that the filesystem lists have to be known. In a volume that is written to, who mends keeps from being used again what he
-    /// rewrites.
+    /// Returns the right to mend the volume. The devices that the filesystem lists must be known. In a volume that is open for writing, the caller
+    /// must keep the space that it rewrites from being used again.
     ///
     /// # Errors
     /// [`ErrorKind::ReadOnly`]: it was not opened for that. [`ErrorKind::DeviceMissing`], [`ErrorKind::Unsupported`]: a member is missing, ends before the filesystem,
-    /// or is not what it was at the last commit (MEND-2).
+    /// or is not in the state of the last commit (MEND-2).
     pub fn mender(&self) -> Result<Mender<'_>> {
         if !self.is_mended() && self.check_writable().is_err() {
             return Err(Error::new(ErrorKind::ReadOnly, format!("{} is open for reading", self.fsid())));
@@ -47,10 +47,10 @@ impl Volume {
         self.check_mendable().map(|()| Mender(self))
     }
 
-    /// Whether its devices may be mended (MEND-2), however it was opened.
+    /// Checks that its devices may be mended (MEND-2), however it was opened.
     ///
     /// # Errors
-    /// [`ErrorKind::DeviceMissing`], [`ErrorKind::Unsupported`]: a member is missing, ends before the filesystem, or is not what it was at the last commit.
+    /// [`ErrorKind::DeviceMissing`], [`ErrorKind::Unsupported`]: a member is missing, ends before the filesystem, or is not in the state of the last commit.
     pub fn check_mendable(&self) -> Result<()> {
         let (found, counted) = (self.members().all().len() as u64, self.superblock().device_count());
         if self.members().are_some_missing() || found < counted {
@@ -73,7 +73,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Fills `out` with what lies at `at`, as it is: a repair that is held until somebody writes is not there yet. That it fails says nothing of the member.
+    /// Fills `out` with the device's own bytes at `at`, without held repairs. An error does not change the member's state.
     ///
     /// # Errors
     /// The device is missing, or fails.
@@ -87,17 +87,17 @@ impl Volume {
 }
 
 impl Mender<'_> {
-    /// Writes `good`, which the caller has verified, to `at`, unless what lies there `is_good` by now; and reads it back.
+    /// Writes `good`, which the caller has verified, to `at`, unless the bytes there satisfy `is_good` by now; and reads it back.
     ///
     /// # Errors
-    /// The device fails, or does not have what was written; it would be over a superblock.
+    /// The device fails, or returns other bytes afterwards; the range overlaps a superblock.
     pub fn rewrite(self, at: Physical, good: &[u8], is_good: &dyn Fn(&[u8]) -> bool) -> Result<()> {
         let Self(volume) = self;
         let piece = Piece { at, len: good.len() as u64 };
         check_beside_superblocks(&[piece])?;
         assert!(is_good(good), "MEND-1: bytes that are not good for {at}");
         if volume.check_writable().is_ok() {
-            volume.begin_writing()?; // what is held until somebody writes goes before it
+            volume.begin_writing()?; // held writes go before it
         }
         let _alone = volume.repairing.lock();
         let mut now = AlignedBuffer::zeroed(good.len());
@@ -116,13 +116,13 @@ impl Mender<'_> {
         Ok(())
     }
 
-    /// Writes a copy of a superblock, behind the first one of the same device, which it is taken from. As after a commit it leads to no log.
+    /// Writes a copy of a superblock from `first`, the first superblock of the same device. Like after a commit, the copy leads to no log.
     ///
     /// # Errors
-    /// When the device fails.
+    /// The device fails.
     ///
     /// # Panics
-    /// There is no copy's place, or it is the first one's; the superblock is another device's (MEND-1).
+    /// If it is no copy's place, or the first one's; if the superblock is another device's (MEND-1).
     pub fn rewrite_superblock(self, at: Physical, first: &Superblock) -> Result<()> {
         assert!(SUPERBLOCK_OFFSETS[1..].contains(&at.offset), "MEND-1: {at} is no place of a copy");
         assert_eq!(first.dev_item().dev_id(), at.dev, "MEND-1: a superblock of another device");
@@ -146,24 +146,24 @@ impl Mender<'_> {
         }
     }
 
-    /// Makes durable what was rewritten on all devices.
+    /// Makes the rewritten bytes durable on all devices.
     ///
     /// # Errors
-    /// When a device cannot promise it.
+    /// A device cannot promise it.
     pub fn flush(self) -> Result<()> {
         self.0.flush_devices()
     }
 
-    /// Whether something was rewritten on a device since the volume was opened.
+    /// Whether any bytes on a device were rewritten since the volume was opened.
     #[must_use]
     pub fn has_rewritten(self, dev: DevId) -> bool {
         self.0.member(dev).is_ok_and(|member| member.is_rewritten.load(Ordering::Relaxed))
     }
 
-    /// Makes durable what was rewritten on one device.
+    /// Makes the rewritten bytes durable on one device.
     ///
     /// # Errors
-    /// When it cannot promise it, or is missing.
+    /// The device cannot promise it, or is missing.
     pub fn flush_device(self, dev: DevId) -> Result<()> {
         self.0.member(dev)?.device.flush()
     }

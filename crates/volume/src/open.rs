@@ -12,7 +12,7 @@ use crate::members::{Member, Members, Part};
 use crate::volume::{EarlierRoot, Volume};
 use crate::{Chunk, DeviceSet, Rescue};
 
-/// What the volume is opened for.
+/// The purpose of opening a volume.
 ///
 /// ```
 /// use creamery_volume::Mode;
@@ -20,20 +20,20 @@ use crate::{Chunk, DeviceSet, Rescue};
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
-    /// Nothing is written, not even a repair. States that cannot be continued are passed over with a note.
+    /// Nothing is written, not even a repair. States that cannot be continued are ignored with a note.
     ReadOnly,
-    /// Commits and repairs. Refused in states that cannot be continued.
+    /// Commits and repairs. Fails in states that cannot be continued.
     ReadWrite,
 }
 
 impl Volume {
-    /// Opens the filesystem whose devices these are, in any order.
+    /// Opens the filesystem on these devices, given in any order.
     ///
     /// # Errors
-    /// One line with the device and what is wrong: [`ErrorKind::InvalidInput`] for what is no Btrfs,
+    /// One line with the device and the reason: [`ErrorKind::InvalidInput`] for no Btrfs,
     /// [`ErrorKind::Corrupt`] for a damaged one, [`ErrorKind::Unsupported`] with the name of a feature or state
-    /// that does not allow `mode` (a damaged first superblock does not allow writing), [`ErrorKind::DeviceMissing`] through which the others are found. Who has
-    /// read the chunk tree asks for the others with [`judge_devices`](Self::judge_devices).
+    /// that does not allow `mode` (a damaged first superblock does not allow writing), [`ErrorKind::DeviceMissing`] for a missing device with the chunk tree. After
+    /// reading the chunk tree, call [`judge_devices`](Self::judge_devices) to check for the others.
     pub fn open(devices: impl Into<DeviceSet>, mode: Mode) -> Result<Self> {
         let want = match mode {
             Mode::ReadOnly => Want::Reading,
@@ -42,28 +42,28 @@ impl Volume {
         Self::open_found(find_all(&devices.into(), want)?, mode, Rescue::default())
     }
 
-    /// Opens it for reading, and passes over what `rescue` says.
+    /// Opens it for reading, and ignores the damage that `rescue` allows.
     ///
     /// # Errors
-    /// As [`open`](Self::open), but for what is passed over.
+    /// Those of [`open`](Self::open), except the ignored ones.
     pub fn open_for_rescue(devices: impl Into<DeviceSet>, rescue: Rescue) -> Result<Self> {
         Self::open_found(find_all(&devices.into(), Want::Reading)?, Mode::ReadOnly, rescue)
     }
 
-    /// Opens it for writing, also where the first superblock is damaged and a copy is whole: what was synced after the copy's
-    /// generation is given up.
+    /// Opens it for writing, even if the first superblock is damaged and a copy is good: fsyncs after the copy's
+    /// generation are lost.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// Those of [`open`](Self::open).
     pub fn open_by_copy(devices: impl Into<DeviceSet>) -> Result<Self> {
         Self::open_found(find_all(&devices.into(), Want::WritingByCopy)?, Mode::ReadWrite, Rescue::default())
     }
 
-    /// Opens the filesystem on devices that can be written, for reading and for rewriting in place what is bad ([`mender`](Self::mender)). Nothing is
+    /// Opens the filesystem on writable devices, for reading and for rewriting bad bytes in place ([`mender`](Self::mender)). Nothing is
     /// committed.
     ///
     /// # Errors
-    /// As [`open`](Self::open) for writing, but that there may be several devices, and parity.
+    /// Those of [`open`](Self::open) for writing, but several devices and parity are allowed.
     pub fn open_for_mending(devices: impl Into<DeviceSet>) -> Result<Self> {
         let found = find_all(&devices.into(), Want::Writing)?;
         for (device, found) in &found.all {
@@ -115,15 +115,15 @@ impl Volume {
 }
 
 impl Volume {
-    /// Opens something on this volume, whose root tree may be damaged: if that fails by the superblock's own roots, by those of the
-    /// newest of its backups by which it does not. What is shown then is an earlier commit, which the volume notes, and has as
-    /// [`earlier_root`](Self::earlier_root). `open` is given the volume anew each time, for reading only.
+    /// Calls `open` with this volume, whose root tree may be damaged. If that fails with the superblock's own roots, tries the roots of its backups,
+    /// the newest first. The volume then shows an earlier commit, with a note, and returns it as
+    /// [`earlier_root`](Self::earlier_root). `open` gets a new volume for each try, for reading only.
     ///
     /// # Errors
-    /// That of the superblock's own roots, when none leads anywhere.
+    /// That of the superblock's own roots, if no backup works.
     ///
     /// # Panics
-    /// When this volume is open for writing: blocks of an earlier commit may be in use again.
+    /// If this volume is open for writing: blocks of an earlier commit may be in use again.
     pub fn by_newest_usable_root<T>(&self, mut open: impl FnMut(Self) -> Result<T>) -> Result<T> {
         assert!(self.mode() == Mode::ReadOnly, "who goes by an earlier root only reads");
         let last = self.superblock();
@@ -150,7 +150,7 @@ impl Volume {
         Err(failure.context("no backup of the root tree can be used either"))
     }
 
-    /// The same devices with another superblock, for reading.
+    /// Returns a volume on the same devices with another superblock, for reading.
     pub(crate) fn going_by(&self, superblock: Superblock, note: Option<String>) -> Result<Self> {
         let members = self.members().clone();
         let notes = self.notes().into_iter().chain(note).collect();
@@ -160,18 +160,18 @@ impl Volume {
     }
 }
 
-/// The devices that are given, with their superblocks.
+/// The given devices, with their superblocks.
 pub(crate) struct Candidates {
     all: Vec<Candidate>,
     degraded: bool,
     notes: Vec<String>,
-    /// The superblock that leads, if that is not the newest.
+    /// The superblock that leads, if it is not the newest.
     led_by: Option<Superblock>,
 }
 
 impl Candidates {
-    /// The devices of a set, of which the first one has a superblock that leads, whatever others say. Where that device has no other, it is also
-    /// the one that its state goes by.
+    /// Returns the devices of a set; `superblock` of the first one leads. If that device has no other superblock, it also
+    /// decides the device's state.
     pub(crate) fn led_by(set: &DeviceSet, superblock: Superblock) -> Result<Self> {
         let Some((first, others)) = set.devices().split_first() else {
             return Err(Error::invalid("no device given"));
@@ -200,7 +200,7 @@ pub(crate) fn find_all(set: &DeviceSet, want: Want) -> Result<Candidates> {
 }
 
 impl Volume {
-    /// Maps the chunks through which the chunk tree is found. It knows the other devices, so it has to be readable.
+    /// Maps the chunks of the chunk tree. The chunk tree lists the other devices, so it has to be readable.
     fn push_system_chunks(&self) -> Result<()> {
         let chunks = system_chunks(&self.superblock())?;
         let stripes = chunks.iter().flat_map(|chunk| &chunk.stripes);
@@ -208,7 +208,7 @@ impl Volume {
         devices.sort_unstable();
         devices.dedup();
         self.push_chunks(chunks)?;
-        // The chunk tree, which knows all of them, has to be readable; what is to be said of those that are missing, it knows.
+        // The chunk tree has to be readable, because it lists all devices. The note is dropped: the chunk tree knows the missing ones.
         self.expect_devices(&devices).map(drop)
     }
 }
@@ -228,19 +228,19 @@ fn member(device: Arc<dyn BlockDevice>, superblock: &Superblock, part: Part) -> 
     }
 }
 
-/// Why a filesystem of so many devices is not opened for writing.
+/// Returns the error for writing to a filesystem of several devices.
 pub(crate) fn only_read(devices: usize) -> Error {
     Error::unsupported(format!("writing to a filesystem of {devices} devices"))
         .advise("it can be read: mount it with -o ro; use Linux to write to it")
 }
 
-/// The bytes that a device has and those that its superblock counts, when it has fewer.
+/// Returns the bytes of a device and those that its superblock counts, if the device has fewer.
 pub(crate) fn cut_short(member: &Member) -> Option<(u64, u64)> {
     let (found, want) = (member.device.len(), member.counted);
     (found < want).then_some((found, want))
 }
 
-/// Refuses what `mode` must not touch, by name, and lists what it passes over.
+/// Fails for features and states that `mode` must not touch, by name. Returns notes on the ones that it ignores.
 pub(crate) fn judge(superblock: &Superblock, mode: Mode, rescue: Rescue) -> Result<Vec<String>> {
     let unknown = superblock.incompat().unsupported();
     if !unknown.is_empty() {
@@ -253,7 +253,7 @@ pub(crate) fn judge(superblock: &Superblock, mode: Mode, rescue: Rescue) -> Resu
     }
     let unreadable = superblock.flags() & SuperFlags::CHANGING_BG_TREE;
     if !unreadable.is_empty() && !rescue.ignore_super_flags {
-        // Linux does not even read it: no tree knows all block groups.
+        // Linux does not even read it: no tree has all block groups.
         let what =
             "an unfinished move of block groups between trees (CHANGING_BG_TREE); btrfstune can finish it";
         return Err(Error::unsupported(what));
@@ -263,7 +263,7 @@ pub(crate) fn judge(superblock: &Superblock, mode: Mode, rescue: Rescue) -> Resu
     if !compat_ro.is_empty() {
         states.push(format!("compat_ro feature {compat_ro}"));
     }
-    // Who may write replays it.
+    // A writer replays it.
     if superblock.log_root().is_some() && mode == Mode::ReadOnly {
         states.push("a log to replay, with what was synced after the last commit".to_owned());
     }
@@ -280,10 +280,10 @@ pub(crate) fn judge(superblock: &Superblock, mode: Mode, rescue: Rescue) -> Resu
     }
 }
 
-/// What one of the states means to people.
+/// The explanation of the seed state for users.
 const SEED: &str = " (it is a seed, which others are made from, and is only read; `creamery tune -f -S 0` makes it writable again)";
 
-/// Flags of filesystems that are not to be written to by anybody but the tool that set them.
+/// Flags of filesystems that only the tool that set them may write.
 fn unfinished_states() -> SuperFlags {
     SuperFlags::SEEDING
         | SuperFlags::METADUMP
@@ -293,7 +293,7 @@ fn unfinished_states() -> SuperFlags {
         | SuperFlags::CHANGING_META_CSUM
 }
 
-/// The chunks through which the chunk tree is found.
+/// Parses the chunks of the chunk tree from the superblock.
 fn system_chunks(superblock: &Superblock) -> Result<Vec<Chunk>> {
     let array = superblock.sys_chunks().map(|entry| match entry {
         Ok((key, view)) => Chunk::from_view(key.offset.into(), &view, superblock.sector_size()),

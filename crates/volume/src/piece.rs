@@ -14,6 +14,6 @@ use creamery_base::Physical;
 pub struct Piece {
     /// Where it begins.
     pub at: Physical,
-    /// How many bytes.
+    /// Its length in bytes.
     pub len: u64,
 }

@@ -1,12 +1,12 @@
 //! From logical ranges to requests for devices.
 //!
-//! Every copy of every range is mapped to its pieces, the pieces are sorted by place, and those that follow one another on a
-//! device become one run, which is one request. The bytes themselves have no part in this: who has a plan gathers them,
-//! borrowed or shared, or spreads what was read.
+//! Every copy of every range is mapped to its pieces, the pieces are sorted by place, and adjacent ones on a
+//! device become one run, which is one request. A plan has no bytes: the caller gathers them,
+//! borrowed or shared, or spreads the bytes that were read.
 //!
 //! # Invariants
 //! - BATCH-1: no two parts of a plan overlap on a device.
-//! - BATCH-2: no run has parts of two copies of the same range, so that a request that fails takes one of them.
+//! - BATCH-2: no run has parts of two copies of the same range, so that a failed request affects only one of them.
 
 use std::ops::Range;
 
@@ -19,7 +19,7 @@ use crate::piece::Piece;
 /// Adjacent parts are merged into one request up to this many bytes.
 const REQUEST_MAX: u64 = 2 << 20;
 
-/// What a range holds. Messages tell them apart.
+/// The content of a range, for messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum What {
     TreeBlock,
@@ -39,14 +39,14 @@ pub(crate) struct Target {
 pub(crate) struct Part {
     pub(crate) at: Physical,
     pub(crate) len: u64,
-    /// Index of the range, and where in it this begins.
+    /// Index of the range, and the offset in it where this part begins.
     pub(crate) target: usize,
     pub(crate) from: u64,
     pub(crate) copy: usize,
 }
 
 impl Part {
-    /// The bytes of the range that it is.
+    /// Returns the bytes of the range that this part covers.
     pub(crate) fn bytes(&self) -> Range<usize> {
         index(self.from)..index(self.from + self.len)
     }
@@ -56,23 +56,23 @@ impl Part {
     }
 }
 
-/// See the [module](self).
+/// The requests for a set of ranges, see the [module](self).
 #[derive(Default, Debug)]
 pub(crate) struct Plan {
     pub(crate) targets: Vec<Target>,
-    /// By place.
+    /// Sorted by place.
     parts: Vec<Part>,
     /// Ranges of `parts`.
     runs: Vec<Range<usize>>,
 }
 
 impl Plan {
-    /// A plan of `count` ranges or so, that has none yet.
+    /// Creates an empty plan with room for about `count` ranges.
     pub(crate) fn with_capacity(count: usize) -> Self {
         Self { targets: Vec::with_capacity(count), parts: Vec::with_capacity(count * 2), runs: Vec::new() }
     }
 
-    /// The plan for pieces of one range, each with the bytes of the range that it is.
+    /// Creates the plan for pieces of one range, each with the bytes of the range that it covers.
     ///
     /// # Errors
     /// Those of [`cut`](Self::cut).
@@ -103,10 +103,10 @@ impl Plan {
         }
     }
 
-    /// Sorts what was added, and cuts it into runs.
+    /// Sorts the added parts, and cuts them into runs.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`] when two parts overlap: two ranges do, or the map has them in one place (BATCH-1).
+    /// [`ErrorKind::Corrupt`] if two parts overlap: two ranges do, or the map has them in one place (BATCH-1).
     pub(crate) fn cut(mut self) -> Result<Self> {
         self.parts.sort_unstable_by_key(|part| part.at);
         let mut bytes = 0;
@@ -133,18 +133,18 @@ impl Plan {
         Ok(self)
     }
 
-    /// The parts of each request, in order of place.
+    /// Returns the parts of each request, in order of place.
     pub(crate) fn runs(&self) -> impl ExactSizeIterator<Item = &[Part]> {
         self.runs.iter().map(|run| &self.parts[run.clone()])
     }
 
-    /// The parts of a request.
+    /// Returns the parts of a request.
     pub(crate) fn run(&self, number: usize) -> &[Part] {
         &self.parts[self.runs[number].clone()]
     }
 }
 
-/// Where a run lies.
+/// Returns the place of a run.
 pub(crate) fn place(run: &[Part]) -> Piece {
     let (first, last) = (run[0], run[run.len() - 1]);
     Piece { at: first.at, len: last.end() - first.at.offset }
@@ -195,7 +195,7 @@ mod tests {
             planned(&blocks).unwrap(),
             [(1, 0, 2 << 20), (1, 2 << 20, 2 << 20), (1, 4 << 20, 1 << 20)]
         );
-        // What is one piece is one request.
+        // One piece is one request, however long.
         assert_eq!(planned(&[vec![smallvec![piece(1, 0, 9 << 20)]]]).unwrap(), [(1, 0, 9 << 20)]);
     }
 

@@ -1,8 +1,8 @@
 //! Rewriting a bad copy from a good one.
 //!
 //! # Invariants
-//! - REPAIR-1: nothing is rewritten before [`Volume::decide_repairs`], which whoever opens calls when nothing can refuse to
-//!   write any more. While the volume is untouched a repair is held (`untouched`).
+//! - REPAIR-1: nothing is rewritten before [`Volume::decide_repairs`]. The code that opens a filesystem calls it once nothing can forbid
+//!   writing any more. While the volume is untouched a repair is held (`untouched`).
 
 use creamery_base::Wait;
 use creamery_device::AlignedBuffer;
@@ -14,14 +14,14 @@ use crate::piece::Piece;
 use crate::volume::Volume;
 
 impl Volume {
-    /// From here on bad copies are rewritten, in a volume that is open for writing: those that are met, and those of tree
-    /// blocks that were met before. Unless `wanted`, nothing is ever repaired.
+    /// Starts to rewrite bad copies, in a volume that is open for writing: those found from now on, and those of tree
+    /// blocks found before. Unless `wanted`, nothing is ever repaired.
     pub fn decide_repairs(&self, wanted: bool) {
         let decided = self.repairs.set(wanted && self.mode() == Mode::ReadWrite);
         assert!(decided.is_ok(), "REPAIR-1: it is decided once, by whoever opens");
         let unrepaired = std::mem::take(&mut *self.unrepaired.lock());
         for want in unrepaired.iter().filter(|_| self.may_repair()) {
-            // Whoever asked for it has its bytes; that it cannot be read again is counted.
+            // The reader has its bytes already. If the block cannot be read again, that is counted.
             let _ = self.read_tree_block(want.logical, want, Wait::Yes);
         }
     }
@@ -30,7 +30,7 @@ impl Volume {
         self.repairs.get() == Some(&true)
     }
 
-    /// Notes a tree block whose copies are to be repaired later; false when now is the time.
+    /// Notes a tree block whose copies are to be repaired later. Returns false if it can be repaired now.
     pub(crate) fn repair_later(&self, want: &Expected) -> bool {
         if self.mode() == Mode::ReadWrite && self.repairs.get().is_none() {
             self.unrepaired.lock().push(*want);
@@ -40,7 +40,7 @@ impl Volume {
     }
 
     /// Writes `good` over the copy at `pieces` if a second look says `still_bad`, or cannot read it. Only in a
-    /// volume open for writing. `count` is how many blocks or sectors it is. A failure is counted and otherwise
+    /// volume open for writing. `count` is the number of blocks or sectors. A failure is counted and otherwise
     /// ignored: the reader has its bytes.
     pub(crate) fn repair(
         &self,
@@ -54,9 +54,9 @@ impl Volume {
         }
         let len: u64 = pieces.iter().map(|piece| piece.len).sum();
         if !self.held.takes_repair(len) {
-            return; // the next reader meets it again
+            return; // the next reader finds it again
         }
-        // Two readers that met the same damage come here one after the other, and the second one finds it gone.
+        // Two readers that found the same damage come here one after the other, and the second one finds it gone.
         let _alone = self.repairing.lock();
         let mut now = AlignedBuffer::zeroed(good.len());
         if self.read_pieces(pieces, &mut now).is_ok() && !still_bad(&now) {
@@ -65,7 +65,7 @@ impl Volume {
         let mut rest = good;
         for piece in pieces {
             let (part, after) = rest.split_at(index(piece.len));
-            // It counts with the last piece of it.
+            // The repair counts with its last piece.
             let counted = if after.is_empty() { count } else { 0 };
             match self.held.device(piece.at.dev).and_then(|it| it.repair_at(piece.at.offset, part, counted)) {
                 Ok(is_written) if is_written => self.counters.repaired.add(counted),

@@ -1,11 +1,11 @@
-//! What became of a write, copy by copy.
+//! The outcome of a write, copy by copy.
 
 use creamery_base::{Error, ErrorKind, Result};
 
 use crate::durable::{CopyFailure, Written};
 use crate::plan::{Part, Plan, What, place};
 
-/// What became of each copy of each range of a write.
+/// The outcome of each copy of each range of a write.
 ///
 /// ```
 /// fn was_lost(report: &creamery_volume::WriteReport, range: usize) -> bool {
@@ -22,23 +22,23 @@ pub struct WriteReport {
 }
 
 impl WriteReport {
-    /// Requests by their number in the plan, each once, with why they failed.
+    /// Creates a report. `failed` lists requests by their number in the plan, each once, with their errors.
     pub(crate) fn new(volume: u64, plan: Plan, mut failed: Vec<(usize, Error)>) -> Self {
         failed.sort_unstable_by_key(|&(run, _)| run);
         assert!(failed.is_sorted_by(|a, b| a.0 < b.0), "BATCH-3: a request answers once");
         Self { volume, plan, failed }
     }
 
-    /// How many ranges were to be written.
+    /// Returns the number of ranges.
     #[must_use]
     pub const fn ranges(&self) -> usize {
         self.plan.targets.len()
     }
 
-    /// How many copies a range has, which are numbered in the order in which readers try them.
+    /// Returns the number of copies of a range. They are numbered in the order in which readers try them.
     ///
     /// # Panics
-    /// When there is no such range.
+    /// If there is no such range.
     #[must_use]
     pub fn copies(&self, range: usize) -> usize {
         self.plan.targets[range].copies
@@ -47,25 +47,25 @@ impl WriteReport {
     /// Whether a copy of a range was written whole.
     ///
     /// # Errors
-    /// Why not: what the first request failed with that had some of it.
+    /// The error of the first request that had a part of it.
     ///
     /// # Panics
-    /// When there is no such copy.
+    /// If there is no such copy.
     pub fn outcome(&self, range: usize, copy: usize) -> Result<(), &Error> {
         assert!(copy < self.copies(range), "a range has so many copies");
         self.failure(range, copy).map_or(Ok(()), |at| Err(&self.failed[at].1))
     }
 
-    /// The first failed request with a part of the copy.
+    /// Returns the first failed request with a part of the copy.
     fn failure(&self, range: usize, copy: usize) -> Option<usize> {
         let is_its = |part: &Part| (part.target, part.copy) == (range, copy);
         self.failed.iter().position(|&(run, _)| self.plan.run(run).iter().any(is_its))
     }
 
-    /// The token for what was written, with the copies that were missed.
+    /// Returns the token for this write, with the copies that were missed.
     ///
     /// # Errors
-    /// When a range has reached no copy.
+    /// A range has reached no copy.
     pub fn into_written(mut self) -> Result<Written> {
         if self.failed.is_empty() {
             return Ok(Written::new(self.volume, Vec::new()));
@@ -77,7 +77,7 @@ impl WriteReport {
             let target = &self.plan.targets[range];
             return Err(match target.what {
                 What::Data => error.context(format!("writing data at logical {}", target.at)),
-                // A full host is not a full filesystem, and is told by the source alone.
+                // A full host is not a full filesystem: only the source of the error mentions it.
                 What::TreeBlock => {
                     let lost = format!("the tree block at logical {} reached no device", target.at);
                     Error::with_source(ErrorKind::Io, lost, error)

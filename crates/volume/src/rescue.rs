@@ -1,13 +1,13 @@
-//! What somebody who only reads passes over, to get files off a damaged filesystem: the words of Linux' mount option `rescue=`.
+//! Damage that a reader ignores, to get files off a damaged filesystem: the words of Linux' mount option `rescue=`.
 //!
-//! Each word gives up one thing that reading otherwise insists on, and nothing else: what is still whole is read and checked as
-//! ever. A copy that is as it should be always goes before one that is only taken because its checksum does not count.
+//! Each word gives up one check or requirement of reading, and no other: intact parts are read and checked as
+//! ever. A good copy always comes before one that is only accepted because its checksum is ignored.
 
 use std::str::FromStr;
 
 use creamery_base::{Error, Result};
 
-/// What is passed over. Nothing is, unless it is asked for; whoever writes passes over nothing.
+/// The damage that is ignored. None by default; a writer ignores none.
 ///
 /// ```
 /// use creamery_volume::Rescue;
@@ -20,22 +20,22 @@ use creamery_base::{Error, Result};
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "one for each word")]
 pub struct Rescue {
-    /// A log with what was synced after the last commit is passed over.
+    /// A log with fsyncs after the last commit is ignored.
     pub no_log_replay: bool,
-    /// Where the root tree is damaged, an earlier one is read, by a backup of the superblock's.
+    /// If the root tree is damaged, an earlier one is read, from a backup in the superblock.
     pub use_backup_root: bool,
-    /// Trees that only who writes needs, and that of checksums, may be unreadable.
+    /// Trees that only writers need, and the checksum tree, may be unreadable.
     pub ignore_bad_roots: bool,
-    /// Data is read also where it does not agree with its checksum, or has none.
+    /// Data is read even if it does not agree with its checksum, or has none.
     pub ignore_data_csums: bool,
-    /// Tree blocks are read also where they do not agree with their checksum, if all else about them is as it should be.
+    /// Tree blocks are read even if they do not agree with their checksum, if everything else in them is valid.
     pub ignore_meta_csums: bool,
-    /// States in the superblock's flags that forbid even reading are passed over.
+    /// States in the superblock's flags that forbid even reading are ignored.
     pub ignore_super_flags: bool,
 }
 
 impl Rescue {
-    /// All of it.
+    /// All of these.
     pub const ALL: Self = Self {
         no_log_replay: true,
         use_backup_root: true,
@@ -48,7 +48,7 @@ impl Rescue {
     /// The words, for messages.
     pub const WORDS: &str = "nologreplay, usebackuproot, ignorebadroots, ignoredatacsums, ignoremetacsums, ignoresuperflags or all";
 
-    /// By one word, in its long or its short form; none when there is no such word.
+    /// Returns the setting of one word, in its long or its short form; `None` if there is no such word.
     #[must_use]
     pub fn by_word(word: &str) -> Option<Self> {
         let none = Self::default();
@@ -64,7 +64,7 @@ impl Rescue {
         })
     }
 
-    /// What either of two passes over.
+    /// Combines two settings.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self {
@@ -77,7 +77,7 @@ impl Rescue {
         }
     }
 
-    /// Errors: it passes over something that whoever writes would make worse.
+    /// Checks that writing is possible. Errors: it ignores damage that a writer would make worse.
     pub fn check_writing(self) -> Result<()> {
         if self.use_backup_root {
             return Err(Error::invalid(
@@ -91,7 +91,7 @@ impl Rescue {
     }
 }
 
-/// Words with `:` or `,` between.
+/// Parses words with `:` or `,` between.
 impl FromStr for Rescue {
     type Err = Error;
 

@@ -1,6 +1,6 @@
 //! The rows of a chunk with parity.
 //!
-//! A chunk of RAID5 or RAID6 is cut into elements of `stripe_len` bytes. As many of them as there are data columns make a row with their parity,
+//! A chunk of RAID5 or RAID6 is cut into elements of `stripe_len` bytes. One element for each data column makes a row with its parity,
 //! and from row to row everything moves on by one stripe:
 //!
 //! ```text
@@ -25,19 +25,19 @@ pub(crate) struct Rows<'c> {
     row: Row,
 }
 
-/// Bytes of one element.
+/// Bytes within one element.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Element {
     pub(crate) row: u64,
     /// A data column of that row.
     pub(crate) column: usize,
-    /// Where in the element they begin, and how many they are.
+    /// The offset in the element, and the length.
     pub(crate) within: u64,
     pub(crate) len: u64,
 }
 
 impl<'c> Rows<'c> {
-    /// None for a chunk without parity.
+    /// Returns the rows of a chunk. `None` for a chunk without parity.
     pub(crate) fn of(chunk: &'c Chunk) -> Option<Self> {
         let layout = chunk.layout();
         let parity = match layout.parity {
@@ -54,7 +54,7 @@ impl<'c> Rows<'c> {
         self.row
     }
 
-    /// The elements that the range `[from, from + len)` of the chunk touches, in order.
+    /// Returns the elements that the range `[from, from + len)` of the chunk touches, in order.
     pub(crate) fn elements(self, from: u64, len: u64) -> impl Iterator<Item = Element> {
         let (size, columns) = (self.chunk.stripe_len, self.row.data_columns() as u64);
         let mut done = 0;
@@ -69,19 +69,19 @@ impl<'c> Rows<'c> {
         })
     }
 
-    /// The stripe of the chunk that has a column of a row; columns are numbered as in [`Row`].
+    /// Returns the stripe of the chunk that has a column of a row; columns are numbered as in [`Row`].
     pub(crate) fn stripe_of(&self, row: u64, column: usize) -> usize {
         let stripes = self.row.columns() as u64;
         index((row % stripes + column as u64) % stripes)
     }
 
-    /// The column of a row that a stripe has.
+    /// Returns the column of a row that a stripe has.
     pub(crate) fn column_of(&self, row: u64, stripe: usize) -> usize {
         let stripes = self.row.columns() as u64;
         index((stripe as u64 + stripes - row % stripes) % stripes)
     }
 
-    /// Where bytes of a column lie.
+    /// Returns the place of bytes of a column.
     pub(crate) fn piece(&self, row: u64, column: usize, within: u64, len: u64) -> Piece {
         let stripe = &self.chunk.stripes[self.stripe_of(row, column)];
         // Chunk::from_item has checked that the stripe's end does not wrap.
@@ -89,7 +89,7 @@ impl<'c> Rows<'c> {
         Piece { at: Physical { dev: stripe.dev, offset }, len }
     }
 
-    /// Where an element lies itself.
+    /// Returns the place of an element itself.
     pub(crate) fn place(&self, element: &Element) -> Piece {
         self.piece(element.row, element.column, element.within, element.len)
     }

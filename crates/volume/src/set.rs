@@ -1,4 +1,4 @@
-//! What a volume is opened on.
+//! The set of devices for opening a volume.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ impl DeviceSet {
         self.devices.push(device);
     }
 
-    /// Bears missing devices, as many as the profiles of the chunks bear. For reading.
+    /// Accepts missing devices, as many as the profiles of the chunks allow. For reading.
     #[must_use]
     pub fn degraded(self, degraded: bool) -> Self {
         Self { degraded, ..self }
@@ -41,7 +41,7 @@ impl DeviceSet {
         self.degraded
     }
 
-    /// Adds what is to be said of how the devices were found.
+    /// Adds a note on how the devices were found.
     pub(crate) fn noted(mut self, note: String) -> Self {
         self.notes.push(note);
         self
@@ -51,7 +51,7 @@ impl DeviceSet {
         &self.notes
     }
 
-    /// The devices that are given.
+    /// Returns the given devices.
     #[must_use]
     pub fn devices(&self) -> &[Arc<dyn BlockDevice>] {
         &self.devices

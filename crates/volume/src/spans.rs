@@ -1,4 +1,4 @@
-//! What one stripe of a chunk holds: which addresses, or which row's parity, lie where on its device.
+//! The content of one stripe of a chunk: which addresses, or which row's parity, lie where on its device.
 
 use creamery_base::{Logical, Physical};
 
@@ -6,7 +6,7 @@ use crate::Chunk;
 use crate::index::index;
 use crate::rows::Rows;
 
-/// What lies in a span of a stripe.
+/// The content of a span of a stripe.
 ///
 /// ```
 /// use creamery_base::Logical;
@@ -15,13 +15,13 @@ use crate::rows::Rows;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Holds {
-    /// What begins at this address.
+    /// Data from this address on.
     Data(Logical),
     /// Parity of the row with this number.
     Parity(u64),
 }
 
-/// Bytes that follow one another in a stripe, and in what they hold.
+/// Bytes that are contiguous both in a stripe and in their content.
 ///
 /// ```
 /// use creamery_base::{DevId, Logical, Uuid};
@@ -36,19 +36,19 @@ pub enum Holds {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StripeSpan {
-    /// Where they begin on the device.
+    /// The place on the device.
     pub at: Physical,
-    /// How many they are.
+    /// The length in bytes.
     pub len: u64,
-    /// What they hold.
+    /// The content.
     pub holds: Holds,
 }
 
 impl Chunk {
-    /// The first span of a stripe that holds something at or behind the address `from`: parity of a row counts for all of its row. None behind the last.
+    /// Returns the first span of a stripe with content at or behind the address `from`: parity of a row counts for all of its row. `None` behind the last.
     ///
     /// # Panics
-    /// There is no such stripe.
+    /// If there is no such stripe.
     #[must_use]
     pub fn span_from(&self, stripe: usize, from: Logical) -> Option<StripeSpan> {
         let from = from.checked_sub(self.start).unwrap_or(0);
@@ -71,7 +71,7 @@ impl Chunk {
         self.in_row(rows, stripe, row, from).or_else(|| self.in_row(rows, stripe, row + 1, from))
     }
 
-    /// What a stripe has of a row, if some of that lies at or behind `from`.
+    /// Returns the part of a row in a stripe, if some of it lies at or behind `from`.
     fn in_row(&self, rows: Rows<'_>, stripe: usize, row: u64, from: u64) -> Option<StripeSpan> {
         let start = row.checked_mul(self.full_stripe_bytes()).filter(|start| *start < self.len)?;
         let column = rows.column_of(row, stripe);
@@ -82,7 +82,7 @@ impl Chunk {
         if at + self.stripe_len <= from { None } else { self.element(stripe, row, at) }
     }
 
-    /// The element of a stripe at `at` of the chunk, clipped to that.
+    /// Returns the element of a stripe at `at` of the chunk, clipped to the chunk.
     fn element(&self, stripe: usize, row: u64, at: u64) -> Option<StripeSpan> {
         let len = self.len.checked_sub(at).filter(|left| *left > 0)?.min(self.stripe_len);
         Some(self.span(stripe, row * self.stripe_len, len, Holds::Data(self.start + at)))
@@ -94,11 +94,11 @@ impl Chunk {
         StripeSpan { at: Physical { dev: stripe.dev, offset: stripe.offset + offset }, len, holds }
     }
 
-    /// The first address that a stripe holds at `offset` bytes from its beginning or behind; of a chunk with parity the first one of that row. Behind the last
-    /// one, the end of the chunk.
+    /// Returns the first address that a stripe holds at or behind `offset` bytes from its beginning; in a chunk with parity the first one of that row. Behind the
+    /// last one, returns the end of the chunk.
     ///
     /// # Panics
-    /// There is no such stripe.
+    /// If there is no such stripe.
     #[must_use]
     pub fn address_from(&self, stripe: usize, offset: u64) -> Logical {
         let layout = self.layout();
@@ -116,7 +116,7 @@ impl Chunk {
         self.start + address.unwrap_or(self.len).min(self.len)
     }
 
-    /// The addresses of a row of a chunk with parity; none if it has no such row.
+    /// Returns the addresses of a row of a chunk with parity; `None` if it has no such row.
     #[must_use]
     pub fn row_range(&self, row: u64) -> Option<(Logical, Logical)> {
         let rows = Rows::of(self)?;
@@ -125,7 +125,7 @@ impl Chunk {
         Some((self.start + start, self.start + (start + size).min(self.len)))
     }
 
-    /// Which copy a stripe is of what it holds, counted from 0; parity is none.
+    /// Returns the number of the copy that a stripe holds, from 0. Parity is no copy.
     #[must_use]
     pub fn copy_of_stripe(&self, stripe: usize) -> usize {
         stripe % index(u64::from(self.layout().copies))
@@ -149,7 +149,7 @@ mod tests {
         Chunk::new(Logical::new(START), 12 << 20, BlockGroupFlags::DATA | profile, 4096, stripes)
     }
 
-    /// All spans of a stripe, each found from the end of what the one before holds.
+    /// Returns all spans of a stripe, each found from the end of the one before.
     fn all_spans(chunk: &Chunk, stripe: usize) -> Vec<StripeSpan> {
         let mut spans = Vec::new();
         let mut from = chunk.start;

@@ -1,7 +1,7 @@
-//! The copies of the superblock on one device, for who mends them.
+//! The copies of the superblock on one device, for mending them.
 //!
-//! Of the copies that are whole the newest of the first one's filesystem counts, and as many as are equal to it in filesystem and generation are good; all others
-//! are bad, those of an earlier commit, too. What a crash leaves is what a crash leaves between any two writes of superblocks: the
+//! The newest intact copy of the first one's filesystem counts. Copies that are equal to it in filesystem and generation are good. All others
+//! are bad, including those of an earlier commit. A crash while copies are mended leaves the same states as one between any two writes of superblocks: the
 //! first one is written before the others.
 
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::copies::{self, Copy, Want};
 use crate::open::{Candidates, judge};
 use crate::{DeviceSet, Mode, Rescue, Volume};
 
-/// Which copies of a device's superblock are good, and which are not.
+/// The good and the bad copies of a device's superblock.
 ///
 /// ```
 /// use creamery_device::MemoryDevice;
@@ -24,17 +24,17 @@ use crate::{DeviceSet, Mode, Rescue, Volume};
 /// ```
 pub struct SuperCopies {
     all: Arc<Vec<(u64, Copy)>>,
-    /// The one that the bad ones are written from.
+    /// The source for rewriting the bad ones.
     newest: Superblock,
     good: Vec<u64>,
     bad: Vec<u64>,
 }
 
 impl SuperCopies {
-    /// Reads all that fit on the device.
+    /// Reads all copies that fit on the device.
     ///
     /// # Errors
-    /// None of them is whole; there is something else on the device, by its mark.
+    /// None of them is intact; the device has the signature of another format.
     pub fn read(device: &dyn BlockDevice) -> Result<Self> {
         let copies: Vec<(u64, Copy)> =
             offsets(device.len()).map(|offset| (offset, Copy::read(device, offset))).collect();
@@ -47,8 +47,8 @@ impl SuperCopies {
         Ok(Self::by(newest, Arc::new(copies)))
     }
 
-    /// These copies with an older one of this filesystem as the newest, for each of them: the next older one first. For callers that find the
-    /// newest to lead nowhere.
+    /// Returns these copies with each older one of this filesystem as the newest, in descending order. For callers that find that the
+    /// newest leads nowhere.
     #[must_use]
     pub fn older(&self) -> Vec<Self> {
         let whole = self.all.iter().filter_map(|(offset, copy)| match copy {
@@ -64,7 +64,7 @@ impl SuperCopies {
         older.into_iter().map(|found| Self::by(found.clone(), Arc::clone(&self.all))).collect()
     }
 
-    /// The generation of the one that counts.
+    /// Returns the generation of the copy that counts.
     #[must_use]
     pub fn generation(&self) -> Generation {
         self.newest.generation()
@@ -75,7 +75,7 @@ impl SuperCopies {
             Copy::Whole(found) => found.fsid() == newest.fsid() && found.generation() == newest.generation(),
             _ => false,
         };
-        // What lies beyond the filesystem's end is no concern of it.
+        // Copies beyond the filesystem's end do not belong to it.
         let own = all.iter().filter(|(offset, _)| fits(*offset, newest.dev_item().total_bytes.get()));
         let (good, bad): (Vec<_>, Vec<_>) = own.partition(|(_, copy)| is_good(copy));
         let at = |copies: Vec<&(u64, Copy)>| copies.into_iter().map(|(offset, _)| *offset).collect();
@@ -83,35 +83,35 @@ impl SuperCopies {
         Self { all, newest, good, bad }
     }
 
-    /// Where those lie that are whole and of the last commit, bytes of the device.
+    /// Returns the places of the intact copies of the last commit, bytes of the device.
     #[must_use]
     pub fn good(&self) -> &[u64] {
         &self.good
     }
 
-    /// Where the others should.
+    /// Returns the places of the bad copies.
     #[must_use]
     pub fn bad(&self) -> &[u64] {
         &self.bad
     }
 
-    /// Which device of the filesystem it is.
+    /// Returns the device's id in the filesystem.
     #[must_use]
     pub fn dev_id(&self) -> DevId {
         self.newest.dev_item().dev_id()
     }
 
-    /// How many devices the filesystem has, as it says.
+    /// Returns the number of devices in the superblock.
     #[must_use]
     pub fn device_count(&self) -> u64 {
         self.newest.device_count()
     }
 
-    /// The filesystem that a good one leads to, for reading: nobody should write one that leads nowhere. The first of the devices is the one
+    /// Opens the filesystem of a good copy, for reading: a caller should not write a copy that leads nowhere. The first of the devices is the one
     /// with these copies.
     ///
     /// # Errors
-    /// As opening it.
+    /// Those of opening it.
     pub fn volume(&self, devices: impl Into<DeviceSet>) -> Result<Volume> {
         let devices = devices.into();
         let all = Candidates::led_by(&devices, self.newest.clone())?;
@@ -119,14 +119,14 @@ impl SuperCopies {
         Volume::open_found(all, Mode::ReadOnly, rescue)
     }
 
-    /// Writes the bad ones anew, from a good one.
+    /// Rewrites the bad copies from a good one.
     ///
     /// # Errors
-    /// One of the bad ones is whole and of another filesystem; device errors. The good ones are as they were.
+    /// One of the bad copies is intact and of another filesystem; device errors. The good copies stay unchanged.
     pub fn recover(&self, device: &dyn BlockDevice) -> Result<()> {
         for &offset in &self.bad {
             let Copy::Whole(other) = Copy::read(device, offset) else { continue };
-            // A change of the UUID that was cut off leaves the old one in a copy; tree blocks keep theirs.
+            // An interrupted change of the UUID leaves the old one in a copy; tree blocks keep theirs.
             if other.metadata_uuid() != self.newest.metadata_uuid() {
                 let (name, own, other) = (device.describe(), self.newest.fsid(), other.fsid());
                 let what = format!(
@@ -139,8 +139,8 @@ impl SuperCopies {
     }
 }
 
-/// Forgets the log of what was synced after the last commit, in every copy of the superblock. Gives where its root was, and the
-/// level of that; none when there was no log.
+/// Discards the log of fsyncs after the last commit, in every copy of the superblock. Returns the address and the level of its root;
+/// `None` if there was no log.
 ///
 /// ```no_run
 /// # fn example(device: &dyn creamery_device::BlockDevice) -> creamery_base::Result<()> {
@@ -152,7 +152,7 @@ impl SuperCopies {
 /// ```
 ///
 /// # Errors
-/// The first superblock is damaged, or of a state or a feature that forbids writing; device errors.
+/// The first superblock is damaged, or has a state or a feature that forbids writing; device errors.
 pub fn zero_log(device: &dyn BlockDevice) -> Result<Option<(Logical, u8)>> {
     let mut superblock = copies::find(device, Want::Writing)?.superblock;
     let name = device.describe();
@@ -177,7 +177,7 @@ const fn fits(offset: u64, len: u64) -> bool {
     offset + SUPERBLOCK_LEN as u64 <= len
 }
 
-/// The first one, if it is among them, is durable before another one is touched. An error says which one is not, and what that means.
+/// Writes copies. The first copy, if it is among them, is durable before another one is written. An error names the copy, and the consequence.
 pub(crate) fn write(device: &dyn BlockDevice, superblock: &Superblock, offsets: &[u64]) -> Result<()> {
     for (number, &offset) in offsets.iter().enumerate() {
         let done = device.write_at(offset, &superblock.to_bytes(offset)).and_then(|()| device.flush());

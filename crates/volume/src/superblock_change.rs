@@ -1,8 +1,8 @@
-//! Changes of what only the superblock says: features that may be used from now on, whether the filesystem is a seed, and its UUID.
+//! Changes that concern only the superblock: features that may be used from now on, whether the filesystem is a seed, and its UUID.
 //!
-//! Nothing else on the device says any of it, so no transaction is needed: the superblock of the last commit is written again, in all
-//! its copies, with the same generation. The first copy is the one that counts, and it is durable before another one is touched:
-//! whatever cuts it off leaves all of the change or none of it. Tree blocks have the UUID that the filesystem was made with, which
+//! No other block on the device records any of it, so no transaction is needed: the superblock of the last commit is written again, in all
+//! its copies, with the same generation. The first copy is the one that counts, and it is durable before another one is written:
+//! an interruption leaves all of the change or none of it. Tree blocks have the UUID that the filesystem was made with, which
 //! stays in the superblock beside the new one (`METADATA_UUID`).
 
 use creamery_base::{Error, ErrorKind, Result, Uuid};
@@ -14,7 +14,7 @@ use crate::open::judge;
 use crate::super_copies::{offsets, write};
 use crate::{Mode, Rescue};
 
-/// What is to be changed. Nothing to begin with.
+/// A set of changes. Empty by default.
 ///
 /// ```
 /// use creamery_device::MemoryDevice;
@@ -36,47 +36,47 @@ impl Default for SuperblockChange {
 }
 
 impl SuperblockChange {
-    /// A file may have more names in a directory than fit one item (`EXTENDED_IREF`).
+    /// Allows a file more names in a directory than fit one item (`EXTENDED_IREF`).
     #[must_use]
     pub fn extref(self) -> Self {
         Self { features: self.features | Incompat::EXTENDED_IREF, ..self }
     }
 
-    /// Tree blocks take less in the extent tree (`SKINNY_METADATA`): those that are written from now on.
+    /// Makes tree blocks take less space in the extent tree (`SKINNY_METADATA`): those that are written from now on.
     #[must_use]
     pub fn skinny_metadata(self) -> Self {
         Self { features: self.features | Incompat::SKINNY_METADATA, ..self }
     }
 
-    /// Holes of files have no items (`NO_HOLES`): those that are made from now on.
+    /// Stores holes of files without items (`NO_HOLES`): those that are made from now on.
     #[must_use]
     pub fn no_holes(self) -> Self {
         Self { features: self.features | Incompat::NO_HOLES, ..self }
     }
 
-    /// Whether it is a seed: one that is only read, and that other filesystems are made from.
+    /// Makes it a seed, which is only read, and from which other filesystems are made; or no seed any more.
     #[must_use]
     pub fn seeding(self, is_seed: bool) -> Self {
         Self { seeding: Some(is_seed), ..self }
     }
 
-    /// Another UUID of the filesystem. Tree blocks keep the one that they have.
+    /// Gives the filesystem another UUID. Tree blocks keep theirs.
     #[must_use]
     pub fn uuid(self, uuid: Uuid) -> Self {
         Self { uuid: Some(uuid), ..self }
     }
 
-    /// The UUID that it is to have, if another one.
+    /// Returns the new UUID, if it is to change.
     #[must_use]
     pub fn new_uuid(&self) -> Option<Uuid> {
         self.uuid
     }
 
-    /// Changes it; false when everything was so already, and then nothing is written.
+    /// Writes the changes. Returns false if all of them are there already; then nothing is written.
     ///
     /// # Errors
-    /// The first superblock is damaged, or of a feature or a state that forbids writing, a log to replay among them; a seed that is to
-    /// have another UUID, or a filesystem that has one that is to become a seed or none; a UUID of zeros, or that it has; device errors.
+    /// The first superblock is damaged, or has a feature or a state that forbids writing, including a log to replay; the UUID of a seed would
+    /// change, or the seed state of a filesystem with a changed UUID; a UUID of zeros, or the present one; device errors.
     pub fn apply(&self, device: &dyn BlockDevice) -> Result<bool> {
         let last = copies::find(device, Want::Writing)?.superblock;
         let next = judge_change(&last).and_then(|()| self.of(&last));
@@ -89,7 +89,7 @@ impl SuperblockChange {
         Ok(true)
     }
 
-    /// What the superblock is to be.
+    /// Returns the new superblock.
     fn of(&self, last: &Superblock) -> Result<Superblock> {
         let mut next = last.clone();
         let flags = match self.seeding {
@@ -107,14 +107,14 @@ impl SuperblockChange {
         if uuid.is_nil() {
             return Err(Error::invalid("a UUID of zeros is none"));
         }
-        // As btrfstune, to which one that is in use is in use by whomever.
+        // Like btrfstune, which refuses any UUID in use, also the present one.
         if uuid == last.fsid() {
             return Err(Error::new(ErrorKind::AlreadyExists, format!("it has the UUID {uuid} already")));
         }
         if flags.contains(SuperFlags::SEEDING) {
             return Err(Error::unsupported("another UUID of a seed"));
         }
-        // Where it is that of the tree blocks, there is only one again.
+        // If it is the UUID of the tree blocks again, there is only one.
         let of_blocks = last.metadata_uuid();
         let incompat = next.incompat();
         let (incompat, beside) = match uuid == of_blocks {
@@ -128,7 +128,7 @@ impl SuperblockChange {
     }
 }
 
-/// As for writing, but a seed may be changed, and a log may not wait: it is replayed by what the superblock said when it was written.
+/// Judges a superblock like for writing, but allows a seed, and no log: a log is replayed with the superblock of its time.
 pub(crate) fn judge_change(last: &Superblock) -> Result<()> {
     let mut judged = last.clone();
     judged.raw_mut().flags = (last.flags() - SuperFlags::SEEDING).bits().into();

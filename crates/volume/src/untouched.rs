@@ -1,30 +1,30 @@
-//! An untouched filesystem: one that was opened for writing, and whose devices have the bytes that they had before.
+//! An untouched filesystem: opened for writing, but its devices still have their earlier bytes.
 //!
-//! Opening has things to write: the commit of a replayed log, the removal of space caches of the old kind, bad copies that it met.
+//! Opening has writes of its own: the commit of a replayed log, the removal of space caches of the old kind, repairs of bad copies.
 //! If they went to the devices at once, a command that fails (`rm` of a missing name) would change the image, and so would a
-//! mount that nobody writes to. So a volume that is open for writing has its devices behind [`HeldDevice`]s, and everything that
-//! is not yet wanted stays in memory:
+//! mount without a write. So a volume that is open for writing has its devices behind [`HeldDevice`]s, and every write that
+//! nobody has asked for stays in memory:
 //!
-//! | what is written | while the volume is untouched |
+//! | the write | while the volume is untouched |
 //! |---|---|
 //! | under a [`HoldWrites`] (opening: replay, space caches) | held |
-//! | repairs of bad copies that reads meet | held, up to [`REPAIRS_MAX`] bytes; later ones are left to the next reader |
-//! | anything else: tree blocks, data, logs, superblocks, discards | begins writing: first all that is held, in its order, then this |
+//! | repairs of bad copies that reads find | held, up to [`REPAIRS_MAX`] bytes; later ones are left to the next reader |
+//! | anything else: tree blocks, data, logs, superblocks, discards | begins writing: first all held writes, in their order, then this |
 //!
-//! The first write of the last row is the first change that somebody asked for, since what works by itself (deleting orphans,
-//! dropping deleted subvolumes, counting for quotas) waits while [`Volume::is_untouched`](crate::Volume::is_untouched) says yes and nothing is to be committed.
+//! The first write of the last row is the first change that a user asked for, because background work (deleting orphans,
+//! dropping deleted subvolumes, counting for quotas) waits while [`Volume::is_untouched`](crate::Volume::is_untouched) and nothing is to be committed.
 //!
-//! Reads see what is held. So all above this room goes on as if it were written; only the devices do not know. What is held leads
-//! from one durable state to another by the order of its writes and flushes, and a crash between two of them leaves what it
-//! would have left while opening. A crash before, or dropping the volume, leaves the devices as they were: a log that was replayed
+//! Reads see held writes. So the code above this room goes on as if they were on the devices. Held writes lead
+//! from one durable state to another by their order and their flushes, and a crash between two of them leaves a state
+//! that was possible while opening. A crash before, or dropping the volume, leaves the devices unchanged: a log that was replayed
 //! in memory is still there, and is replayed again.
 //!
 //! # Invariants
 //! - UNTOUCHED-1: while a volume is untouched, its devices get no write, no discard, and no flush that follows a write. Shown by
 //!   `an_untouched_volume_writes_nothing`.
-//! - UNTOUCHED-2: a repair that is held is written before anything that is changed later, so never over what took the place of
+//! - UNTOUCHED-2: a held repair is written before any later change, so never over data that replaced
 //!   the block. Held by HELD-2 of the device room.
-//! - UNTOUCHED-3: nothing is discarded while writes are held: the held commit may not be durable that freed it. Shown by
+//! - UNTOUCHED-3: nothing is discarded while writes are held: the held commit that freed it may not be durable. Shown by
 //!   `a_discard_comes_behind_what_is_held`.
 
 use std::sync::Arc;
@@ -34,10 +34,10 @@ use creamery_base::{DevId, Error, ErrorKind, Result};
 use creamery_device::{BlockDevice, HeldDevice, Released};
 use creamery_format::SUPERBLOCK_OFFSETS;
 
-/// Bytes of held repairs, with all else that is held.
+/// The largest size of all held writes at which a repair is still held, bytes.
 const REPAIRS_MAX: u64 = 64 << 20;
 
-/// What is written while this lives is held, if nothing was written before.
+/// Holds writes while it lives, if nothing was written before.
 ///
 /// ```
 /// fn open(volume: &creamery_volume::Volume) {
@@ -64,7 +64,7 @@ impl HeldWrites {
         held
     }
 
-    /// The device that repairs of `dev` go to.
+    /// Returns the device for repairs of `dev`.
     pub(crate) fn device(&self, dev: DevId) -> Result<&HeldDevice> {
         let found = self.devices.iter().find(|(id, _)| *id == dev);
         let missing = || Error::new(ErrorKind::NotFound, format!("device {dev} is not open for writing"));
@@ -76,7 +76,7 @@ impl HeldWrites {
         self.has_begun.load(Ordering::Acquire)
     }
 
-    /// Holds what is written until the guard is dropped.
+    /// Holds writes until the guard is dropped.
     pub(crate) fn hold_writes(&self) -> HoldWrites<'_> {
         self.holders.fetch_add(1, Ordering::AcqRel);
         HoldWrites(self)
@@ -87,7 +87,7 @@ impl HeldWrites {
         self.holders.load(Ordering::Acquire) > 0
     }
 
-    /// Writes what is held. Called by one thread at a time.
+    /// Writes everything that is held. Called by one thread at a time.
     pub(crate) fn release(&self) -> Result<Released> {
         let mut all = Released::default();
         for (_, device) in &self.devices {
@@ -103,7 +103,7 @@ impl HeldWrites {
         self.has_begun() || held.saturating_add(len) <= REPAIRS_MAX
     }
 
-    /// What is held in memory, bytes.
+    /// Returns the memory of held writes, bytes.
     pub(crate) fn memory(&self) -> u64 {
         self.devices.iter().map(|(_, device)| device.memory()).sum()
     }

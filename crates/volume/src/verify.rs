@@ -1,5 +1,5 @@
-//! Which tree blocks a volume takes: all readers ask for what [`verify_block`] asks. A volume open for writing takes
-//! a leaf only if Linux does (VOL-7): a change of another leaf would write it, and Linux would refuse the filesystem then.
+//! Checks of tree blocks: all readers need the checks of [`verify_block`]. A volume open for writing accepts
+//! a leaf only if Linux does (VOL-7): a change of another leaf would write it, and Linux would then refuse the filesystem.
 
 use creamery_format::{
     BlockRef, CorruptKind, Corruption, Expected, Incompat, WritingRules, check_leaf_for_writing, verify_block,
@@ -25,10 +25,10 @@ impl Volume {
         }
     }
 
-    /// What is expected of a block that was read: of one that a seed has, whose filesystem this one goes on from, the seed's UUID.
+    /// Returns the expectation for a block that was read. If the block belongs to a seed of this filesystem, that is the seed's UUID.
     ///
     /// # Panics
-    /// `bytes` are no tree block in length.
+    /// If `bytes` have no tree block's length.
     #[must_use]
     pub fn expected_of_seed(&self, bytes: &[u8], want: Expected) -> Expected {
         let found = BlockRef::new(bytes).fsid();
@@ -37,16 +37,16 @@ impl Volume {
         if is_of_seed { Expected { fsid: found, ..want } } else { want }
     }
 
-    /// Checks a tree block that passes [`verify_block`] for being written, or changed later. One that is written may be of a later
-    /// transaction than the next one, and so may be what is in it.
-    /// Errors: Linux does not take it.
+    /// Checks that a tree block that passes [`verify_block`] may be written, or changed later. A block that is written may be of a later
+    /// transaction than the next one, and so may its items.
+    /// Errors: Linux does not accept it.
     pub(crate) fn verify_leaf_for_writing(&self, block: BlockRef<'_>) -> Result<(), Corruption> {
         let rules = self.writing_rules();
         let newest = rules.newest.max(block.generation());
         check_leaf_for_writing(block, &WritingRules { newest, ..rules })
     }
 
-    /// What leaves are held against where the filesystem is written.
+    /// Returns the rules for leaves of a filesystem that is written.
     #[must_use]
     pub fn writing_rules(&self) -> WritingRules {
         let (generation, incompat) = self.last_commit();

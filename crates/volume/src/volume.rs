@@ -31,7 +31,7 @@ pub struct Volume {
     /// Binds tokens to their volume.
     number: u64,
     mode: Mode,
-    /// What reading passes over.
+    /// The damage that reading ignores.
     rescue: Rescue,
     members: Members,
     notes: RankedMutex<Vec<String>, { rank::LEAF }>,
@@ -41,7 +41,7 @@ pub struct Volume {
     checksum_type: ChecksumType,
     fsid: Uuid,
     metadata_uuid: Uuid,
-    /// The last one that was read or committed.
+    /// The superblock that was read or committed last.
     superblock: RankedMutex<Superblock, { rank::LEAF }>,
     chunks: ChunkMap,
     /// Shared with the writes that are under way.
@@ -50,13 +50,13 @@ pub struct Volume {
     /// Whether bad copies are rewritten, once that is decided.
     pub(crate) repairs: OnceLock<bool>,
     pub(crate) held: HeldWrites,
-    /// Whether what is bad may be rewritten in place (`mend`).
+    /// Whether bad bytes may be rewritten in place (`mend`).
     is_mended: bool,
     /// Tree blocks with bad copies that were read before that.
     pub(crate) unrepaired: RankedMutex<Vec<Expected>, { rank::LEAF }>,
 }
 
-/// An earlier commit that is shown in place of the last one, whose trees cannot be used: what was changed between them may be missing.
+/// An earlier commit that is shown instead of the last one, whose trees cannot be used: changes between them may be missing.
 ///
 /// ```
 /// use creamery_base::Generation;
@@ -66,9 +66,9 @@ pub struct Volume {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EarlierRoot {
-    /// That of the last commit.
+    /// The generation of the last commit.
     pub wanted: Generation,
-    /// That of the commit that is shown.
+    /// The generation of the commit that is shown.
     pub shown: Generation,
 }
 
@@ -153,31 +153,31 @@ impl Volume {
         self.mode
     }
 
-    /// What reading passes over.
+    /// Returns the damage that reading ignores.
     #[must_use]
     pub const fn rescue(&self) -> Rescue {
         self.rescue
     }
 
-    /// What opening has passed over: damaged superblock copies, a wrong number of devices, and states that only reading may
+    /// Returns the problems that opening ignored: damaged superblock copies, a wrong number of devices, and states that only reading may
     /// ignore. One sentence each.
     #[must_use]
     pub fn notes(&self) -> Vec<String> {
         self.notes.lock().clone()
     }
 
-    /// The same, which shows an earlier commit.
+    /// Marks the volume as showing an earlier commit.
     pub(crate) fn shown_for(self, is: EarlierRoot) -> Self {
         Self { earlier_root: Some(is), ..self }
     }
 
-    /// The earlier commit that is shown, if it is not the last one ([`by_newest_usable_root`](Self::by_newest_usable_root)).
+    /// Returns the earlier commit that is shown, if it is not the last one ([`by_newest_usable_root`](Self::by_newest_usable_root)).
     #[must_use]
     pub const fn earlier_root(&self) -> Option<EarlierRoot> {
         self.earlier_root
     }
 
-    /// Adds a note, for who opens something on the volume.
+    /// Adds a note, for code that opens something on the volume.
     pub fn note(&self, note: String) {
         self.notes.lock().push(note);
     }
@@ -190,7 +190,7 @@ impl Volume {
         }
     }
 
-    /// Whether others are made from it, so that nobody writes to it.
+    /// Whether other filesystems are made from it, so that it must not be written.
     #[must_use]
     pub fn is_seed(&self) -> bool {
         self.superblock().flags().contains(creamery_format::SuperFlags::SEEDING)
@@ -214,7 +214,7 @@ impl Volume {
         self.superblock.lock().generation()
     }
 
-    /// What was counted since the volume was opened.
+    /// Returns the counts since the volume was opened.
     #[must_use]
     pub fn counters(&self) -> Counters {
         let direct = self.members().all().iter().map(|member| member.device.direct_requests());
@@ -228,7 +228,7 @@ impl Volume {
         names.join(", ")
     }
 
-    /// How the device with this id stands to the others.
+    /// Returns the state of the device with this id.
     #[must_use]
     pub fn member_state(&self, dev: DevId) -> MemberState {
         self.members.state(dev)
@@ -240,32 +240,32 @@ impl Volume {
         self.member(dev).ok().map(|member| Arc::clone(&member.device))
     }
 
-    /// Where the device with this id ends, in bytes; none when it is missing. A device that is cut short ends where its superblock
+    /// Returns the end of the device with this id, in bytes; `None` if it is missing. A device that is cut short ends where its superblock
     /// says.
     #[must_use]
     pub fn device_end(&self, dev: DevId) -> Option<u64> {
         self.member(dev).ok().map(Member::end)
     }
 
-    /// What tells its devices from others.
+    /// Returns the identities of its devices.
     #[must_use]
     pub fn device_ids(&self) -> Vec<DeviceId> {
         self.members.all().iter().map(|member| member.device.id()).collect()
     }
 
-    /// What all devices hold, bytes.
+    /// Returns the size of all devices, bytes.
     #[must_use]
     pub fn devices_len(&self) -> u64 {
         self.members.all().iter().fold(0, |sum, member| member.device.len().saturating_add(sum))
     }
 
-    /// What the map of chunks takes in memory, bytes.
+    /// Returns the memory of the map of chunks, bytes.
     #[must_use]
     pub fn chunk_map_memory(&self) -> u64 {
         self.chunks.memory()
     }
 
-    /// What writes that wait for the first change take in memory, bytes.
+    /// Returns the memory of writes that wait for the first change, bytes.
     #[must_use]
     pub fn held_memory(&self) -> u64 {
         self.held.memory()
@@ -274,7 +274,7 @@ impl Volume {
     /// Adds a chunk to the map. One that is there already, equal in all fields, is no error.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`] when it overlaps another one or a stripe leaves its device; [`ErrorKind::Unsupported`] for RAID5 and RAID6 in a
+    /// [`ErrorKind::Corrupt`] if it overlaps another one or a stripe leaves its device; [`ErrorKind::Unsupported`] for RAID5 and RAID6 in a
     /// volume that is open for writing. The map is unchanged.
     pub fn push_chunk(&self, chunk: Chunk) -> Result<()> {
         self.push_chunks([chunk])
@@ -283,7 +283,7 @@ impl Volume {
     /// Adds many chunks: all of them or none.
     ///
     /// # Errors
-    /// As [`push_chunk`](Self::push_chunk).
+    /// Those of [`push_chunk`](Self::push_chunk).
     pub fn push_chunks(&self, chunks: impl IntoIterator<Item = Chunk>) -> Result<()> {
         let chunks: Vec<Chunk> = chunks.into_iter().collect();
         if let Some(chunk) = chunks.iter().find(|chunk| self.mode == Mode::ReadWrite && chunk.has_parity()) {
@@ -296,12 +296,12 @@ impl Volume {
         self.chunks.push(chunks)
     }
 
-    /// Takes the chunk that begins at `start` out of the map.
+    /// Removes the chunk that begins at `start` from the map, and returns it.
     pub fn remove_chunk(&self, start: Logical) -> Option<Arc<Chunk>> {
         self.chunks.remove(start)
     }
 
-    /// The chunk that covers `at`.
+    /// Returns the chunk that covers `at`.
     #[must_use]
     pub fn chunk_at(&self, at: Logical) -> Option<Arc<Chunk>> {
         self.chunks.at(at)
@@ -319,10 +319,10 @@ impl Volume {
         self.chunks.last()
     }
 
-    /// Where the copies of `[at, at + len)` lie. Of what has parity that is one; [`ways`](Self::ways) has those to rebuild it.
+    /// Returns the places of the copies of `[at, at + len)`. Data with parity has one copy; [`ways`](Self::ways) has those to rebuild it.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`] when no chunk covers the range (addresses come from the disk).
+    /// [`ErrorKind::Corrupt`] if no chunk covers the range (addresses come from the disk).
     pub fn map(&self, at: Logical, len: u64) -> Result<MirrorSet> {
         match self.chunks.at(at) {
             Some(chunk) => mapping::map(&chunk, at, len),
@@ -332,7 +332,7 @@ impl Volume {
 
     /// VOL-4, the second half. A stripe on a device that is missing cannot be checked.
     fn check_stripes(&self, chunk: &Chunk) -> Result<()> {
-        // What a device takes with it parity cannot bring back twice; and ways to rebuild are as many as stripes that can be read.
+        // Parity cannot bring two stripes of one lost device back; and there are as many ways to rebuild as readable stripes.
         let mut devices: Vec<DevId> = chunk.stripes.iter().map(|stripe| stripe.dev).collect();
         devices.sort_unstable();
         if let Some(twice) = devices.windows(2).find(|pair| chunk.has_parity() && pair[0] == pair[1]) {

@@ -1,4 +1,4 @@
-//! What is checked before anything is written, writes of borrowed data, and discards.
+//! Checks before writes, writes of borrowed data, and discards.
 
 use creamery_base::{Error, ErrorKind, Logical, Result};
 use creamery_format::{BlockRef, Expected, SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS, verify_block};
@@ -10,7 +10,7 @@ use crate::plan::{Part, Plan, What, place};
 use crate::report::WriteReport;
 use crate::volume::Volume;
 
-/// Whatever the free space tree of a damaged filesystem says, nothing is written over a superblock copy.
+/// Fails if a write would overlap a superblock copy, whatever the free space tree of a damaged filesystem says.
 pub(crate) fn check_beside_superblocks(mirror: &[Piece]) -> Result<()> {
     for piece in mirror {
         let end = piece.at.offset + piece.len;
@@ -61,11 +61,11 @@ impl Volume {
         self.counters.write_bytes.add(len);
     }
 
-    /// Writes `data`, whole sectors, from `at` on to all copies: a batch of one range, of bytes that are only lent, so one
-    /// request is over before the next one begins. A [`flush`](Self::flush) makes it durable, which wants the token.
+    /// Writes `data`, whole sectors, from `at` on to all copies: a batch of one range. The bytes are only borrowed, so one
+    /// request ends before the next one begins. A [`flush`](Self::flush) makes the data durable; it needs the token.
     ///
     /// # Errors
-    /// As [`write`](Self::write).
+    /// Those of [`write`](Self::write).
     pub fn write_data(&self, at: Logical, data: &[u8]) -> Result<Written> {
         self.check_writable()?;
         let mut plan = Plan::with_capacity(1);
@@ -90,20 +90,20 @@ impl Volume {
         device.write_vectored_at(place.at.offset, &slices)
     }
 
-    /// Tells the devices that a range is free; returns how many bytes they took, each copy counted. What is read there
-    /// afterwards is unspecified. Devices that have no such thing are passed over.
+    /// Tells the devices that a range is free. Returns how many bytes they accepted, each copy counted. Reads of the range
+    /// afterwards return anything. Devices without discard are skipped.
     ///
     /// # Errors
-    /// When a device fails, or the range leaves its chunk.
+    /// A device fails, or the range leaves its chunk.
     pub fn discard(&self, at: Logical, len: u64) -> Result<u64> {
         let copies = self.map(at, len)?;
         copies.mirrors().iter().flatten().try_fold(0, |told, piece| Ok(told + self.discard_piece(piece)?))
     }
 
-    /// The same of a range of a device.
+    /// Tells a device that a piece of it is free. Returns how many bytes it accepted.
     ///
     /// # Errors
-    /// When the device fails, or is missing.
+    /// The device fails, or is missing.
     pub fn discard_piece(&self, piece: &Piece) -> Result<u64> {
         self.check_writable()?;
         check_beside_superblocks(&[*piece])?;

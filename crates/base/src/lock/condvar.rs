@@ -7,7 +7,7 @@ use crate::gate::{self, Reason};
 use crate::sync::Condvar;
 
 /// A condition variable for a [`RankedMutex`](super::RankedMutex). Waiting takes the guard and gives it back; the place stays
-/// held meanwhile, since the thread comes back to it.
+/// held meanwhile, because the thread returns to it.
 ///
 /// ```
 /// use creamery_base::lock::{rank, RankedCondvar, RankedMutex};
@@ -20,13 +20,13 @@ use crate::sync::Condvar;
 pub struct RankedCondvar(Condvar);
 
 impl RankedCondvar {
-    /// One that nobody waits for.
+    /// Creates a condition variable.
     #[must_use]
     pub const fn new() -> Self {
         Self(Condvar::new())
     }
 
-    /// Lets the lock go and waits until `waits` says no.
+    /// Releases the lock and waits until `waits` returns false.
     pub fn wait_while<'m, T, const RANK: u8>(
         &self,
         guard: RankedGuard<'m, T, RANK>,
@@ -36,7 +36,7 @@ impl RankedCondvar {
         Ranked { guard: self.0.wait_while(guard, waits), held }
     }
 
-    /// As [`wait_while`](Self::wait_while), for `timeout` at most.
+    /// Waits like [`wait_while`](Self::wait_while), for `timeout` at most.
     pub fn wait_while_for<'m, T, const RANK: u8>(
         &self,
         guard: RankedGuard<'m, T, RANK>,
@@ -47,7 +47,7 @@ impl RankedCondvar {
         Ranked { guard: self.0.wait_while_for(guard, timeout, waits), held }
     }
 
-    /// As [`wait_while`](Self::wait_while), passing the gate for `reason`.
+    /// Waits like [`wait_while`](Self::wait_while), and passes the gate for `reason`.
     pub fn pass_while<'m, T, const RANK: u8>(
         &self,
         reason: Reason,
@@ -59,7 +59,7 @@ impl RankedCondvar {
         Ranked { guard, held }
     }
 
-    /// As [`pass_while`](Self::pass_while), for `timeout` at most.
+    /// Waits like [`pass_while`](Self::pass_while), for `timeout` at most.
     pub fn pass_while_for<'m, T, const RANK: u8>(
         &self,
         reason: Reason,
@@ -73,12 +73,12 @@ impl RankedCondvar {
         Ranked { guard, held }
     }
 
-    /// Wakes one who waits. All who wait there have to wait for the same.
+    /// Wakes one waiting thread. All threads that wait here must wait for the same condition.
     pub fn notify_one(&self) {
         self.0.notify_one();
     }
 
-    /// Wakes all who wait.
+    /// Wakes all waiting threads.
     pub fn notify_all(&self) {
         self.0.notify_all();
     }

@@ -1,7 +1,7 @@
-//! How often threads found a lock taken, by rank: where many threads meet.
+//! How often threads found a lock taken, by rank: where many threads contend.
 //!
-//! The counts are those of the process, of all its filesystems together: a lock knows its rank, and nothing of the filesystem it belongs to. Taking a
-//! free lock counts nothing. One that is taken looks at one switch more, which is off until [`count`] is called.
+//! The counts are those of the process, of all its filesystems together: a lock knows its rank, but not its filesystem. A lock that is
+//! free counts nothing. A lock that is taken checks one more switch, which is off until [`count`] is called.
 
 use super::rank;
 use crate::found_taken;
@@ -23,19 +23,19 @@ pub struct Contended {
     pub count: u64,
 }
 
-/// Counts from now on, until the process ends.
+/// Starts counting, until the process ends.
 pub fn count() {
     found_taken::count();
 }
 
-/// What was counted so far, outer ranks first; ranks of which no lock was found taken are left out.
+/// Returns the counts so far, outer ranks first, without the ranks that no thread found taken.
 #[must_use]
 pub fn so_far() -> Vec<Contended> {
     let of = |&(number, rank): &(u8, &'static str)| Contended { rank, count: found_taken::of(number) };
     rank::ALL.iter().map(of).filter(|contended| contended.count > 0).collect()
 }
 
-/// Notes that a thread has found a lock of this rank taken, and waits for it. For locks that are none of this module's.
+/// Notes that a thread has found a lock of this rank taken, and waits for it. For locks outside this module.
 #[cold]
 pub fn note(rank: u8) {
     found_taken::note(rank);
@@ -53,7 +53,7 @@ mod tests {
         so_far().iter().find(|contended| contended.rank == "JOBS").map_or(0, |contended| contended.count)
     }
 
-    /// No other test of this crate has a lock of this rank.
+    /// No other test of this crate takes a lock of this rank.
     #[test]
     fn a_lock_that_is_found_taken_is_counted_once_it_is_asked_for() {
         let lock: RankedMutex<(), { rank::JOBS }> = RankedMutex::new(());
@@ -62,7 +62,7 @@ mod tests {
             thread::scope(|scope| {
                 scope.spawn(|| {
                     is_held.wait();
-                    // Its holder lets it go once this wait was counted, or at once where nothing is counted.
+                    // The holder releases the lock once this wait was counted, or at once if nothing is counted.
                     drop(lock.lock());
                 });
                 is_held.wait();

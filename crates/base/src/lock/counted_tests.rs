@@ -10,7 +10,7 @@ use super::{RankedMutex, RankedRwLock, rank};
 use crate::gate::{Chance, Reason, Turns, take_turns, waits_of_this_thread};
 use crate::sync::lock_by;
 
-/// Another thread that has a lock, and gives it back when this one has to wait.
+/// Another thread that holds a lock, and releases it when this thread has to wait.
 struct Holder(RefCell<Option<(Sender<()>, JoinHandle<()>)>>);
 
 impl Turns for Holder {
@@ -24,7 +24,7 @@ impl Turns for Holder {
     }
 }
 
-/// How many waits are counted while `take` gets `lock`, which another thread has in the way of `hold` until this one waits.
+/// Returns how many waits are counted while `take` takes `lock`, which another thread holds by `hold` until this one waits.
 fn counted<L: Send + Sync + 'static>(lock: L, hold: fn(&L, &dyn Fn()), take: fn(&L)) -> u64 {
     let lock = Arc::new(lock);
     let ((holds, is_held), (let_go, goes)) = (channel(), channel::<()>());

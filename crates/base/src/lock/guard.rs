@@ -1,4 +1,4 @@
-//! What all locks of this module give out.
+//! The guard type of all locks of this module.
 
 use core::ops::{Deref, DerefMut};
 
@@ -14,7 +14,7 @@ use super::Held;
 /// ```
 #[must_use]
 pub struct Ranked<G, const RANK: u8> {
-    // Unlocked before it is held no more.
+    // Dropped first: the lock is released before its place is.
     pub(super) guard: G,
     pub(super) held: Held,
 }

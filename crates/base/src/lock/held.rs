@@ -1,4 +1,4 @@
-//! What a thread holds, noted in debug builds and checked before it waits for more.
+//! The locks that a thread holds, noted in debug builds and checked before the thread waits for more.
 
 use core::marker::PhantomData;
 
@@ -18,20 +18,20 @@ pub struct Place {
 }
 
 impl Place {
-    /// The only lock of a rank, or one of several of which a thread has one at most.
+    /// The place of the only lock of a rank, or of one of several of which a thread holds one at most.
     #[must_use]
     pub const fn of(rank: u8) -> Self {
         Self { rank, within: 0 }
     }
 
-    /// One of several of a rank that are taken together, in the order of `within`.
+    /// The place of one of several locks of a rank that are taken together, in the order of `within`.
     #[must_use]
     pub const fn within(rank: u8, within: u128) -> Self {
         Self { rank, within }
     }
 }
 
-/// The note that this thread holds a lock: for guards of locks that are not one of this module's. It stays with the thread,
+/// The note that this thread holds a lock: for guards of locks outside this module. It stays with the thread,
 /// and costs nothing in release builds.
 ///
 /// ```
@@ -48,7 +48,7 @@ impl Place {
 /// ```
 #[must_use]
 pub struct Held {
-    /// None for what is not noted.
+    /// `None` if nothing is noted.
     #[cfg(debug_assertions)]
     place: Option<Place>,
     thread: PhantomData<*const ()>,
@@ -70,7 +70,7 @@ mod noted {
     }
 
     impl Held {
-        /// Before waiting for the lock at `place`. Our own bug when this thread holds one of the same or a later place.
+        /// Notes a lock before waiting for it. Panics, as a bug of the caller, if this thread holds a lock at the same or a later place.
         pub fn wait(place: Place) -> Self {
             HELD.with(|held| {
                 if let Some(last) = held.borrow().iter().max() {
@@ -80,7 +80,7 @@ mod noted {
             Self::tried(place)
         }
 
-        /// For a lock at `place` that was got by trying, or that nobody else knows yet.
+        /// Notes a lock taken by trying, or one that no other thread knows yet.
         pub fn tried(place: Place) -> Self {
             HELD.with(|held| held.borrow_mut().push(place));
             if place.rank >= rank::SHORT {
@@ -89,12 +89,12 @@ mod noted {
             Self { place: Some(place), thread: PhantomData }
         }
 
-        /// Our own bug, which `what` says, when this thread holds a lock of a rank.
+        /// Panics with the message `what`, as a bug of the caller, if this thread holds a lock of a rank.
         pub fn none_of(rank: u8, what: &str) {
             HELD.with(|held| assert!(held.borrow().iter().all(|place| place.rank != rank), "{what}"));
         }
 
-        /// For what outlives a run of a test's scheduler, which has no threads before and after.
+        /// Notes nothing: for locks that outlive a run of a test's scheduler, which has no threads before and after.
         pub(in super::super) const fn nothing() -> Self {
             Self { place: None, thread: PhantomData }
         }
@@ -127,7 +127,7 @@ impl Held {
         Self { thread: PhantomData }
     }
 
-    /// Looks at nothing.
+    /// Checks nothing.
     pub const fn none_of(_: u8, _: &str) {}
 
     pub(super) const fn nothing() -> Self {
@@ -136,7 +136,7 @@ impl Held {
 }
 
 impl Held {
-    /// Before locking at `place`, by waiting or by trying.
+    /// Notes a lock at `place` before taking it, by waiting or by trying.
     pub fn before(place: Place, wait: Wait) -> Self {
         match wait {
             Wait::Yes => Self::wait(place),

@@ -1,20 +1,20 @@
-//! Locks that know their place: one list for the whole program, outer first ([`rank`]), and an order within a rank where
-//! several of a kind are held together. Waiting for a lock while one of the same or a later place is held panics in debug
-//! builds, so an inversion is found by the first test that walks over it, not by the first deadlock.
+//! Locks that know their place: one list for the whole program, outer first ([`rank`]), and an order within a rank for locks
+//! that are held together. Waiting for a lock while one of the same or a later place is held panics in debug
+//! builds, so the first test that reaches an inversion finds it, not the first deadlock.
 //!
-//! Every lock of the engine, the mount and the tools has a rank; `cargo xtask tidy` counts those that have none. What a thread
-//! holds is the thread's: no guard can be sent to another one.
+//! Every lock of the engine, the mount and the tools has a rank; `cargo xtask tidy` counts those without one. A thread
+//! keeps its locks: no guard can be sent to another thread.
 //!
-//! A request may outlive the call that began it. The thread that calls takes the locks, in their order, and then has the request carry
-//! them: no thread has them any more, and the end of the request gives them back, on any thread. A thread that waits for one of
+//! A request may outlive the call that began it. The calling thread takes the locks, in their order, and then moves them into the
+//! request: no thread holds them any more, and the end of the request releases them, on any thread. A thread that waits for one of
 //! them holds no lock that the end of a request takes, and a thread that ends a request holds none that such a waiter
-//! has: both are at [`rank::WRITEBACK`].
+//! holds: both are at [`rank::WRITEBACK`].
 //!
 //! # Invariants
-//! - LOCK-1: who waits for a lock holds none of the same or a later place. Trying is exempt, since it cannot wait, but what
-//!   was got by trying is held like the rest.
-//! - LOCK-2: from [`rank::SHORT`] on, nothing waits for a device, a commit or another thread's work. The gate looks
-//!   ([`gate::passing`](crate::gate::passing)). A condition variable gives back the one lock that it waits with.
+//! - LOCK-1: a thread that waits for a lock holds none of the same or a later place. Trying is exempt, since it cannot wait, but
+//!   a lock taken by trying is held like the others.
+//! - LOCK-2: from [`rank::SHORT`] on, a thread waits for no device, no commit and no other thread's work. The gate checks this
+//!   ([`gate::passing`](crate::gate::passing)). A condition variable releases the one lock that it waits with.
 //!   Shown by `waiting_for_a_device_with_a_short_lock_is_a_bug` of the devices.
 
 mod condvar;
@@ -39,7 +39,7 @@ pub use rw_lock::{RankedRead, RankedRwLock, RankedWrite};
 
 use crate::gate::Reason;
 
-/// What the gate counts a wait for a lock of this rank as, unless the caller says: a short one is exempt (LOCK-2).
+/// The reason under which the gate counts a wait for a lock of this rank, unless the caller gives one. Short locks are exempt (LOCK-2).
 const fn reason_of(rank: u8) -> Option<Reason> {
     if rank < rank::SHORT { Some(Reason::Lock) } else { None }
 }

@@ -18,12 +18,12 @@ pub struct RankedMutex<T, const RANK: u8> {
 }
 
 impl<T, const RANK: u8> RankedMutex<T, RANK> {
-    /// A new, unlocked mutex.
+    /// Creates an unlocked mutex.
     pub const fn new(value: T) -> Self {
         Self { inner: Mutex::new(value) }
     }
 
-    /// Locks, waiting for the holder (LOCK-1). A wait that happens is counted as one for [`Reason::Lock`], if the lock is a long one.
+    /// Locks, and waits for the holder (LOCK-1). If the lock is a long one, the gate counts a wait that happens as [`Reason::Lock`].
     pub fn lock(&self) -> RankedGuard<'_, T, RANK> {
         let held = Held::wait(Place::of(RANK));
         Ranked {
@@ -32,20 +32,20 @@ impl<T, const RANK: u8> RankedMutex<T, RANK> {
         }
     }
 
-    /// As [`lock`](Self::lock); a wait that happens is counted as one for `reason`.
+    /// Locks like [`lock`](Self::lock); the gate counts a wait that happens as `reason`.
     pub fn lock_for(&self, reason: Reason) -> RankedGuard<'_, T, RANK> {
         let held = Held::wait(Place::of(RANK));
         let guard = lock_by(Some(RANK), Some(reason), || self.inner.try_lock(), || self.inner.lock());
         Ranked { guard, held }
     }
 
-    /// Locks if nobody holds it.
+    /// Locks if no thread holds it.
     pub fn try_lock(&self) -> Option<RankedGuard<'_, T, RANK>> {
         let guard = self.inner.try_lock()?;
         Some(Ranked { guard, held: Held::tried(Place::of(RANK)) })
     }
 
-    /// The value, when nobody else can hold the lock.
+    /// Returns the value. By taking `self`, it needs no lock.
     pub fn into_inner(self) -> T {
         self.inner.into_inner()
     }

@@ -1,8 +1,8 @@
-//! Locks with a rank for what outlives a run of a test's scheduler: devices, and what belongs to the process.
+//! Locks with a rank for objects that outlive a run of a test's scheduler: devices, and the state of the process.
 //!
-//! Such a run begins anew many times in one process, and its threads are not the system's. These locks are of the system all
-//! the same, so nothing may be done under them for which the scheduler could turn to another thread. Outside of such tests
-//! they are like the others.
+//! Such a run begins many times in one process, and its threads are not the system's. These locks are the system's all
+//! the same, so no operation under them may let the scheduler switch to another thread. Outside of such tests
+//! they work like the other locks.
 
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -13,7 +13,7 @@ fn before(rank: u8, wait: Wait) -> Held {
     if cfg!(feature = "shuttle") { Held::nothing() } else { Held::before(Place::of(rank), wait) }
 }
 
-/// As [`RankedMutex`](super::RankedMutex), for a `static`.
+/// A mutex like [`RankedMutex`](super::RankedMutex), for a `static`.
 ///
 /// ```
 /// use creamery_base::lock::{rank, ProcessMutex};
@@ -27,30 +27,30 @@ pub struct ProcessMutex<T, const RANK: u8> {
 }
 
 impl<T, const RANK: u8> ProcessMutex<T, RANK> {
-    /// A new, unlocked mutex.
+    /// Creates an unlocked mutex.
     pub const fn new(value: T) -> Self {
         Self { inner: Mutex::new(value) }
     }
 
-    /// Locks, waiting for the holder (LOCK-1).
+    /// Locks, and waits for the holder (LOCK-1).
     pub fn lock(&self) -> Ranked<MutexGuard<'_, T>, RANK> {
         let held = before(RANK, Wait::Yes);
         Ranked { guard: self.inner.lock(), held }
     }
 
-    /// The value, of a mutex that is nobody else's.
+    /// Returns the value. By taking `self`, it needs no lock.
     pub fn into_inner(self) -> T {
         self.inner.into_inner()
     }
 
-    /// Locks if nobody holds it.
+    /// Locks if no thread holds it.
     pub fn try_lock(&self) -> Option<Ranked<MutexGuard<'_, T>, RANK>> {
         let guard = self.inner.try_lock()?;
         Some(Ranked { guard, held: before(RANK, Wait::No) })
     }
 }
 
-/// As [`RankedCondvar`](super::RankedCondvar), for a [`ProcessMutex`].
+/// A condition variable like [`RankedCondvar`](super::RankedCondvar), for a [`ProcessMutex`].
 ///
 /// ```
 /// use creamery_base::lock::{rank, ProcessCondvar, ProcessMutex};
@@ -61,13 +61,13 @@ impl<T, const RANK: u8> ProcessMutex<T, RANK> {
 pub struct ProcessCondvar(Condvar);
 
 impl ProcessCondvar {
-    /// One that nobody waits for.
+    /// Creates a condition variable.
     #[must_use]
     pub const fn new() -> Self {
         Self(Condvar::new())
     }
 
-    /// Lets the lock go and waits until `waits` says no.
+    /// Releases the lock and waits until `waits` returns false.
     pub fn wait_while<'m, T, const RANK: u8>(
         &self,
         mut guard: Ranked<MutexGuard<'m, T>, RANK>,
@@ -77,18 +77,18 @@ impl ProcessCondvar {
         guard
     }
 
-    /// Wakes one thread that waits. All threads that wait there have to wait for the same.
+    /// Wakes one waiting thread. All threads that wait here must wait for the same condition.
     pub fn notify_one(&self) {
         self.0.notify_one();
     }
 
-    /// Wakes all who wait.
+    /// Wakes all waiting threads.
     pub fn notify_all(&self) {
         self.0.notify_all();
     }
 }
 
-/// As [`RankedRwLock`](super::RankedRwLock), for a device.
+/// A reader-writer lock like [`RankedRwLock`](super::RankedRwLock), for a device.
 ///
 /// ```
 /// use creamery_base::lock::{rank, ProcessRwLock};
@@ -102,18 +102,18 @@ pub struct ProcessRwLock<T, const RANK: u8> {
 }
 
 impl<T, const RANK: u8> ProcessRwLock<T, RANK> {
-    /// A new, unlocked lock.
+    /// Creates an unlocked lock.
     pub const fn new(value: T) -> Self {
         Self { inner: RwLock::new(value) }
     }
 
-    /// Locks for reading, waiting for a writer (LOCK-1).
+    /// Locks for reading, and waits for a writer (LOCK-1).
     pub fn read(&self) -> ProcessRead<'_, T, RANK> {
         let held = before(RANK, Wait::Yes);
         Ranked { guard: self.inner.read(), held }
     }
 
-    /// Locks for writing, waiting for everybody else (LOCK-1).
+    /// Locks for writing, and waits until no other thread holds the lock (LOCK-1).
     pub fn write(&self) -> ProcessWrite<'_, T, RANK> {
         let held = before(RANK, Wait::Yes);
         Ranked { guard: self.inner.write(), held }

@@ -1,4 +1,4 @@
-//! A reader-writer lock whose writers stand in line.
+//! A reader-writer lock whose writers wait in a queue.
 //!
 //! Many threads that change one directory want its lock, each for a microsecond. If all of them sleep at the lock, each unlocking wakes one. The woken thread mostly finds the
 //! lock taken by a thread that was awake, and sleeps again. Its two switches take ten times as long as the work. So a writer that finds the lock taken waits for its turn first.
@@ -32,12 +32,12 @@ impl<T, const RANK: u8> QueuedRwLock<T, RANK> {
         Self { lock: RankedRwLock::new(value), turn: Mutex::new(()) }
     }
 
-    /// As [`RankedRwLock::read_for`]: readers share the lock and stand in no line.
+    /// Locks for reading like [`RankedRwLock::read_for`]: readers share the lock and wait in no queue.
     pub fn read_for(&self, reason: Reason, within: u128) -> RankedRead<'_, T, RANK> {
         self.lock.read_for(reason, within)
     }
 
-    /// As [`RankedRwLock::write_for`], behind the writers that wait already.
+    /// Locks for writing like [`RankedRwLock::write_for`], behind the writers that wait already.
     pub fn write_for(&self, reason: Reason, within: u128) -> RankedWrite<'_, T, RANK> {
         let held = Held::wait(Place::within(RANK, within));
         let behind_others = || {
@@ -48,12 +48,12 @@ impl<T, const RANK: u8> QueuedRwLock<T, RANK> {
         Ranked { guard, held }
     }
 
-    /// As [`RankedRwLock::try_read_within`].
+    /// Tries to lock for reading like [`RankedRwLock::try_read_within`].
     pub fn try_read_within(&self, within: u128) -> Option<RankedRead<'_, T, RANK>> {
         self.lock.try_read_within(within)
     }
 
-    /// As [`RankedRwLock::try_write_within`].
+    /// Tries to lock for writing like [`RankedRwLock::try_write_within`].
     pub fn try_write_within(&self, within: u128) -> Option<RankedWrite<'_, T, RANK>> {
         self.lock.try_write_within(within)
     }

@@ -4,8 +4,8 @@ use super::{Held, Place, Ranked, reason_of};
 use crate::gate::Reason;
 use crate::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard, lock_by};
 
-/// A reader-writer lock with a rank from [`rank`](super::rank). A thread that reads does not ask once more: it would stand
-/// behind a writer who waits for it.
+/// A reader-writer lock with a rank from [`rank`](super::rank). A thread that holds it for reading must not lock it again: it would
+/// wait behind a writer that waits for this thread.
 ///
 /// ```
 /// use creamery_base::lock::{rank, RankedRwLock};
@@ -19,13 +19,13 @@ pub struct RankedRwLock<T, const RANK: u8> {
 }
 
 impl<T, const RANK: u8> RankedRwLock<T, RANK> {
-    /// A new, unlocked lock.
+    /// Creates an unlocked lock.
     pub const fn new(value: T) -> Self {
         Self { inner: RwLock::new(value) }
     }
 
-    /// Locks for reading, waiting for a writer (LOCK-1). A wait that happens is counted as one for [`Reason::Lock`], if the lock is a
-    /// long one.
+    /// Locks for reading, and waits for a writer (LOCK-1). If the lock is a long one, the gate counts a wait that happens as
+    /// [`Reason::Lock`].
     pub fn read(&self) -> RankedRead<'_, T, RANK> {
         let held = Held::wait(Place::of(RANK));
         Ranked {
@@ -34,7 +34,7 @@ impl<T, const RANK: u8> RankedRwLock<T, RANK> {
         }
     }
 
-    /// Locks for writing, waiting for everybody else (LOCK-1). Waits are counted as in [`read`](Self::read).
+    /// Locks for writing, and waits until no other thread holds the lock (LOCK-1). Waits are counted as in [`read`](Self::read).
     pub fn write(&self) -> RankedWrite<'_, T, RANK> {
         let held = Held::wait(Place::of(RANK));
         Ranked {
@@ -43,35 +43,35 @@ impl<T, const RANK: u8> RankedRwLock<T, RANK> {
         }
     }
 
-    /// As [`read`](Self::read), of one of several of this rank that are taken in the order of `within`. A wait that happens is
-    /// counted as one for `reason`.
+    /// Locks one of several locks of this rank for reading, like [`read`](Self::read). They are taken in the order of `within`. The gate
+    /// counts a wait that happens as `reason`.
     pub fn read_for(&self, reason: Reason, within: u128) -> RankedRead<'_, T, RANK> {
         let held = Held::wait(Place::within(RANK, within));
         let guard = lock_by(Some(RANK), Some(reason), || self.inner.try_read(), || self.inner.read());
         Ranked { guard, held }
     }
 
-    /// As [`write`](Self::write), of one of several of this rank that are taken in the order of `within`. A wait that happens
-    /// is counted as one for `reason`.
+    /// Locks one of several locks of this rank for writing, like [`write`](Self::write). They are taken in the order of `within`. The gate
+    /// counts a wait that happens as `reason`.
     pub fn write_for(&self, reason: Reason, within: u128) -> RankedWrite<'_, T, RANK> {
         let held = Held::wait(Place::within(RANK, within));
         let guard = lock_by(Some(RANK), Some(reason), || self.inner.try_write(), || self.inner.write());
         Ranked { guard, held }
     }
 
-    /// Locks for reading if that needs no waiting; `within` as in [`read_for`](Self::read_for).
+    /// Locks for reading if that needs no wait; `within` as in [`read_for`](Self::read_for).
     pub fn try_read_within(&self, within: u128) -> Option<RankedRead<'_, T, RANK>> {
         let guard = self.inner.try_read()?;
         Some(Ranked { guard, held: Held::tried(Place::within(RANK, within)) })
     }
 
-    /// Locks for writing if nobody holds it; `within` as in [`write_for`](Self::write_for).
+    /// Locks for writing if no thread holds it; `within` as in [`write_for`](Self::write_for).
     pub fn try_write_within(&self, within: u128) -> Option<RankedWrite<'_, T, RANK>> {
         let guard = self.inner.try_write()?;
         Some(Ranked { guard, held: Held::tried(Place::within(RANK, within)) })
     }
 
-    /// The value, without locking: the caller has the lock for himself.
+    /// Returns the value without locking: `&mut self` excludes other threads.
     pub fn get_mut(&mut self) -> &mut T {
         self.inner.get_mut()
     }

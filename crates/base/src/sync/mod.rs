@@ -1,8 +1,8 @@
 //! The primitives under every lock of the trees and of transactions, in one place, so that a test can exchange them: with the feature
-//! `shuttle` they are those of a scheduler that runs threads one at a time and in an order that follows from a
+//! `shuttle` they belong to a scheduler that runs threads one at a time and in an order that follows from a
 //! seed.
 //!
-//! [`OwnedLock`] is a reader-writer lock whose guards own what the lock lives in.
+//! [`OwnedLock`] is a reader-writer lock whose guards own the value that contains the lock.
 
 mod owned;
 

@@ -1,15 +1,15 @@
-//! A reader-writer lock whose guards own what it lives in.
+//! A reader-writer lock whose guards own the value that contains it.
 //!
 //! A guard of `parking_lot` borrows the lock, or owns an `Arc` of the lock alone. A tree passes guards from block to
-//! block on its way down, and a block is more than its lock. Here the guard owns the `Arc` of the whole: locking
+//! block on its way down, and a block is more than its lock. Here the guard owns the `Arc` of the whole block: locking
 //! takes over the caller's reference, so that a descent changes each reference count once up and once down.
 //!
-//! What is not going to change any more can be frozen: from then on it is read without the lock.
+//! Content that will not change any more can be frozen: from then on it is read without the lock.
 //!
 //! # Invariants
-//! - FROZEN-1: what was frozen is given to nobody for changing. Shown by `what_is_frozen_changes_no_more`.
+//! - FROZEN-1: nobody gets frozen content for changing. Shown by `what_is_frozen_changes_no_more`.
 
-// a lock adapter: it hands out references to what the raw lock guards
+// a lock adapter: it hands out references to the content of the raw lock
 #![allow(unsafe_code)]
 
 use std::cell::UnsafeCell;
@@ -39,42 +39,42 @@ use super::primitives::{AtomicBool, RawRwLock, lock_by};
 /// ```
 pub struct OwnedLock<T> {
     raw: RawRwLock,
-    /// Set once, by who has the lock for writing.
+    /// Set once, with the lock held for writing.
     frozen: AtomicBool,
     content: UnsafeCell<T>,
 }
 
 // SAFETY: the content moves along with the lock, so `T: Send` is enough, as for `parking_lot::RwLock`.
 unsafe impl<T: Send> Send for OwnedLock<T> {}
-// SAFETY: shared access to the lock gives `&T` to several threads and `&mut T` to one at a time, which is what
-// `T: Sync` and `T: Send` allow; the raw lock keeps the two apart, and what is frozen is not given out as `&mut T` (FROZEN-1).
+// SAFETY: shared access to the lock gives `&T` to several threads and `&mut T` to one at a time, which
+// `T: Sync` and `T: Send` allow; the raw lock keeps the two apart, and frozen content is not given out as `&mut T` (FROZEN-1).
 unsafe impl<T: Send + Sync> Sync for OwnedLock<T> {}
 
 impl<T> OwnedLock<T> {
-    /// A new, unlocked lock.
+    /// Creates an unlocked lock.
     pub const fn new(content: T) -> Self {
         Self { raw: RawRwLock::INIT, frozen: AtomicBool::new(false), content: UnsafeCell::new(content) }
     }
 
-    /// A new lock around something that does not change.
+    /// Creates a lock around content that does not change.
     pub const fn new_frozen(content: T) -> Self {
         Self { raw: RawRwLock::INIT, frozen: AtomicBool::new(true), content: UnsafeCell::new(content) }
     }
 
-    /// The content, if it is frozen; locked or not.
+    /// Returns the content, if it is frozen; locked or not.
     #[must_use]
     pub fn frozen(&self) -> Option<&T> {
-        // Pairs with the store in `freeze`: whoever sees it sees the last change, too.
+        // Pairs with the store in `freeze`: a thread that sees that store sees the last change, too.
         if !self.frozen.load(Ordering::Acquire) {
             return None;
         }
-        // SAFETY: the only `&mut T` are those that `OwnedWrite` gives, and it gives none of what is frozen (FROZEN-1). Those that
+        // SAFETY: only `OwnedWrite` gives a `&mut T`, and it gives none of frozen content (FROZEN-1). The borrows that
         // it gave before were over when `freeze` borrowed the guard.
         Some(unsafe { &*self.content.get() })
     }
 }
 
-/// Something in which an [`OwnedLock`] lives.
+/// A value that contains an [`OwnedLock`].
 ///
 /// ```
 /// use creamery_base::sync::{HasLock, OwnedLock};
@@ -85,14 +85,14 @@ impl<T> OwnedLock<T> {
 /// }
 /// ```
 pub trait HasLock {
-    /// What the lock guards.
+    /// The type of the lock's content.
     type Content;
 
     /// The lock.
     fn lock(&self) -> &OwnedLock<Self::Content>;
 }
 
-/// What both guards have: the owner, and where in it the lock is.
+/// The common part of both guards: the owner, and the address of the lock in it.
 struct Held<O: HasLock> {
     lock: NonNull<OwnedLock<O::Content>>,
     owner: Arc<O>,
@@ -100,7 +100,7 @@ struct Held<O: HasLock> {
 
 impl<O: HasLock> Held<O> {
     fn new(owner: Arc<O>) -> Self {
-        // Asked once: unlocking must meet the very lock that was locked.
+        // Asked once: unlocking must use the very lock that was locked.
         Self { lock: NonNull::from(owner.lock()), owner }
     }
 
@@ -111,7 +111,7 @@ impl<O: HasLock> Held<O> {
     }
 }
 
-/// A read lock that owns what the lock lives in.
+/// A read lock that owns the value with the lock.
 ///
 /// ```
 /// use creamery_base::sync::{HasLock, OwnedRead};
@@ -123,7 +123,7 @@ pub struct OwnedRead<O: HasLock> {
 }
 
 impl<O: HasLock> OwnedRead<O> {
-    /// Locks, waiting for a writer. The caller has the gate count the wait.
+    /// Locks for reading, and waits for a writer. The caller makes the gate count the wait.
     pub fn lock(owner: Arc<O>) -> Self {
         let held = Held::new(owner);
         let raw = &held.lock().raw;
@@ -131,14 +131,14 @@ impl<O: HasLock> OwnedRead<O> {
         Self { held }
     }
 
-    /// Locks if no writer holds or awaits the lock; else gives the owner back.
-    /// Errors: locked.
+    /// Locks for reading if no writer holds or awaits the lock.
+    /// Errors: locked; the error gives the owner back.
     pub fn try_lock(owner: Arc<O>) -> Result<Self, Arc<O>> {
         let held = Held::new(owner);
         if held.lock().raw.try_lock_shared() { Ok(Self { held }) } else { Err(held.owner) }
     }
 
-    /// What the lock lives in.
+    /// Returns the value that contains the lock.
     #[must_use]
     pub fn owner(&self) -> &Arc<O> {
         &self.held.owner
@@ -161,7 +161,7 @@ impl<O: HasLock> Drop for OwnedRead<O> {
     }
 }
 
-/// A write lock that owns what the lock lives in.
+/// A write lock that owns the value with the lock.
 ///
 /// ```
 /// use creamery_base::sync::{HasLock, OwnedWrite};
@@ -173,7 +173,7 @@ pub struct OwnedWrite<O: HasLock> {
 }
 
 impl<O: HasLock> OwnedWrite<O> {
-    /// Locks, waiting for everybody else. The caller has the gate count the wait.
+    /// Locks for writing, and waits until no other thread holds the lock. The caller makes the gate count the wait.
     pub fn lock(owner: Arc<O>) -> Self {
         let held = Held::new(owner);
         let raw = &held.lock().raw;
@@ -181,14 +181,14 @@ impl<O: HasLock> OwnedWrite<O> {
         Self { held }
     }
 
-    /// Locks if nobody holds the lock; else gives the owner back.
-    /// Errors: locked.
+    /// Locks for writing if no thread holds the lock.
+    /// Errors: locked; the error gives the owner back.
     pub fn try_lock(owner: Arc<O>) -> Result<Self, Arc<O>> {
         let held = Held::new(owner);
         if held.lock().raw.try_lock_exclusive() { Ok(Self { held }) } else { Err(held.owner) }
     }
 
-    /// What the lock lives in.
+    /// Returns the value that contains the lock.
     #[must_use]
     pub fn owner(&self) -> &Arc<O> {
         &self.held.owner
@@ -196,7 +196,7 @@ impl<O: HasLock> OwnedWrite<O> {
 }
 
 impl<O: HasLock> OwnedWrite<O> {
-    /// Nobody changes the content from here on, and whoever wants to read it needs no lock.
+    /// Freezes the content: from now on nobody changes it, and readers need no lock.
     pub fn freeze(&mut self) {
         self.held.lock().frozen.store(true, Ordering::Release);
     }
@@ -213,7 +213,7 @@ impl<O: HasLock> Deref for OwnedWrite<O> {
 
 impl<O: HasLock> DerefMut for OwnedWrite<O> {
     fn deref_mut(&mut self) -> &mut O::Content {
-        // Who froze it had this lock.
+        // `freeze` had this lock.
         assert!(!self.held.lock().frozen.load(Ordering::Relaxed), "FROZEN-1: what is frozen is changed");
         // SAFETY: this guard holds the lock for writing and the content is not frozen, so nobody else has it.
         unsafe { &mut *self.held.lock().content.get() }

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use crate::gate::{self, Chance, Reason};
 
-/// What `attempt` gets, else what `wait` does, which waits for it: a thread that takes turns only attempts (TURNS-1). A wait is counted
-/// if it has a reason, and for the rank of the lock, if it has one.
+/// Returns the result of `attempt`, else of `wait`, which waits for it. A thread that takes turns only repeats `attempt` (TURNS-1). A wait is
+/// counted if it has a reason, and for the rank of the lock, if it has one.
 pub(crate) fn lock_by<T>(
     rank: Option<u8>,
     reason: Option<Reason>,
@@ -23,7 +23,7 @@ pub(crate) fn lock_by<T>(
     }
 }
 
-/// Turns that others have in place of a wait with an end.
+/// The turns of other threads that stand for a wait with a timeout.
 const TURNS_MAX: usize = 8;
 
 /// A condition variable for a [`Mutex`]. Waiting takes the guard and gives it back.
@@ -38,13 +38,13 @@ const TURNS_MAX: usize = 8;
 pub struct Condvar(parking_lot::Condvar);
 
 impl Condvar {
-    /// One that nobody waits for.
+    /// Creates a condition variable.
     #[must_use]
     pub const fn new() -> Self {
         Self(parking_lot::Condvar::new())
     }
 
-    /// Lets the lock go and waits until `waits` says no.
+    /// Releases the lock and waits until `waits` returns false.
     pub fn wait_while<'m, T>(
         &self,
         mut guard: MutexGuard<'m, T>,
@@ -62,7 +62,7 @@ impl Condvar {
         guard
     }
 
-    /// As [`wait_while`](Self::wait_while), for `timeout` at most.
+    /// Waits like [`wait_while`](Self::wait_while), for `timeout` at most.
     pub fn wait_while_for<'m, T>(
         &self,
         mut guard: MutexGuard<'m, T>,
@@ -73,7 +73,7 @@ impl Condvar {
             let _ = self.0.wait_while_for(&mut guard, waits, timeout);
             return guard;
         }
-        // A simulator's time passes when it likes.
+        // A simulator's time passes in steps of its own.
         for _ in 0..TURNS_MAX {
             if !waits(&mut guard) {
                 break;
@@ -81,7 +81,7 @@ impl Condvar {
             let mutex = MutexGuard::mutex(&guard);
             drop(guard);
             let anybody = gate::must_turn();
-            // The condition variable's wait goes on until it has its lock back.
+            // As in any condition variable, the wait ends only when the lock is taken again.
             guard = lock_by(None, None, || mutex.try_lock(), || mutex.lock());
             if !anybody {
                 break;
@@ -90,12 +90,12 @@ impl Condvar {
         guard
     }
 
-    /// Wakes one who waits. All who wait there have to wait for the same.
+    /// Wakes one waiting thread. All threads that wait here must wait for the same condition.
     pub fn notify_one(&self) {
         self.0.notify_one();
     }
 
-    /// Wakes all who wait.
+    /// Wakes all waiting threads.
     pub fn notify_all(&self) {
         self.0.notify_all();
     }

@@ -1,4 +1,4 @@
-//! The primitives under the scheduler: whatever could wait asks the scheduler who runs next.
+//! The primitives under the scheduler: every operation that could wait lets the scheduler choose the next thread.
 
 #![allow(unsafe_code)] // the trait of raw locks is unsafe to implement
 
@@ -12,7 +12,7 @@ pub use shuttle::thread_local;
 
 use crate::gate::{self, Reason};
 
-/// What `attempt` gets, else what `wait` does, during which the scheduler has others run. A wait is counted if it has a reason.
+/// Returns the result of `attempt`, else of `wait`, during which the scheduler runs other threads. A wait is counted if it has a reason.
 pub(crate) fn lock_by<T>(
     rank: Option<u8>,
     reason: Option<Reason>,
@@ -22,7 +22,7 @@ pub(crate) fn lock_by<T>(
     attempt().unwrap_or_else(|| gate::lock(rank, reason, attempt, wait))
 }
 
-/// A reader-writer lock with the face of `parking_lot`'s.
+/// A reader-writer lock with the interface of `parking_lot`'s.
 pub type RwLock<T> = lock_api::RwLock<RawRwLock, T>;
 /// The witness that a [`RwLock`] is locked for reading.
 pub type RwLockReadGuard<'a, T> = lock_api::RwLockReadGuard<'a, RawRwLock, T>;
@@ -34,12 +34,12 @@ pub type RwLockWriteGuard<'a, T> = lock_api::RwLockWriteGuard<'a, RawRwLock, T>;
 pub struct Condvar(shuttle::sync::Condvar);
 
 impl Condvar {
-    /// One that nobody waits for.
+    /// Creates a condition variable.
     pub const fn new() -> Self {
         Self(shuttle::sync::Condvar::new())
     }
 
-    /// Lets the lock go and waits until `waits` says no.
+    /// Releases the lock and waits until `waits` returns false.
     pub fn wait_while<'m, T>(
         &self,
         mut guard: MutexGuard<'m, T>,
@@ -51,8 +51,8 @@ impl Condvar {
         guard
     }
 
-    /// As [`wait_while`](Self::wait_while), for no time at all: the scheduler knows none, and who waited for what nobody does
-    /// would wait for ever.
+    /// Does not wait at all: the scheduler has no time, so a wait for an event that never comes would last for ever. Otherwise like
+    /// [`wait_while`](Self::wait_while).
     pub fn wait_while_for<'m, T>(
         &self,
         guard: MutexGuard<'m, T>,
@@ -62,33 +62,33 @@ impl Condvar {
         guard
     }
 
-    /// Wakes one who waits. All who wait there have to wait for the same.
+    /// Wakes one waiting thread. All threads that wait here must wait for the same condition.
     pub fn notify_one(&self) {
         self.0.notify_one();
     }
 
-    /// Wakes all who wait.
+    /// Wakes all waiting threads.
     pub fn notify_all(&self) {
         self.0.notify_all();
     }
 }
 
-/// A mutex with the face of `parking_lot`'s: a panic leaves it unlocked and usable.
+/// A mutex with the interface of `parking_lot`'s: a panic leaves it unlocked and usable.
 #[derive(Debug, Default)]
 pub struct Mutex<T>(shuttle::sync::Mutex<T>);
 
 impl<T> Mutex<T> {
-    /// A new, unlocked mutex.
+    /// Creates an unlocked mutex.
     pub const fn new(value: T) -> Self {
         Self(shuttle::sync::Mutex::new(value))
     }
 
-    /// Locks, waiting for the holder.
+    /// Locks, and waits for the holder.
     pub fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Locks if nobody holds it.
+    /// Locks if no thread holds it.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         match self.0.try_lock() {
             Ok(guard) => Some(guard),
@@ -97,7 +97,7 @@ impl<T> Mutex<T> {
         }
     }
 
-    /// The value, when nobody else can hold the lock.
+    /// Returns the value. By taking `self`, it needs no lock.
     pub fn into_inner(self) -> T {
         self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
@@ -109,8 +109,8 @@ struct Holders {
     writer: bool,
 }
 
-/// A reader-writer lock of the scheduler's mutex and condition variable. Readers do not queue behind a waiting
-/// writer: which of them goes first is the scheduler's choice, so that it meets every order.
+/// A reader-writer lock made of the scheduler's mutex and condition variable. Readers do not queue behind a waiting
+/// writer: the scheduler chooses which of them goes first, so that it meets every order.
 pub struct RawRwLock {
     holders: Mutex<Holders>,
     freed: Condvar,

@@ -1,10 +1,10 @@
-//! Packing LZO1X. The frame and the instructions are drawn in `lzo.rs`, which unpacks them.
+//! Packing LZO1X. `lzo.rs`, which unpacks, describes the frame and the instructions.
 //!
-//! Each sector is a stream of its own: it refers to nothing before it. What was seen is remembered by a hash of four
-//! bytes, in a table that is cleared for each sector, so that what is packed does not follow from what was packed before
-//! (PACK-3). A hash that was not seen points at the sector's beginning, which is as good a place to look at as any: so there
-//! is one question for each place, whether its four bytes are those that the table points at. Where nothing matches for
-//! a while the steps grow.
+//! Each sector is a stream of its own: it refers to nothing before it. A table maps hashes of four bytes to their last
+//! place. It is cleared for each sector, so that the packed bytes do not depend on data packed before
+//! (PACK-3). A new hash points at the sector's beginning, which is as good a place to compare as any. So there
+//! is one comparison for each place: its four bytes with those that the table points at. While nothing matches for
+//! some time, the steps grow.
 //!
 //! A match has at least four bytes, so the instructions for two and three are never needed, and the first one of
 //! a stream is always that for literals.
@@ -14,24 +14,24 @@ use crate::short_copy::AT_ONCE;
 const HASH_BITS: u32 = 12;
 const TABLE_LEN: usize = 1 << HASH_BITS;
 const MATCH_MIN: usize = 4;
-/// From how far back each form of a match can repeat, and up to which length.
+/// The largest distance, and the largest length, of each form of a match.
 const NEAR_DISTANCE: usize = 2048;
 const NEAR_LEN: usize = 8;
 const MIDDLE_DISTANCE: usize = 16384;
 const FAR_DISTANCE: usize = 49151;
-/// The longest repetition from there that one byte tells, with its distance in the next two.
+/// The longest match whose length fits one byte, with its distance in the next two.
 const MIDDLE_LEN: usize = 33;
-/// So many bytes without a match make a step longer by one.
+/// This many bytes without a match make a step longer by one.
 const SKIP_SHIFT: u32 = 5;
-/// As many literals as a match can tell that is before them, by bits in the byte so many before its end.
+/// The number of literals that fit into the match before them: bits in the byte this far before the match's end.
 const FLAGS_MAX: usize = 3;
 const FLAGS_BEFORE: usize = 2;
-/// As many literals as the first byte of a stream can tell.
+/// The number of literals that the first byte of a stream can encode.
 const FIRST_LITERALS: usize = 255 - 17;
 /// A length in a frame.
 const LENGTH: usize = 4;
 
-/// Where each hash was last seen in this sector.
+/// The last place of each hash in this sector.
 pub(super) struct LzoPacker {
     table: Box<[u16; TABLE_LEN]>,
 }
@@ -41,7 +41,7 @@ impl LzoPacker {
         Self { table: Box::new([0; TABLE_LEN]) }
     }
 
-    /// Packs `data` into a frame; returns its length, or nothing when `out` is too short for it.
+    /// Packs `data` into a frame. Returns its length, or `None` if `out` is too short for it.
     pub(super) fn pack(&mut self, data: &[u8], sector: usize, out: &mut [u8]) -> Option<usize> {
         let mut writer = Writer { out, len: 0 };
         writer.put(&[0; LENGTH])?;
@@ -63,7 +63,7 @@ impl LzoPacker {
     fn pack_sector(&mut self, data: &[u8], writer: &mut Writer<'_>) -> Option<()> {
         self.table.fill(0);
         let mut stream = Stream { writer, after_match: false };
-        // The place that is looked at, and the first one that is not told yet.
+        // The place to compare, and the first one that is not encoded yet.
         let (mut at, mut told) = (1, 0);
         while let Some(word) = word_at(data, at) {
             let slot = &mut self.table[hash(word)];
@@ -93,7 +93,7 @@ fn word_at(data: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(*data.get(at..)?.first_chunk()?))
 }
 
-/// How many bytes both begin with; `there` is the one that ends first.
+/// Returns how many bytes both begin with; `there` ends first.
 fn common(here: &[u8], there: &[u8]) -> usize {
     let mut len = 0;
     while let (Some(one), Some(other)) = (here[len..].first_chunk(), there[len..].first_chunk()) {
@@ -106,7 +106,7 @@ fn common(here: &[u8], there: &[u8]) -> usize {
     len + here[len..].iter().zip(&there[len..]).take_while(|(one, other)| one == other).count()
 }
 
-/// How many bytes both end with, of the last eight. Where there are fewer it is none: few sectors' first bytes come again.
+/// Returns how many bytes both end with, of the last eight. 0 if there are fewer: few sectors' first bytes come again.
 fn common_before(here: &[u8], there: &[u8]) -> usize {
     let (Some(one), Some(other)) = (here.last_chunk(), there.last_chunk()) else { return 0 };
     (u64::from_le_bytes(*one) ^ u64::from_le_bytes(*other)).leading_zeros() as usize / 8
@@ -128,7 +128,7 @@ impl Writer<'_> {
         self.out[at..at + LENGTH].copy_from_slice(&(len as u32).to_le_bytes());
     }
 
-    /// An instruction whose length field has `bits` bits, the lowest of it; a length of 0 goes on behind it.
+    /// Writes an instruction whose length field has the lowest `bits` bits; a length of 0 continues behind it.
     fn put_long(&mut self, code: u8, bits: u32, len: usize) -> Option<()> {
         let most = (1 << bits) - 1;
         if len <= most {
@@ -146,19 +146,19 @@ impl Writer<'_> {
 
 struct Stream<'a, 'b> {
     writer: &'a mut Writer<'b>,
-    /// The last instruction is a match, which can tell of up to three literals.
+    /// The last instruction is a match, which can encode up to three literals.
     after_match: bool,
 }
 
 impl Stream<'_, '_> {
-    /// The first `len` bytes of `data` as they are.
+    /// Writes the first `len` bytes of `data` as literals.
     #[inline]
     fn literals(&mut self, data: &[u8], len: usize) -> Option<()> {
         if self.few_literals(data, len) { Some(()) } else { self.any_literals(data, len) }
     }
 
-    /// The same of few bytes behind a match, where there is room for more. How many there are nobody can foresee, a processor no more
-    /// than others: so nothing branches by it.
+    /// Writes a few literals behind a match, if there is room for more. Returns false if not. The number of literals is unpredictable, also for a
+    /// processor, so no branch depends on it.
     #[inline]
     fn few_literals(&mut self, data: &[u8], len: usize) -> bool {
         let Some(bytes) = data.first_chunk::<AT_ONCE>().filter(|_| self.after_match && len <= AT_ONCE) else {
@@ -198,7 +198,7 @@ impl Stream<'_, '_> {
         if distance > MIDDLE_DISTANCE || len > MIDDLE_LEN {
             return self.repeat_far_or_long(distance, len);
         }
-        // Both forms are made, for the same reason.
+        // Both forms are computed, to avoid a branch.
         let back = distance as u32 - 1;
         let is_near = distance <= NEAR_DISTANCE && len <= NEAR_LEN;
         let near = (len as u32 - 1) << 5 | (back & 7) << 2 | back >> 3 << 8;

@@ -1,10 +1,10 @@
-//! What packs data, and how hard it tries, in the words of Linux' mount options.
+//! Compression algorithms and their levels, in the words of Linux' mount options.
 
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-/// An algorithm that Btrfs packs file data with.
+/// An algorithm for compressed file data.
 ///
 /// ```
 /// use creamery_codec::CompressionType;
@@ -26,7 +26,7 @@ impl CompressionType {
     /// All of them, in the order of their numbers in a `btrfs_file_extent_item`.
     pub const ALL: [Self; 3] = [Self::Zlib, Self::Lzo, Self::Zstd];
 
-    /// The levels that it has. Where these have a 0, it stands for the default.
+    /// Returns its levels. If these include 0, it stands for the default.
     #[must_use]
     pub const fn levels(self) -> Option<RangeInclusive<i32>> {
         match self {
@@ -51,13 +51,13 @@ impl fmt::Display for CompressionType {
     }
 }
 
-/// The level of who names none.
+/// The level if the user names none.
 const DEFAULT_LEVEL: i32 = 3;
 
 /// An algorithm and its level.
 ///
-/// Levels are read as Linux 6.18 reads them: 0 is the default, one that is too low or too high is the lowest or
-/// highest that there is, and `lzo` takes one and ignores it.
+/// Levels have the meaning of Linux 6.18: 0 is the default, a level that is too low or too high becomes the lowest or
+/// highest, and `lzo` accepts a level and ignores it.
 ///
 /// ```
 /// use creamery_codec::{CompressionMethod, CompressionType};
@@ -74,13 +74,13 @@ pub struct CompressionMethod {
 }
 
 impl CompressionMethod {
-    /// This algorithm at its default level.
+    /// Creates the method of this algorithm at its default level.
     #[must_use]
     pub const fn new(kind: CompressionType) -> Self {
         Self { kind, level: DEFAULT_LEVEL }
     }
 
-    /// The same algorithm at the level that Linux takes for `level`.
+    /// Returns the algorithm at the level that Linux uses for `level`.
     #[must_use]
     pub fn with_level(self, level: i32) -> Self {
         let level = match self.kind.levels() {
@@ -90,7 +90,7 @@ impl CompressionMethod {
         Self { level, ..self }
     }
 
-    /// Parses as [`FromStr`] does, but takes no level that the algorithm does not have: mkfs.btrfs refuses such a slip, too.
+    /// Parses like [`FromStr`], but fails for a level that the algorithm does not have, like mkfs.btrfs.
     /// 0 stands for the default level.
     ///
     /// ```
@@ -102,10 +102,10 @@ impl CompressionMethod {
     /// ```
     ///
     /// # Errors
-    /// The text names no way to compress, or no level of it.
+    /// The text names no algorithm, or a level that it does not have.
     pub fn with_its_level(text: &str) -> Result<Self, ParseCompressionMethodError> {
         let (kind, level) = split(text)?;
-        // mkfs.btrfs knows one level of LZO, which changes nothing.
+        // mkfs.btrfs accepts one level of LZO, which changes nothing.
         let (lowest, highest) = kind.levels().map_or((0, 1), RangeInclusive::into_inner);
         if level != 0 && !(lowest..=highest).contains(&level) {
             return Err(ParseCompressionMethodError::NoSuchLevel { kind, level, lowest, highest });
@@ -138,7 +138,7 @@ impl fmt::Display for CompressionMethod {
     }
 }
 
-/// Why a text names no way to compress.
+/// The error of parsing a compression method.
 ///
 /// ```
 /// use creamery_codec::CompressionMethod;
@@ -147,7 +147,7 @@ impl fmt::Display for CompressionMethod {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ParseCompressionMethodError {
-    /// There is no such algorithm, or what stands behind the colon is no number.
+    /// There is no such algorithm, or the text behind the colon is no number.
     #[error("unknown compression, want zlib, lzo or zstd, or one of them with a level: zstd:3")]
     Unknown,
     /// The algorithm has no such level.
@@ -155,16 +155,16 @@ pub enum ParseCompressionMethodError {
     NoSuchLevel {
         /// The algorithm.
         kind: CompressionType,
-        /// What was found.
+        /// The given level.
         level: i32,
-        /// The first level that there is.
+        /// The lowest level.
         lowest: i32,
-        /// The last one.
+        /// The highest level.
         highest: i32,
     },
 }
 
-/// The algorithm and the level that a text names; 0 where it names none.
+/// Splits a text into algorithm and level; the level is 0 if the text has none.
 fn split(text: &str) -> Result<(CompressionType, i32), ParseCompressionMethodError> {
     let unknown = ParseCompressionMethodError::Unknown;
     let (word, level) = match text.split_once(':') {
@@ -188,7 +188,7 @@ impl FromStr for CompressionMethod {
 mod tests {
     use super::*;
 
-    /// What Linux 6.18 shows in `/proc/self/mountinfo` for each `compress=`; nothing: it refuses with EINVAL.
+    /// The text that Linux 6.18 shows in `/proc/self/mountinfo` for each `compress=`; `None`: it fails with EINVAL.
     const LINUX: &[(&str, Option<&str>)] = &[
         ("zlib", Some("zlib:3")),
         ("zlib:0", Some("zlib:3")),

@@ -1,25 +1,25 @@
-//! Packing file data as Linux unpacks it.
+//! Packing file data in the form that Linux unpacks.
 //!
-//! # What is packed
+//! # The packed data
 //! Data is packed in chunks of at most 128 KiB, each by itself, into one extent. The last chunk of a file is packed up
-//! to the end of the file, not of the sector. A regular extent is as many sectors as the packed data needs, and what is
-//! left of the last one is zero; an inline extent ends with the packed data. What does not get shorter is stored as it is.
+//! to the end of the file, not of the sector. A regular extent has as many sectors as the packed data needs, and the
+//! rest of the last one is zero; an inline extent ends with the packed data. Data that does not get shorter is stored uncompressed.
 //!
 //! # The three formats
 //! - **zlib**: a zlib stream (RFC 1950) with a window of at most 32 KiB, no dictionary, and the Adler-32 at its end.
-//! - **lzo**: LZO1X streams, one for each sector, in a frame of Btrfs' own; both are drawn in `lzo.rs`. It is the
+//! - **lzo**: LZO1X streams, one for each sector, in a frame of Btrfs' own; `lzo.rs` describes both. It is the
 //!   only format that depends on the size of a sector. An inline extent holds the same frame with one segment, so
 //!   it has a sector of data at most.
 //! - **zstd**: one Zstandard frame (RFC 8878) with the length of the data in its header, a single segment of at most
 //!   128 KiB as its window, no dictionary and no checksum.
 //!
 //! # Invariants
-//! - **PACK-1** A call packs at most [`Packer::DATA_MAX`] bytes, and sectors have a size that Btrfs has. Asserted.
-//! - **PACK-2** What was packed unpacks to the data, here and with Linux, and a `Some` is the length of all of it: data that does not
+//! - **PACK-1** A call packs at most [`Packer::DATA_MAX`] bytes, and the sector size is one of Btrfs. Asserted.
+//! - **PACK-2** Packed data unpacks to the original, here and with Linux, and a `Some` is the length of all of it: data that does not
 //!   fit gives `None`, never a part. Shown by `all_methods_round_trip` and `what_just_fits_is_packed_and_one_byte_less_is_not`.
-//! - **PACK-3** The packed bytes follow from the method, the data, the sector and the room for them, and not from what a packer packed
+//! - **PACK-3** The packed bytes depend on the method, the data, the sector and the room for them, and not on data that the packer packed
 //!   before. Shown by `a_used_packer_packs_as_a_new_one` and `what_did_not_fit_does_not_show_in_what_comes_next`.
-//! - **PACK-4** Nothing asks its reader for more memory than Linux has for it: a window of 128 KiB for zstd; for LZO segments
+//! - **PACK-4** Packed data needs no more memory for unpacking than Linux has: a window of 128 KiB for zstd; for LZO segments
 //!   that are no longer than LZO's own bound for a sector. Shown by `zstd_frames_look_as_those_of_linux` and
 //!   `lzo_segments_keep_to_their_sectors`.
 //! - **PACK-5** No length in an LZO frame lies across a sector boundary. Shown by `lzo_segments_keep_to_their_sectors`.
@@ -39,11 +39,11 @@ use self::lzo::LzoPacker;
 pub use self::method::{CompressionMethod, CompressionType, ParseCompressionMethodError};
 pub use self::worth::looks_compressible;
 
-/// What zstd frames have for a window: the logarithm of [`Packer::DATA_MAX`].
+/// The window of zstd frames: the logarithm of [`Packer::DATA_MAX`].
 const ZSTD_WINDOW_LOG: u32 = 17;
 
-/// Packs data. It keeps the memory that LZO and zstd work in from call to call, and takes it when one is used for the
-/// first time; a thread that packs has one.
+/// Packs data. It keeps the working memory of LZO and zstd from call to call, and allocates each at its first use. A thread
+/// that packs has one.
 ///
 /// ```
 /// use creamery_codec::{CompressionMethod, CompressionType, Packer, unpack_lzo};
@@ -63,22 +63,22 @@ pub struct Packer {
 }
 
 impl Packer {
-    /// As much data as one extent takes.
+    /// The most data that one extent takes.
     pub const DATA_MAX: usize = 1 << ZSTD_WINDOW_LOG;
 
-    /// One that has not packed anything.
+    /// Creates a packer without working memory.
     #[must_use]
     pub const fn new() -> Self {
         Self { lzo: None, zstd: None }
     }
 
-    /// Packs `data` for a filesystem with sectors of `sector` bytes. Gives the length of what it made, or nothing when that is
-    /// longer than `out`: who packs to save space gives an `out` that is shorter than the data, by a sector for a
-    /// regular extent. What `out` has behind that length is arbitrary. While it works zstd wants some bytes more than it needs in the
-    /// end, so what it makes has to be shorter than `out` by up to 16.
+    /// Packs `data` for a filesystem with sectors of `sector` bytes. Returns the length of the result, or `None` if that is
+    /// longer than `out`. To save space, give an `out` that is shorter than the data, by a sector for a
+    /// regular extent. The rest of `out` is arbitrary. While it works, zstd needs a few bytes more than its result has, so
+    /// its result has to be shorter than `out` by up to 16.
     ///
     /// # Panics
-    /// When there is more data than [`Packer::DATA_MAX`], or no Btrfs has such sectors.
+    /// If there is more data than [`Packer::DATA_MAX`], or no Btrfs has such sectors.
     #[must_use]
     pub fn pack(
         &mut self,
@@ -101,7 +101,7 @@ impl Packer {
 
     fn zstd(&mut self, method: CompressionMethod, data: &[u8], out: &mut [u8]) -> Option<usize> {
         let zstd = self.zstd.get_or_insert_with(CCtx::create);
-        // What did not fit was not finished.
+        // A result that did not fit left an unfinished session.
         zstd.reset(ResetDirective::SessionOnly).expect("a session can be given up at any time");
         for parameter in
             [CParameter::CompressionLevel(method.level()?), CParameter::WindowLog(ZSTD_WINDOW_LOG)]
@@ -112,8 +112,8 @@ impl Packer {
     }
 }
 
-/// zlib-rs 0.6 does not forget a stream that did not fit when it is reset: one that follows at level 1 is damaged. Taking its
-/// memory anew each time costs next to nothing beside the packing.
+/// Packs with zlib. After a stream that did not fit, a reset of zlib-rs 0.6 does not clear everything: a following stream at level 1 is
+/// damaged. So each call allocates its memory anew, which costs next to nothing beside the packing.
 fn zlib(method: CompressionMethod, data: &[u8], out: &mut [u8]) -> Option<usize> {
     let level = Compression::new(method.level()?.unsigned_abs());
     let mut stream = Compress::new(level, true);

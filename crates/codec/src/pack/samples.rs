@@ -1,4 +1,4 @@
-//! Data of several kinds for tests; all of it follows from its length and seed.
+//! Data of several kinds for tests, all of it determined by its length and seed.
 
 /// Numbers from a seed.
 pub(crate) struct Dice(u64);
@@ -15,19 +15,19 @@ impl Dice {
         mixed ^ mixed >> 31
     }
 
-    /// Below `bound`, which is not 0.
+    /// Returns a number below `bound`, which is not 0.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
         (self.next() % bound as u64) as usize
     }
 }
 
-/// Every byte as likely as any other.
+/// Bytes with equal probabilities.
 pub(crate) fn random(len: usize, seed: u64) -> Vec<u8> {
     let mut dice = Dice::new(seed);
     (0..len).map(|_| dice.next() as u8).collect()
 }
 
-/// Words, of which some are more frequent than others.
+/// Words, some of them more frequent than others.
 pub(crate) fn text(len: usize) -> Vec<u8> {
     let words = "the of and to a in is it you that he was for on are with as I his they be at one have this \
                  from or had by hot but some what there we can out other were all your when up use word how";
@@ -59,7 +59,7 @@ pub(crate) fn numbers(len: usize) -> Vec<u8> {
     records
 }
 
-/// Some of each, in stretches of all lengths, with repetitions from near and far.
+/// Stretches of all kinds and all lengths, with repetitions from near and far.
 pub(crate) fn mixed(len: usize) -> Vec<u8> {
     let mut dice = Dice::new(len as u64);
     let mut data = Vec::new();

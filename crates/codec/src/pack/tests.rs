@@ -11,7 +11,7 @@ fn methods() -> impl Iterator<Item = CompressionMethod> {
     })
 }
 
-/// The levels at which an algorithm works differently, or as most people use it.
+/// The levels at which an algorithm works differently, and the usual ones.
 fn some_methods() -> impl Iterator<Item = CompressionMethod> {
     ["zlib:1", "zlib:3", "zlib:9", "lzo", "zstd:-15", "zstd:1", "zstd:3", "zstd:15"]
         .into_iter()
@@ -39,7 +39,7 @@ fn pack(
     Some(out)
 }
 
-/// More than any of the algorithms makes of anything.
+/// A length that no algorithm's result exceeds.
 fn ample(len: usize) -> usize {
     len + len / 8 + 200
 }
@@ -91,7 +91,7 @@ fn lzo_round_trips_with_sectors_of_all_sizes() {
     }
 }
 
-/// Copies from as far back as each form of a match goes, and literals and matches of all lengths.
+/// Copies from the largest distance of each form of a match, and literals and matches of all lengths.
 #[test]
 fn every_form_of_match_and_literals_round_trips() {
     let mut packer = Packer::new();
@@ -192,7 +192,7 @@ fn zlib_streams_begin_as_those_of_linux() {
     }
 }
 
-/// Walks the frame with rules of its own; returns the lengths of the segments.
+/// Walks the frame independently of the packer; returns the lengths of the segments.
 fn segments(packed: &[u8], sector: usize) -> Vec<usize> {
     let length = |at: usize| u32::from_le_bytes(packed[at..at + 4].try_into().expect("four bytes")) as usize;
     assert_eq!(length(0), packed.len(), "the whole");
@@ -240,7 +240,7 @@ fn another_decoder_agrees_with_ours() {
         let made = lzokay::decompress::decompress(&packed[8..], &mut out);
         assert_eq!(made, Ok(data.len()), "{what}");
         assert!(out == data, "{what}");
-        // And the other way: what another packer makes.
+        // And the other way: the result of another packer.
         let theirs = lzokay::compress::compress(&data).expect("it packs anything");
         let head = [theirs.len() + 8, theirs.len()].map(|len| (len as u32).to_le_bytes()).concat();
         out.fill(0);

@@ -1,30 +1,30 @@
-//! Whether data looks as if packing it would pay.
+//! Estimating whether packing data pays.
 //!
-//! What is packed already, or encrypted, uses every byte as often as any other, and it takes far longer to find that out
-//! by packing it. So a sample is looked at: pieces from all over the data. It looks packable
+//! Packed or encrypted data uses every byte equally often, and to find that out by packing
+//! takes far longer than looking at a sample: pieces from all over the data. It looks packable
 //!
-//! 1. when its halves are the same: zeros, patterns, copies;
-//! 2. when it uses few different bytes: text, tables of small numbers;
-//! 3. when its entropy is low: Shannon's, of single bytes, in integers. That is as far as Huffman's codes alone
-//!    would come. Programs, and tables of numbers, lie far below what random data shows in a sample of this size.
+//! 1. if its halves are the same: zeros, patterns, copies;
+//! 2. if it uses few different bytes: text, tables of small numbers;
+//! 3. if its entropy is low: Shannon's, of single bytes, in integers. That is as far as Huffman's codes alone
+//!    would come. Programs, and tables of numbers, are far below random data in a sample of this size.
 //!
-//! Linux looks at the same things: the Btrfs documentation, page "Compression", has samples, long patterns, how often bytes
-//! come, and Shannon's entropy. Repetition that the sample's halves do not show goes unseen, as in three copies of a
-//! picture: such data is stored as it is.
+//! Linux uses the same criteria: the Btrfs documentation, page "Compression", has samples, long patterns, frequencies of
+//! bytes, and Shannon's entropy. Repetition that the sample's halves do not show stays unseen, for example three copies of a
+//! picture: such data is stored uncompressed.
 
-/// Data up to here is looked at whole; from more, so many bytes are taken.
+/// The size of the sample, bytes. Shorter data is not sampled.
 const SAMPLE: usize = 4096;
-/// What is taken from one place.
+/// The length of each piece of the sample, bytes.
 const PIECE: usize = 16;
 /// Data with fewer different bytes is packed.
 const FEW_BYTES: usize = 64;
-/// Where an entropy is high, in 1/65536 of a bit for each byte: 7.75 bits. Random data shows 7.95 in a sample.
+/// The limit of a high entropy, in 1/65536 of a bit for each byte: 7.75 bits. Random data shows 7.95 in a sample.
 const HIGH_ENTROPY: u64 = (31 << FRACTION) / 4;
-/// Bits behind the point of a logarithm.
+/// The fractional bits of a logarithm.
 const FRACTION: u32 = 16;
 
-/// Whether packing `data` is worth the time. Costs some microseconds; of less than a sample there is nothing to
-/// learn, and the answer is yes.
+/// Whether packing `data` is worth the time. Costs some microseconds. Data shorter than a sample shows too
+/// little, and the answer is yes.
 ///
 /// ```
 /// use creamery_codec::looks_compressible;
@@ -37,7 +37,7 @@ pub fn looks_compressible(data: &[u8]) -> bool {
         return true;
     }
     let mut sample = [0; SAMPLE];
-    // Where both halves of the data are the same, so are those of the sample.
+    // If both halves of the data are the same, so are those of the sample.
     let distance = data.len() / (SAMPLE / PIECE);
     for (piece, from) in sample.chunks_exact_mut(PIECE).zip(data.chunks(distance)) {
         piece.copy_from_slice(&from[..PIECE]);
@@ -50,9 +50,9 @@ pub fn looks_compressible(data: &[u8]) -> bool {
     counts.iter().filter(|count| **count > 0).count() < FEW_BYTES || entropy(&counts) < HIGH_ENTROPY
 }
 
-/// How often each byte is there.
+/// Returns how often each byte occurs.
 fn counts(sample: &[u8; SAMPLE]) -> [u16; 256] {
-    // Four tables: a byte that comes again at once need not wait for the count of the one before.
+    // Four tables: a repeated byte need not wait for the count of the one before.
     let mut parts = [[0_u16; 256]; 4];
     for bytes in sample.chunks_exact(4) {
         for (part, byte) in parts.iter_mut().zip(bytes) {
@@ -68,11 +68,11 @@ fn entropy(counts: &[u16; 256]) -> u64 {
     log2(SAMPLE as u16) - sum / SAMPLE as u64
 }
 
-/// The logarithm of `n` to the base 2, in 1/65536; of 0 it is 0. At most 1/100 beside the truth.
+/// Returns the logarithm of `n` to the base 2, in 1/65536; for 0 it is 0. The error is at most 1/100.
 fn log2(n: u16) -> u64 {
     let n = u64::from(n.max(1));
     let whole = n.ilog2();
-    // Between two powers it is nearly straight, and what is missing nearly a parabola of this height.
+    // Between two powers it is nearly straight, and the difference is nearly a parabola of this height.
     let straight = (n << FRACTION >> whole) - (1 << FRACTION);
     let bent = (straight * ((1 << FRACTION) - straight)) >> FRACTION;
     (u64::from(whole) << FRACTION) + straight + bent * 11 / 32

@@ -1,9 +1,9 @@
 //! The loops for x86 processors with vectors of 32 bytes (AVX2).
 //!
-//! A vector is doubled by an addition, and what falls out of its bytes comes back as the rest of the polynomial. To multiply by a constant, each half
+//! A vector is doubled by an addition, and each top bit that falls out comes back as the rest of the polynomial. To multiply by a constant, each half
 //! of a byte is looked up in a table of 16 products, by the instruction that shuffles the bytes of a vector; the product of the byte is the sum of both.
 //!
-//! A compiler that is to make programs small leaves a loop over bytes as it stands. So all of this names its instructions.
+//! A compiler that optimises for size does not vectorise a loop over bytes. So all of this names its instructions.
 
 use std::arch::x86_64::{
     __m128i, __m256i, _mm256_add_epi8, _mm256_and_si256, _mm256_broadcastsi128_si256, _mm256_cmpgt_epi8,
@@ -18,7 +18,7 @@ use super::plain;
 /// Vectors of each column in one step: their chains of instructions do not wait for each other.
 const VECTORS: usize = 2;
 const STEP: usize = VECTORS * size_of::<__m256i>();
-/// Those of P, and of P and Q: as many as keep the vectors of both in registers.
+/// Vectors in a step for P, and for P and Q: as many as keep the vectors of both in registers.
 const PARITY_VECTORS: usize = 4;
 const PARITY_STEP: usize = PARITY_VECTORS * size_of::<__m256i>();
 

@@ -1,9 +1,9 @@
-//! The field that Q is computed in: GF(2^8) with the polynomial x^8 + x^4 + x^3 + x^2 + 1 (0x11d) and the generator 2.
+//! The field of Q: GF(2^8) with the polynomial x^8 + x^4 + x^3 + x^2 + 1 (0x11d) and the generator 2.
 //!
 //! A byte is a polynomial over bits. Adding is XOR, so each value is its own negative. The generator has the order 255: its powers
-//! 2^0 to 2^254 differ, which is why Q tells at most 255 data columns apart.
+//! 2^0 to 2^254 differ, so Q tells at most 255 data columns apart.
 
-/// What falls out of the top bit when a value is doubled comes back as the rest of the polynomial.
+/// The rest of the polynomial: it is added when doubling shifts out the top bit.
 pub(super) const REST: u8 = 0x1d;
 
 /// The powers of the generator before they repeat.
@@ -36,7 +36,7 @@ pub(super) const fn power(exponent: usize) -> u8 {
     value
 }
 
-/// The value whose product with `value` is 1: the 254th power, for the 255th is 1. Zero has none.
+/// The value whose product with `value` is 1: the 254th power, because the 255th is 1. Zero has none.
 pub(super) const fn inverse(value: u8) -> u8 {
     assert!(value != 0);
     // 254 is 2 + 4 + 8 + ... + 128.

@@ -1,6 +1,6 @@
 //! The loops for x86 processors that multiply a vector of bytes by a matrix of bits (GFNI).
 //!
-//! To multiply by a constant is linear in the bits of the other factor, so it is a matrix of 8 by 8 bits, and one instruction does it
+//! Multiplying by a constant is linear in the bits of the other factor, so it is a matrix of 8 by 8 bits, and one instruction does it
 //! for 32 bytes. (The instruction of the same set that multiplies two vectors has another polynomial.) Bytes become vectors by
 //! [`zerocopy::transmute!`], which is safe and becomes a load or a store.
 
@@ -34,8 +34,8 @@ static MATRICES: [u64; 256] = {
     matrices
 };
 
-/// Bit `bit` of the product is the parity of the row's bits that the other factor has, too. Row 0 is the highest byte, and belongs
-/// to bit 0.
+/// Returns the matrix of `factor`. Bit `bit` of the product is the parity of the bits that its row and the other factor have in common. Row 0 is the
+/// highest byte, and belongs to bit 0.
 const fn matrix(factor: u8) -> u64 {
     let (mut rows, mut column, mut product) = (0, 0, factor);
     while column < 8 {
@@ -107,8 +107,8 @@ fn sums<const R: usize>(sources: &[&[u8]], factors: [&[u8]; R], mut out: [&mut [
     }
 }
 
-/// [`sums`] in whole steps, where there is a register for each matrix. The first byte that was not reached is returned, here and
-/// below.
+/// Computes [`sums`] in whole steps, if there is a register for each matrix. Returns the first byte that was not reached, like the
+/// function below.
 #[target_feature(enable = "avx2,gfni")]
 fn sums_of_few<const K: usize, const R: usize>(
     sources: &[&[u8]],
@@ -116,7 +116,7 @@ fn sums_of_few<const K: usize, const R: usize>(
     out: [&mut [u8]; R],
 ) -> usize {
     let steps = out[0].len() / FEW_STEP;
-    // Loops, for the functions of the standard library that take closures are compiled without the features.
+    // Loops, because functions of the standard library that take closures are compiled without the features.
     let mut columns: [&[[u8; FEW_STEP]]; K] = [&[]; K];
     for (column, source) in columns.iter_mut().zip(sources) {
         *column = &source.as_chunks().0[..steps];
@@ -146,7 +146,7 @@ fn sums_of_few<const K: usize, const R: usize>(
     steps * FEW_STEP
 }
 
-/// [`sums`] in whole steps, of any number of sources.
+/// Computes [`sums`] in whole steps, of any number of sources.
 #[target_feature(enable = "avx2,gfni")]
 fn sums_of_many<const R: usize>(sources: &[&[u8]], factors: [&[u8]; R], out: [&mut [u8]; R]) -> usize {
     let steps = out[0].len() / STEP;

@@ -1,7 +1,7 @@
-//! Which loops run: the choice among those that the processor has instructions for.
+//! The choice of the loops, by the instructions of the processor.
 //!
 //! **KERNEL-1** A [`Kernels`] is reachable only through [`best`], which asks the processor for its features first (and in tests through
-//! `all`, which asks `best`). That is what makes the calls here sound.
+//! `all`, which asks `best`). So the calls here are sound.
 #![allow(
     unsafe_code,
     reason = "to call a function that wants features of the processor is unsafe; KERNEL-1 says why it is sound"
@@ -13,16 +13,16 @@ use super::plain;
 #[cfg(target_arch = "x86_64")]
 use super::{avx2, gfni};
 
-/// Data, and where P goes.
+/// Data, and the output P.
 type P = unsafe fn(&[&[u8]], &mut [u8]);
-/// Data, and where P and Q go.
+/// Data, and the outputs P and Q.
 type PAndQ = unsafe fn(&[&[u8]], &mut [u8], &mut [u8]);
-/// Sources, the factor of each, and where the sum goes.
+/// Sources, the factor of each, and the output for the sum.
 type Sum = unsafe fn(&[&[u8]], &[u8], &mut [u8]);
 /// [`Sum`] with the same sources, twice.
 type TwoSums = unsafe fn(&[&[u8]], [&[u8]; 2], [&mut [u8]; 2]);
 
-/// Loops that want the same features. All columns of a call have equal lengths: callers look.
+/// Loops that need the same features. All columns of a call have equal lengths: callers check.
 pub(super) struct Kernels {
     name: &'static str,
     p: P,
@@ -42,7 +42,7 @@ static AVX2: Kernels =
 static GFNI: Kernels =
     Kernels { name: "gfni", p: avx2::p, pq: gfni::pq, sum: gfni::sum, two_sums: gfni::two_sums };
 
-/// The fastest.
+/// Returns the fastest loops.
 pub(super) fn best() -> &'static Kernels {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx2") {
@@ -51,7 +51,7 @@ pub(super) fn best() -> &'static Kernels {
     &PLAIN
 }
 
-/// All that this processor can run: the best, and those that want fewer features.
+/// Returns all loops that this processor can run: the best, and those that need fewer features.
 #[cfg(test)]
 pub(super) fn all() -> Vec<&'static Kernels> {
     let by_features = [
@@ -74,25 +74,25 @@ impl fmt::Debug for Kernels {
 impl Kernels {
     /// P of `data`.
     pub(super) fn p(&self, data: &[&[u8]], p: &mut [u8]) {
-        // SAFETY: the processor has what the function wants (KERNEL-1), and it wants nothing else.
+        // SAFETY: the processor has the features that the function needs (KERNEL-1), and there is no other requirement.
         unsafe { (self.p)(data, p) }
     }
 
     /// P and Q of `data`.
     pub(super) fn pq(&self, data: &[&[u8]], p: &mut [u8], q: &mut [u8]) {
-        // SAFETY: the processor has what the function wants (KERNEL-1), and it wants nothing else.
+        // SAFETY: the processor has the features that the function needs (KERNEL-1), and there is no other requirement.
         unsafe { (self.pq)(data, p, q) }
     }
 
     /// The sum of `sources`, each times its factor.
     pub(super) fn sum(&self, sources: &[&[u8]], factors: &[u8], out: &mut [u8]) {
-        // SAFETY: the processor has what the function wants (KERNEL-1), and it wants nothing else.
+        // SAFETY: the processor has the features that the function needs (KERNEL-1), and there is no other requirement.
         unsafe { (self.sum)(sources, factors, out) }
     }
 
     /// Two sums of the same `sources`, with factors of their own.
     pub(super) fn two_sums(&self, sources: &[&[u8]], factors: [&[u8]; 2], out: [&mut [u8]; 2]) {
-        // SAFETY: the processor has what the function wants (KERNEL-1), and it wants nothing else.
+        // SAFETY: the processor has the features that the function needs (KERNEL-1), and there is no other requirement.
         unsafe { (self.two_sums)(sources, factors, out) }
     }
 }

@@ -16,20 +16,20 @@
 //! | in the equation of P | 1 | 1 | 0 |
 //! | in the equation of Q | 2^i | 0 | 1 |
 //!
-//! A column that is lost comes out of any equation in which it has the factor 1. If a second one is lost, the two equations are mixed
+//! A lost column follows from any equation in which it has the factor 1. If a second one is lost, the two equations are mixed
 //! so that it has the factor 0: with D_x and D_y lost, 2^y times the first and once the second leave D_y out, and give D_x the factor
 //! 2^y + 2^x, to divide by. If nothing else is lost, Q is left out, which leaves the equation of P alone; Q itself is computed with P
-//! left out. So there is one rule for all losses, and a [`Recovery`] is the equation that it gives: the columns to read
+//! left out. So there is one rule for all losses, and a [`Recovery`] is the resulting equation: the columns to read
 //! ([`Recovery::sources`]), and the sum over them ([`Recovery::run`]).
 //!
-//! **PARITY-1** The factors of two columns are never in proportion, for 2^i and 2^j differ where i and j differ and are below 255. So the
-//! column that is wanted keeps a factor when another one is left out, and each source has one: a row with `n` data columns is read
-//! from `n` columns, and no fewer would do.
+//! **PARITY-1** The factors of two columns are never in proportion, because 2^i and 2^j differ if i and j differ and are below 255. So the
+//! wanted column keeps a factor when another one is left out, and each source has one: a row with `n` data columns is read
+//! from `n` columns, and fewer are not enough.
 //!
-//! | file | what |
+//! | file | content |
 //! |---|---|
 //! | `field` | GF(2^8): sums, products, inverses of single bytes |
-//! | `recovery` | rows, and what a lost column is the sum of |
+//! | `recovery` | rows, and the equation for a lost column |
 //! | `plain` | the loops over columns, for all processors |
 //! | `avx2`, `gfni` | the loops for x86 with AVX2, and with GFNI as well |
 //! | `kernels` | the choice between them |

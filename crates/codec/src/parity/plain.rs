@@ -25,22 +25,22 @@ pub(super) fn sum(sources: &[&[u8]], factors: &[u8], out: &mut [u8]) {
     rest_of_sum(sources, factors, out, done);
 }
 
-/// Two sums of the same `sources`. They are computed one after the other: in the cache, reading is not what takes time here.
+/// Two sums of the same `sources`, computed one after the other: in the cache, reading does not dominate.
 pub(super) fn two_sums(sources: &[&[u8]], factors: [&[u8]; 2], out: [&mut [u8]; 2]) {
     factors.into_iter().zip(out).for_each(|(factors, out)| sum(sources, factors, out));
 }
 
-/// P of `data` from the byte `from` on, of which there are few.
+/// P of `data` from the byte `from` on, for few bytes.
 pub(super) fn rest_of_p(data: &[&[u8]], p: &mut [u8], from: usize) {
     p_from::<1>(data, p, from);
 }
 
-/// P and Q of `data` from the byte `from` on, of which there are few.
+/// P and Q of `data` from the byte `from` on, for few bytes.
 pub(super) fn rest_of_pq(data: &[&[u8]], p: &mut [u8], q: &mut [u8], from: usize) {
     pq_from::<1>(data, p, q, from);
 }
 
-/// [`sum`] from the byte `from` on, of which there are few.
+/// [`sum`] from the byte `from` on, for few bytes.
 pub(super) fn rest_of_sum(sources: &[&[u8]], factors: &[u8], out: &mut [u8], from: usize) {
     sum_from::<1>(sources, factors, out, from);
 }
@@ -56,7 +56,7 @@ fn add<const N: usize>(sum: &mut [u8; N], column: &[u8], at: usize) {
     sum.iter_mut().zip(bytes::<N>(column, at)).for_each(|(sum, byte)| *sum ^= byte);
 }
 
-/// The first byte that was not reached is returned, here and below.
+/// P in steps of `N` bytes. Returns the first byte that was not reached, like the functions below.
 #[inline(always)]
 fn p_from<const N: usize>(data: &[&[u8]], p: &mut [u8], from: usize) -> usize {
     let mut at = from;
@@ -69,7 +69,7 @@ fn p_from<const N: usize>(data: &[&[u8]], p: &mut [u8], from: usize) -> usize {
     at
 }
 
-/// Q by Horner's rule: from the last column to the first, what was summed is doubled before a column is added.
+/// Q by Horner's rule: from the last column to the first, the sum is doubled before a column is added.
 #[inline(always)]
 fn pq_from<const N: usize>(data: &[&[u8]], p: &mut [u8], q: &mut [u8], from: usize) -> usize {
     let mut at = from;

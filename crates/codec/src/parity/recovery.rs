@@ -1,9 +1,9 @@
-//! Rows, and what a lost column is the sum of.
+//! Rows, and the equation for a lost column.
 
 use super::field::{ORDER, inverse, power, product};
 use super::{assert_equal_lengths, kernels};
 
-/// The parity columns that a row has.
+/// The parity columns of a row.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Parity {
     /// P: RAID5.
@@ -13,7 +13,7 @@ pub enum Parity {
 }
 
 impl Parity {
-    /// Columns of parity, which is how many columns of a row may be lost.
+    /// Returns the number of parity columns, which is the number of columns of a row that may be lost.
     ///
     /// ```
     /// assert_eq!(creamery_codec::parity::Parity::PAndQ.columns(), 2);
@@ -49,10 +49,10 @@ pub struct Row {
 }
 
 impl Row {
-    /// The most data columns that Q tells apart.
+    /// The largest number of data columns that Q tells apart.
     pub const DATA_COLUMNS_MAX: usize = ORDER;
 
-    /// A row of so many data columns: 1 to [`Row::DATA_COLUMNS_MAX`], else none.
+    /// Creates a row with 1 to [`Row::DATA_COLUMNS_MAX`] data columns; `None` for other numbers.
     #[must_use]
     pub fn new(data_columns: usize, parity: Parity) -> Option<Self> {
         (1..=Self::DATA_COLUMNS_MAX).contains(&data_columns).then_some(Self { data_columns, parity })
@@ -85,13 +85,13 @@ impl Row {
         }
     }
 
-    /// Plans how column `wanted` comes out of the others while those in `lost` cannot be read.
+    /// Plans how to compute column `wanted` from the others while those in `lost` cannot be read.
     ///
-    /// `wanted` counts as lost, whether `lost` names it or not. P is preferred to Q when both would do; a caller that distrusts P
+    /// `wanted` counts as lost, whether `lost` names it or not. P is preferred to Q if both are enough; a caller that distrusts P
     /// names it as lost.
     ///
     /// # Errors
-    /// [`TooManyLost`] when more columns are lost than the row has columns of parity.
+    /// [`TooManyLost`] if more columns are lost than the row has columns of parity.
     ///
     /// # Panics
     /// If the row has no column with one of these numbers.
@@ -111,8 +111,8 @@ impl Row {
         Ok(self.solve(wanted, without))
     }
 
-    /// The equation in which column `wanted` has the factor 1, and column `without` the factor 0: of the equations of P and Q, each
-    /// taken as often as the other one has `without`, and scaled. Q may be `without` where a row has none.
+    /// Returns the equation in which column `wanted` has the factor 1, and column `without` the factor 0: of the equations of P and Q, each
+    /// times the other's factor of `without`, and scaled. Q may be `without` if a row has none.
     fn solve(self, wanted: usize, without: usize) -> Recovery {
         assert_ne!(wanted, without);
         let (of_q, of_p) = self.factors_of(without);
@@ -127,7 +127,7 @@ impl Row {
         Recovery { data_columns: self.data_columns, wanted, without, factors }
     }
 
-    /// What a column is multiplied by in the equation of P, and in that of Q.
+    /// Returns the factor of a column in the equation of P, and in that of Q.
     fn factors_of(self, column: usize) -> (u8, u8) {
         match column {
             data if data < self.p() => (1, power(data)),
@@ -142,9 +142,9 @@ fn sources(data_columns: usize, wanted: usize, without: usize) -> impl Iterator<
     (0..data_columns + 2).filter(move |column| *column != wanted && *column != without)
 }
 
-/// How one column of a row comes out of others: [`Row::recover`] plans it.
+/// The plan to compute one column of a row from others: [`Row::recover`] creates it.
 ///
-/// The plan holds for all rows that lack the same columns, and for any part of them: ask once, read the same part of each source,
+/// The plan is valid for all rows that lack the same columns, and for any part of them: plan once, read the same part of each source,
 /// and run.
 ///
 /// ```
@@ -168,18 +168,18 @@ pub struct Recovery {
     data_columns: usize,
     wanted: usize,
     without: usize,
-    /// One for each source, in their order.
+    /// One factor for each source, in their order.
     factors: Vec<u8>,
 }
 
 impl Recovery {
-    /// The column that comes out.
+    /// Returns the column that the plan computes.
     #[must_use]
     pub const fn wanted(&self) -> usize {
         self.wanted
     }
 
-    /// The columns to read, in ascending order: as many as the row has data columns, and fewer would not do.
+    /// Returns the columns to read, in ascending order: as many as the row has data columns, because fewer are not enough.
     pub fn sources(&self) -> impl Iterator<Item = usize> + use<> {
         sources(self.data_columns, self.wanted, self.without)
     }
@@ -194,8 +194,8 @@ impl Recovery {
         kernels::best().sum(sources, &self.factors, out);
     }
 
-    /// Computes the columns of two plans at once: of this one to `out`, and of `other` to `other_out`. Both read the same sources,
-    /// which is so when two columns of a row are lost and each plan is for one of them.
+    /// Computes the columns of two plans at once: of this one to `out`, and of `other` to `other_out`. Both must read the same sources,
+    /// like the two plans for two lost columns of a row.
     ///
     /// # Panics
     /// If the plans read different sources, there are more or fewer of them than that, or columns differ in length.
@@ -229,7 +229,7 @@ impl Recovery {
     }
 }
 
-/// More columns of a row are lost than its parity stands in for.
+/// The error if more columns of a row are lost than its parity can replace.
 ///
 /// ```
 /// use creamery_codec::parity::{Parity, Row};

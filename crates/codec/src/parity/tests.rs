@@ -6,7 +6,7 @@ use super::*;
 const COUNTS: [usize; 4] = [17, 64, 200, 255];
 const LENGTHS: [usize; 10] = [0, 1, 31, 32, 33, 63, 64, 65, 4096, 65536];
 
-/// GF(2^8) by logarithms, with nothing of what is tested.
+/// GF(2^8) by logarithms, without any code under test.
 struct Oracle {
     log: [usize; 256],
     power: [u8; 255],
@@ -65,7 +65,7 @@ fn row6(data_columns: usize) -> Row {
     Row::new(data_columns, Parity::PAndQ).expect("1 to 255")
 }
 
-/// Runs `recovery` by `kernels` on the columns of `full`, and looks whether the wanted one comes out.
+/// Runs `recovery` by `kernels` on the columns of `full`, and checks the wanted column.
 fn comes_out(kernels: &Kernels, full: &[Vec<u8>], recovery: &Recovery) {
     let sources: Vec<&[u8]> = recovery.sources().map(|column| &full[column][..]).collect();
     let wanted = &full[recovery.wanted()];
@@ -74,7 +74,7 @@ fn comes_out(kernels: &Kernels, full: &[Vec<u8>], recovery: &Recovery) {
     assert!(out == *wanted, "{recovery:?} of {} bytes by {kernels:?}", out.len());
 }
 
-/// All pairs of columns of a row of RAID6, one that is wanted and one that is lost with it.
+/// All pairs of columns of a row of RAID6: one wanted, and one that is lost with it.
 fn pairs(data_columns: usize) -> impl Iterator<Item = (usize, usize)> {
     let columns = data_columns + 2;
     (0..columns).flat_map(move |wanted| (0..columns).map(move |lost| (wanted, lost)))
@@ -168,7 +168,7 @@ fn columns_need_no_alignment() {
         let wide = row_of(5, 300);
         let full: Vec<&[u8]> =
             wide.iter().enumerate().map(|(at, column)| &column[shift + at..][..250]).collect();
-        // Each column begins elsewhere, so parity is made anew.
+        // Each column begins elsewhere, so parity is computed again.
         let anew = Oracle::new().row(full[..5].iter().map(|column| column.to_vec()).collect());
         for kernels in kernels::all() {
             let (mut p, mut q) = (vec![0; 300], vec![0; 300]);

@@ -1,4 +1,4 @@
-//! What is open of a file or block device, and bytes that go through it.
+//! The open descriptors of a file or block device, and I/O through them.
 
 use std::fs::File;
 use std::io::Result;
@@ -11,12 +11,12 @@ use super::direct::{Counts, DirectFile};
 use super::vectors::{behind, write_all};
 use crate::range_lock::{self, Lock, WHOLE};
 
-/// What is open, and locked.
+/// The open and locked descriptors.
 pub(super) struct Descriptors {
     file: File,
-    /// The file behind a loop device that is written.
+    /// The file behind a loop device that is open for writing.
     behind: Option<File>,
-    /// The file again, past the page cache, if that is wanted.
+    /// A second descriptor of the file for direct I/O, if enabled.
     direct: Option<DirectFile>,
 }
 
@@ -30,7 +30,7 @@ impl Descriptors {
         &self.file
     }
 
-    /// Goes past the page cache from now on.
+    /// Turns on direct I/O.
     pub(super) fn go_direct(&mut self, direct: DirectFile) {
         self.direct = Some(direct);
     }
@@ -49,7 +49,7 @@ impl Descriptors {
         self.file.read_exact_at(&mut out[done..], at + done as u64)
     }
 
-    /// Writes the parts one after the other, as far as that goes beside other requests: how many bytes. [`write_cached`](Self::write_cached) writes the rest.
+    /// Writes the parts one after the other, as far as that may happen beside other requests. Returns the number of bytes. [`write_cached`](Self::write_cached) writes the rest.
     pub(super) fn write(&self, parts: &[&[u8]], at: u64, counts: &Counts) -> Result<usize> {
         match &self.direct {
             Some(direct) => direct.write(parts, at, counts),
@@ -57,8 +57,8 @@ impl Descriptors {
         }
     }
 
-    /// Writes through the page cache what lies in `parts` behind the first `done` bytes, which were written to `at` already. Nobody else reads or writes
-    /// meanwhile (ODIRECT-2).
+    /// Writes the bytes of `parts` after the first `done`, which were written to `at` already, through the page cache. No other request
+    /// may run meanwhile (ODIRECT-2).
     pub(super) fn write_cached(
         &mut self,
         parts: &[&[u8]],
@@ -70,7 +70,7 @@ impl Descriptors {
         write_all(&self.file, &behind(parts, done), at + done as u64).map(drop)
     }
 
-    /// Gives the locks back. Nothing to do if this fails.
+    /// Releases the locks. If this fails, there is nothing to do.
     pub(super) fn unlock(self) {
         for file in std::iter::once(self.file).chain(self.behind) {
             let _ = rustix::fs::flock(&file, rustix::fs::FlockOperation::Unlock);
@@ -83,7 +83,7 @@ impl Descriptors {
 pub(super) struct OpenedFile<'a>(ProcessRead<'a, Option<Descriptors>, { rank::DEVICE }>);
 
 impl<'a> OpenedFile<'a> {
-    /// None when it was closed.
+    /// Wraps the descriptors; `None` if the device was closed.
     pub(super) fn of(descriptors: ProcessRead<'a, Option<Descriptors>, { rank::DEVICE }>) -> Option<Self> {
         descriptors.is_some().then_some(Self(descriptors))
     }
@@ -101,7 +101,7 @@ impl Deref for OpenedFile<'_> {
 pub(super) struct OpenedAlone<'a>(ProcessWrite<'a, Option<Descriptors>, { rank::DEVICE }>);
 
 impl<'a> OpenedAlone<'a> {
-    /// None when it was closed.
+    /// Wraps the descriptors; `None` if the device was closed.
     pub(super) fn of(descriptors: ProcessWrite<'a, Option<Descriptors>, { rank::DEVICE }>) -> Option<Self> {
         descriptors.is_some().then_some(Self(descriptors))
     }

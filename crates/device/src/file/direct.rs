@@ -1,10 +1,10 @@
 //! Reading and writing past the host's page cache, by O_DIRECT.
 //!
-//! A device that is opened with [`DeviceIo::Direct`](crate::DeviceIo::Direct) has a second descriptor of its file, which is opened by way
-//! of the first one (`/proc/self/fd`), so that both are the same file whatever its path leads to by now. Locks are on the first one alone.
+//! A device that is opened with [`DeviceIo::Direct`](crate::DeviceIo::Direct) has a second descriptor of its file. It is opened through
+//! the first one (`/proc/self/fd`), so that both are the same file wherever its path leads by now. Locks are on the first one alone.
 //!
-//! # Which request goes which way
-//! The file says what it asks of a request ([`Alignment`]).
+//! # The way of each request
+//! The file has requirements for a direct request ([`Alignment`]).
 //!
 //! | offset and length | memory | way |
 //! |---|---|---|
@@ -12,32 +12,32 @@
 //! | aligned | not | by way of a buffer of at most [`BOUNCE`] bytes |
 //! | not | any | through the page cache, by the first descriptor |
 //!
-//! What Btrfs reads and writes is made of sectors of at least 4096 bytes, so that a filesystem uses the last row only where a device is
-//! not as long as its alignment asks. An unaligned range is not read, changed and written back: two such requests of one block at once
-//! would lose one of the changes, and the page cache does that job right.
-//! What the file refuses (EINVAL), or answers short of an aligned length, goes through the cache as well, and is counted:
-//! a file on a network or in a FUSE mount may ask more than it says.
+//! Btrfs reads and writes sectors of at least 4096 bytes, so a filesystem uses the last row only if a device's length is
+//! not aligned. An unaligned range is not read, changed and written back: two such requests for one block at once
+//! would lose one of the changes, and the page cache does that right.
+//! A request that the file refuses (EINVAL), or answers short of an aligned length, goes through the cache as well, and is counted:
+//! a file on a network or in a FUSE mount may require more than it reports.
 //!
 //! # Why both ways may be mixed
-//! Before a direct read the kernel writes back what is dirty in the cache of its range. Before a direct write it does that, too, and drops the
-//! pages; after the write it drops those that a read has brought back meanwhile. So each way sees what the other one has done.
-//! One thing goes wrong: a page that is made dirty *while* a direct write of it is on its way cannot be dropped. The kernel notes an I/O error
+//! Before a direct read the kernel writes back the dirty cached pages of its range. Before a direct write it does that, too, and drops the
+//! pages; after the write it drops those that a read has brought back meanwhile. So each way sees the writes of the other one.
+//! One thing goes wrong: the kernel cannot drop a page that becomes dirty *while* a direct write of it is on its way. It then notes an I/O error
 //! for the next flush, which would fail for ever (DEV-2). Several pages may be one (large folios), so the two requests need not even overlap. Filesystems lock
 //! the inode against that; block devices do not, and a flush of a loop device fails so within milliseconds. Hence ODIRECT-2.
 //!
 //! # Flushing
 //! A direct write is in the storage when it returns, and not yet durable: the storage has a cache of its own, and the host's filesystem
-//! may have noted in memory where the bytes are. A flush is fdatasync(2) of the first descriptor, as without O_DIRECT, and covers
-//! both ways: it writes the dirty pages, commits what leads to the bytes, and empties the cache of the storage.
+//! may have noted only in memory where the bytes are. A flush is fdatasync(2) of the first descriptor, like without O_DIRECT, and covers
+//! both ways: it writes the dirty pages, commits the metadata that leads to the bytes, and empties the cache of the storage.
 //!
 //! # Holes, discards, length
-//! fallocate(2), BLKDISCARD and ftruncate(2) drop the pages of their range and wait for direct requests themselves. Where a file is made
-//! longer, its last page may become dirty, so that is done alone as well.
+//! fallocate(2), BLKDISCARD and ftruncate(2) drop the pages of their range and wait for direct requests themselves. If a file is made
+//! longer, its last page may become dirty, so no other request runs meanwhile.
 //!
 //! # Invariants
-//! - ODIRECT-1: a request goes past the cache only if its offset, its length and its memory are multiples of what the file asks.
-//! - ODIRECT-2: while a request of this device is on its way past the cache, none goes into it. Held by `Descriptors`: what goes into the cache
-//!   beside a direct descriptor borrows them for itself, so it has the lock that all others share. Shown by
+//! - ODIRECT-1: a request goes past the cache only if its offset, its length and its memory are multiples of the file's alignment.
+//! - ODIRECT-2: while a request of this device is on its way past the cache, none goes into it. Held by `Descriptors`: a request through the cache
+//!   beside a direct descriptor borrows them mutably, so it has exclusively the lock that all others share. Shown by
 //!   `requests_beside_each_other_go_both_ways_without_a_failed_flush`.
 
 use std::fs::{File, OpenOptions};
@@ -54,34 +54,34 @@ use super::opening::Kind;
 use super::vectors::write_parts;
 use crate::{Access, AlignedBuffer, BUFFER_ALIGNMENT, DirectRequests};
 
-/// Bytes of a buffer that a request goes by way of, at most.
+/// The largest size of an intermediate buffer, bytes.
 const BOUNCE: usize = 1 << 20;
 
-/// Up to this size buffers come from memory that is in use again and again anyway (`slab`).
+/// Up to this size, buffers come from memory that is constantly reused anyway (`slab`).
 const SMALL: usize = 64 << 10;
 
-/// Larger buffers that are kept for the next requests: to get one from the system takes longer than the copy.
+/// Larger buffers that are kept for the next requests: the system takes longer to supply one than the copy takes.
 const SPARE_MAX: usize = 4;
 
-/// The largest alignment of an offset that is believed.
+/// The largest offset alignment that is accepted.
 const ALIGNMENT_MAX: u64 = 65536;
 
-/// What is assumed of a file that opens with O_DIRECT and does not say what it asks.
+/// The alignment of a file that opens with O_DIRECT and does not report its requirements.
 const ASSUMED: u64 = 4096;
 
-/// Filesystems in memory, which have O_DIRECT and no storage that it could lead to.
+/// Filesystems in memory, which accept O_DIRECT but have no storage to bypass the cache for.
 const IN_MEMORY: [u32; 2] = [0x0102_1994, 0x8584_58f6]; // tmpfs, ramfs
 
-/// What a file asks of a request that goes past the cache.
+/// The requirements of a file for requests past the cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Alignment {
     /// Of addresses in memory.
     memory: usize,
-    /// Of offsets, and of lengths: of each part, too.
+    /// Of offsets, and of lengths, including the length of each part.
     offset: u64,
 }
 
-/// Which way a request goes.
+/// The way of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Way {
     Straight,
@@ -89,10 +89,10 @@ enum Way {
     Cached,
 }
 
-/// How a file answers to O_DIRECT.
+/// The result of opening a file with O_DIRECT.
 pub(super) enum Opened {
     Direct(DirectFile),
-    /// It does not take that, for this reason.
+    /// The file does not support it, for this reason.
     Refused(String),
 }
 
@@ -100,11 +100,11 @@ pub(super) enum Opened {
 pub(super) struct DirectFile {
     file: File,
     alignment: Alignment,
-    /// Of [`BOUNCE`] bytes each, with any content.
+    /// Spare buffers of [`BOUNCE`] bytes each, with any content.
     spare: ProcessMutex<Vec<AlignedBuffer>, { rank::LEAF }>,
 }
 
-/// How many requests went which way.
+/// How many requests went each way.
 #[derive(Default)]
 pub(super) struct Counts {
     straight: AtomicU64,
@@ -113,7 +113,7 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    /// One of which something went through the cache.
+    /// Counts a request that went through the cache, at least in part.
     pub(super) fn cached(&self) {
         self.cached.fetch_add(1, Ordering::Relaxed);
     }
@@ -122,7 +122,7 @@ impl Counts {
         match way {
             Way::Straight => _ = self.straight.fetch_add(1, Ordering::Relaxed),
             Way::Bounced => _ = self.bounced.fetch_add(1, Ordering::Relaxed),
-            Way::Cached => {} // whoever does that counts it
+            Way::Cached => {} // counted by the caller that sends it through the cache
         }
     }
 
@@ -133,7 +133,7 @@ impl Counts {
 }
 
 impl Alignment {
-    /// What `file` says, or else what is likely: a block device takes its sectors. None where it says that it has no direct I/O.
+    /// Returns the alignment that `file` reports, or else a likely one: a block device takes its sectors. `None` if it reports no direct I/O.
     fn of(file: &File, kind: Kind, sector_size: u64) -> Result<Option<Self>> {
         let assumed = match kind {
             Kind::Block => sector_size,
@@ -149,7 +149,7 @@ impl Alignment {
         Ok(Self::believed(memory, offset))
     }
 
-    /// None for no direct I/O: 0, and what no buffer or no sector of Btrfs is a multiple of.
+    /// Checks reported alignments. `None` means no direct I/O: 0, or values that no buffer or no sector of Btrfs is a multiple of.
     fn believed(memory: u64, offset: u64) -> Option<Self> {
         let memory = usize::try_from(memory).ok().filter(|memory| *memory <= BUFFER_ALIGNMENT)?;
         let is_believed = memory.is_power_of_two() && offset.is_power_of_two() && offset <= ALIGNMENT_MAX;
@@ -160,12 +160,12 @@ impl Alignment {
         number.is_multiple_of(self.offset)
     }
 
-    /// What a part of a request has to be a multiple of, so that the rest is aligned.
+    /// Returns the unit of a partial result, so that the rest of the request stays aligned.
     fn unit(self) -> u64 {
         self.offset.max(self.memory as u64)
     }
 
-    /// Why a device that begins at `start` cannot be read and written directly, if it cannot: nothing in it would be aligned.
+    /// Returns the reason if a device that begins at `start` cannot use direct I/O: nothing in it would be aligned.
     fn refuses(self, start: u64) -> Option<String> {
         let why = || {
             format!("it begins at byte {start}, and its filesystem takes direct I/O by {} bytes", self.offset)
@@ -177,7 +177,7 @@ impl Alignment {
         self.fits(part.len() as u64) && part.as_ptr().addr().is_multiple_of(self.memory)
     }
 
-    /// The way of a request whose first byte is at `at` in the file.
+    /// Returns the way of a request whose first byte is at `at` in the file.
     fn way<P: AsRef<[u8]>>(self, at: u64, parts: &[P]) -> Way {
         let len: u64 = parts.iter().map(|part| part.as_ref().len() as u64).sum();
         if !self.fits(at) || !self.fits(len) || len == 0 {
@@ -189,7 +189,7 @@ impl Alignment {
 }
 
 impl DirectFile {
-    /// Opens `file` for the second time. `start` is where in it the device begins.
+    /// Opens `file` for the second time. The device begins at `start` in it.
     pub(super) fn open(
         file: &File,
         (kind, access): (Kind, Access),
@@ -218,7 +218,7 @@ impl DirectFile {
         }
     }
 
-    /// Fills `out` from `at` on as far as that goes past the cache: how many bytes.
+    /// Fills `out` from `at` on as far as possible past the cache. Returns the number of bytes.
     pub(super) fn read(&self, out: &mut [u8], at: u64, counts: &Counts) -> Result<usize> {
         let way = self.alignment.way(at, &[&*out]);
         counts.went(way);
@@ -233,7 +233,7 @@ impl DirectFile {
         }
     }
 
-    /// Writes `parts` to `at` as far as that goes past the cache: how many bytes.
+    /// Writes `parts` to `at` as far as possible past the cache. Returns the number of bytes.
     pub(super) fn write(&self, parts: &[&[u8]], at: u64, counts: &Counts) -> Result<usize> {
         let way = self.alignment.way(at, parts);
         counts.went(way);
@@ -251,7 +251,7 @@ impl DirectFile {
         }
     }
 
-    /// Has `step` carry out `len` bytes by way of a buffer, beginning with the first, until it does less than is asked. How many were done.
+    /// Calls `step` for `len` bytes in pieces of a buffer, from the first, until it does less than asked. Returns the number of bytes done.
     fn each_step(
         &self,
         len: usize,
@@ -271,7 +271,7 @@ impl DirectFile {
         Ok(done)
     }
 
-    /// A buffer of `len` bytes, or as many as there are for one request.
+    /// Returns a buffer of `len` bytes, or of the largest size for one request.
     fn buffer(&self, len: usize) -> AlignedBuffer {
         if len <= SMALL {
             return AlignedBuffer::zeroed(len);
@@ -298,7 +298,7 @@ impl DirectFile {
         );
     }
 
-    /// Fills `out`, or its beginning, if the file refuses the rest or answers with a part that is not aligned.
+    /// Fills `out`, or its beginning if the file refuses the rest or returns a part that is not aligned.
     fn read_aligned(&self, out: &mut [u8], at: u64) -> Result<usize> {
         let mut done = 0;
         while done < out.len() && (done as u64).is_multiple_of(self.alignment.unit()) {
@@ -314,7 +314,7 @@ impl DirectFile {
         Ok(done)
     }
 
-    /// Writes all, or the beginning, as [`read_aligned`](Self::read_aligned) reads. What was refused is none of it.
+    /// Writes all parts, or their beginning, like [`read_aligned`](Self::read_aligned). Returns the bytes written, without refused ones.
     fn write_aligned(&self, parts: &[&[u8]], at: u64) -> Result<usize> {
         parts.iter().for_each(|part| self.check(part, at));
         match write_parts(&self.file, parts, at, self.alignment.unit()) {
@@ -324,11 +324,11 @@ impl DirectFile {
     }
 }
 
-/// The bytes of parts, one after the other, and how many of the first part were taken.
+/// The bytes of parts, one after the other, and the number of bytes taken from the first part.
 struct Bytes<'p>(&'p [&'p [u8]], usize);
 
 impl Bytes<'_> {
-    /// Takes as many as `out` has room for; there are so many.
+    /// Fills `out` with the next bytes; there must be enough.
     fn fill(&mut self, mut out: &mut [u8]) {
         while !out.is_empty() {
             let rest = &self.0[0][self.1..];
@@ -344,10 +344,10 @@ impl Bytes<'_> {
     }
 }
 
-/// The number of the kind of filesystem that it is on.
+/// Returns the type number of the filesystem that the file is on.
 fn type_of(file: &File) -> Result<u32> {
     let said = rustix::fs::fstatfs(file)?.f_type;
-    // It is of another width, and signed or not, on each architecture; the number has 32 bits.
+    // The field has another width and signedness on each architecture; the number has 32 bits.
     Ok(said as u32)
 }
 

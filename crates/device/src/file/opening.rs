@@ -1,4 +1,4 @@
-//! What lies at a path, and opening it without waiting for what may have come there instead.
+//! The kind of the file at a path, and opening it without waiting for a file that replaced it.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -27,7 +27,7 @@ pub(super) fn kind_of(metadata: &std::fs::Metadata, path: &Path) -> Result<Kind>
     }
 }
 
-/// Opens a file. A fifo that has come there meanwhile is not waited for; a program that has a lease on the file is.
+/// Opens a file. Does not wait for a fifo that has replaced it; waits for a program that has a lease on the file.
 pub(super) fn open_file(path: &Path, access: Access) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(access == Access::ReadWrite);

@@ -13,13 +13,13 @@ use crate::partition::{Partition, PartitionTable, no_such};
 use crate::{Access, BlockDevice};
 
 impl FileDevice {
-    /// The byte of the file where it begins: 0, or where the partition is.
+    /// Returns the byte of the file where the device begins: 0, or the start of the partition.
     #[must_use]
     pub fn start_in_file(&self) -> u64 {
         self.shared.start
     }
 
-    /// Makes it the part that `behind` names, text that begins with an `@`, or the part of the part.
+    /// Narrows the device to the part that `behind` names, text that begins with an `@`, or to the part of the part.
     ///
     /// # Errors
     /// There is no such part, or it does not fit; or `behind` names more than [`PARTS_MAX`].
@@ -36,7 +36,7 @@ impl FileDevice {
         Ok(())
     }
 
-    /// Whether `file` has a partition table, be it a damaged one, or what has an offset in it that `behind` begins with. `file` is no part itself.
+    /// Whether `file` has a partition table, even a damaged one. Offsets at the beginning of `behind` are followed first. `file` is no part itself.
     pub(crate) fn has_table(file: &Path, mut behind: &[u8]) -> bool {
         let name = ImageName::whole(file);
         let Ok(mut device) = Self::open_whole(file, &name, Access::ReadOnlyForced) else { return false };
@@ -44,7 +44,7 @@ impl FileDevice {
             if PartitionTable::read(&device).map_or(true, |table| table.is_some()) {
                 return true;
             }
-            // Without a table only an offset leads further.
+            // Without a table only an offset leads on.
             match device.narrow(behind) {
                 Ok(rest) if !rest.is_empty() => behind = rest,
                 _ => return false,
@@ -53,7 +53,7 @@ impl FileDevice {
         false
     }
 
-    /// Makes it the first part that `behind` names, and gives the rest back. For opening it: nothing was read from it yet that anybody keeps.
+    /// Narrows the device to the first part that `behind` names, and returns the rest. Only while the device is being opened, before anybody keeps data from it.
     fn narrow<'n>(&mut self, behind: &'n [u8]) -> Result<&'n [u8]> {
         let (outer, whole) = (self.shared.path.clone(), self.len());
         let table = PartitionTable::read(self);
@@ -79,7 +79,7 @@ impl FileDevice {
         Ok(rest)
     }
 
-    /// Where the partition with this number lies, start and length.
+    /// Returns start and length of partition `number`.
     fn numbered(&mut self, table: Option<&PartitionTable>, number: u64) -> Result<(u64, u64)> {
         let Some(table) = table else {
             let what =
@@ -90,7 +90,7 @@ impl FileDevice {
         self.place_of_partition(table, partition)
     }
 
-    /// Where the partition lies that has this name or UUID.
+    /// Returns start and length of the partition with this name or UUID.
     fn called(&mut self, table: Option<&PartitionTable>, name: &[u8]) -> Result<(u64, u64)> {
         let shown = Escaped(name);
         let Some(table) = table else {
@@ -98,7 +98,7 @@ impl FileDevice {
                 format!("{} has no partition table, so no partition is called '{shown}'", self.describe());
             return Err(Error::invalid(what));
         };
-        // Partitions without a name are called nothing.
+        // Partitions without a name have an empty name.
         let text = std::str::from_utf8(name).ok().filter(|text| !text.is_empty());
         let called: Vec<&Partition> = text.into_iter().flat_map(|text| table.called(text)).collect();
         match called[..] {
@@ -139,8 +139,8 @@ impl FileDevice {
         Ok((partition.start, partition.len.min(end - partition.start)))
     }
 
-    /// What begins at `offset` and ends with the partition that it is in, start and length. A table that cannot be read ends nothing:
-    /// it is for such disks that offsets are named.
+    /// Returns start and length of the stretch that begins at `offset` and ends with its partition. A table that cannot be read ends
+    /// nothing: offsets exist for such disks.
     fn stretch(&self, table: Result<Option<PartitionTable>>, offset: u64) -> Result<(u64, u64)> {
         let (len, sector) = (self.len(), self.sector_size());
         if !offset.is_multiple_of(sector) {

@@ -1,11 +1,11 @@
-//! Writing what lies in several places of memory by few system calls.
+//! Writing data from several places of memory with few system calls.
 
 use std::fs::File;
 use std::io::{Error, ErrorKind, IoSlice, Result};
 use std::os::unix::fs::FileExt;
 
-/// Writes the parts one after the other. It ends early, without an error, where the file takes nothing more, or a number of bytes that is no multiple
-/// of `unit`. How many bytes were written.
+/// Writes the parts one after the other. Ends early, without an error, if the file takes no more bytes, or a number of bytes that is no multiple
+/// of `unit`. Returns the number of bytes written.
 pub(super) fn write_parts(file: &File, parts: &[&[u8]], at: u64, unit: u64) -> Result<usize> {
     // The host refuses longer vectors.
     const PARTS_MAX: usize = 1024;
@@ -30,7 +30,7 @@ pub(super) fn write_parts(file: &File, parts: &[&[u8]], at: u64, unit: u64) -> R
     Ok(done)
 }
 
-/// Writes all of the parts one after the other. How many bytes that is.
+/// Writes all of the parts one after the other. Returns the number of bytes.
 pub(super) fn write_all(file: &File, parts: &[&[u8]], at: u64) -> Result<usize> {
     if let [part] = parts {
         return file.write_all_at(part, at).map(|()| part.len());
@@ -42,7 +42,7 @@ pub(super) fn write_all(file: &File, parts: &[&[u8]], at: u64) -> Result<usize> 
     }
 }
 
-/// What lies in the parts behind their first `done` bytes.
+/// Returns the bytes of the parts after the first `done`.
 pub(super) fn behind<'p>(parts: &[&'p [u8]], mut done: usize) -> Vec<&'p [u8]> {
     let rest = parts.iter().map(|part| {
         let skipped = done.min(part.len());

@@ -1,6 +1,6 @@
-//! The bytes that held writes leave on a device, by where they lie.
+//! The bytes that reads see of held writes, by their offset.
 //!
-//! A read finds the held bytes of its range in logarithmic time, however many writes are held. Later writes take the place of
+//! A read finds the held bytes of its range in logarithmic time, however many writes are held. Later writes replace
 //! earlier ones: no two pieces overlap.
 
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ fn index(position: u64) -> usize {
 }
 
 impl Overlay {
-    /// Puts a write over what earlier ones have left.
+    /// Puts a write over the pieces of earlier ones.
     pub(super) fn write(&mut self, offset: u64, data: SharedBytes) {
         let end = offset + data.len() as u64;
         if data.is_empty() {
@@ -40,7 +40,7 @@ impl Overlay {
         self.pieces.insert(offset, data);
     }
 
-    /// Keeps what a piece at `at` has behind `end`.
+    /// Keeps the bytes of a piece at `at` that lie behind `end`.
     fn keep_behind(&mut self, end: u64, at: u64, piece: &SharedBytes) {
         if at + piece.len() as u64 > end {
             self.pieces.insert(end, piece.slice(index(end - at)..piece.len()));
@@ -59,7 +59,7 @@ impl Overlay {
             .collect()
     }
 
-    /// What the index takes in memory, without the bytes of the writes.
+    /// Returns the memory of the index, without the bytes of the writes.
     pub(super) fn memory(&self) -> u64 {
         memory::btree::<u64, SharedBytes>(self.pieces.len())
     }

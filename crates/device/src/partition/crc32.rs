@@ -1,6 +1,6 @@
-//! CRC-32 as in Ethernet and zip (reflected, polynomial 04C11DB7): the checksum of GPT. Btrfs has another, CRC-32C.
+//! CRC-32 as in Ethernet and zip (reflected, polynomial 04C11DB7): the checksum of GPT. Btrfs has another one, CRC-32C.
 
-/// What eight shifts make of each byte.
+/// Each byte after eight shifts.
 const TABLE: [u32; 256] = {
     const POLYNOMIAL: u32 = 0xedb8_8320;
     let mut table = [0; 256];
@@ -18,7 +18,7 @@ const TABLE: [u32; 256] = {
     table
 };
 
-/// A sum that grows.
+/// A running checksum.
 #[derive(Clone, Copy)]
 pub(super) struct Crc32(u32);
 

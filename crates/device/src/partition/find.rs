@@ -1,4 +1,4 @@
-//! Finding the table that counts.
+//! Finding the valid table.
 
 use creamery_base::Result;
 
@@ -7,14 +7,14 @@ use super::mbr::{Mbr, SECTOR_LEN};
 use super::table::PartitionTable;
 use crate::BlockDevice;
 
-/// Sectors that disks have, bytes.
+/// Sector sizes of disks, bytes.
 const SECTORS: [u64; 2] = [512, 4096];
 
 impl PartitionTable {
-    /// The table of `device`, none if it has none.
+    /// Reads the table of `device`; `None` if it has none.
     ///
     /// # Errors
-    /// [`InvalidInput`](creamery_base::ErrorKind::InvalidInput) when there is one and no copy of it is whole; and the device's errors.
+    /// [`InvalidInput`](creamery_base::ErrorKind::InvalidInput) if there is a table without a good copy; and the device's errors.
     pub fn read(device: &dyn BlockDevice) -> Result<Option<Self>> {
         let mut sector = [0; SECTOR_LEN];
         if device.len() < SECTOR_LEN as u64 {
@@ -28,9 +28,9 @@ impl PartitionTable {
         }
     }
 
-    /// `is_said`: the first sector says that there is one. `is_wiped`: it says nothing at all.
+    /// Reads a GPT. `is_said`: the first sector declares one. `is_wiped`: the first sector is all zeros.
     fn read_gpt(device: &dyn BlockDevice, is_said: bool, is_wiped: bool) -> Result<Option<Self>> {
-        // A device knows its sectors, a file may be the copy of any.
+        // A device knows its sector size; a file may be a copy of any device.
         let own = device.sector_size();
         let others = SECTORS.into_iter().filter(|size| *size != own);
         let sizes: Vec<u64> = std::iter::once(own).chain(others).collect();

@@ -13,29 +13,29 @@ const HEADER_LEN: u32 = 92;
 /// An entry has this many bytes, or a power of two times as many.
 const ENTRY_LEN: u32 = 128;
 const ENTRY_LEN_MAX: u32 = 4096;
-/// As many as are read. Tables have 128, and Linux gives names to 255 of them.
+/// The largest number of entries that is read. Tables have 128, and Linux names 255 of them.
 pub(super) const ENTRIES_MAX: u32 = 4096;
 /// Bytes of a name, UTF-16.
 const NAME: std::ops::Range<usize> = 56..128;
-/// How much of the entries is in memory at once; a multiple of every length of an entry.
+/// The part of the entries that is in memory at once, bytes; a multiple of every length of an entry.
 const PIECE: u64 = 64 << 10;
 
-/// Which of the two.
+/// One of the two copies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Copy {
     First,
     Last,
 }
 
-/// What is at a place where a GPT may be.
+/// The result of a search for a GPT at one place.
 pub(super) enum Found {
     Nothing,
-    /// Something that is meant to be one.
+    /// A damaged GPT, with the reason.
     Damaged(String),
     Whole(PartitionTable),
 }
 
-/// What the header says, in sectors.
+/// The fields of the header, in sectors.
 struct Header {
     first_usable: u64,
     last_usable: u64,
@@ -45,10 +45,10 @@ struct Header {
     entries_sum: u32,
 }
 
-/// The GPT of `device`, if its sectors have `sector` bytes.
+/// Reads the GPT of `device`, if its sectors have `sector` bytes.
 ///
 /// # Errors
-/// When the device cannot be read.
+/// The device cannot be read.
 pub(super) fn read(device: &dyn BlockDevice, sector: u64, copy: Copy) -> Result<Found> {
     let sectors = device.len() / sector;
     let at = match copy {
@@ -77,7 +77,7 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }
 
-/// The header in the sector `bytes`, which is number `at` of `sectors`. Errors: what is wrong with it.
+/// Parses the header in the sector `bytes`, which is number `at` of `sectors`. Errors: the invalid field.
 fn parse(bytes: &[u8], at: u64, sectors: u64) -> Result<Header, String> {
     let len = u32_at(bytes, 12);
     let in_sector = usize::try_from(len).ok().filter(|len| *len <= bytes.len());
@@ -141,7 +141,7 @@ fn read_entries(device: &dyn BlockDevice, sector: u64, header: &Header) -> Resul
             match parse_entry(entry, number, sector) {
                 None => {}
                 Some(Ok(partition)) => table.partitions.push(partition),
-                // The sum is right: somebody wrote that. The others are what they are.
+                // The checksum is right, so somebody wrote this entry. The others stay usable.
                 Some(Err(why)) => table.note(why),
             }
         }
@@ -158,7 +158,7 @@ fn read_entries(device: &dyn BlockDevice, sector: u64, header: &Header) -> Resul
     Ok(Found::Whole(table))
 }
 
-/// None: the entry is not in use. Errors: what is wrong with it.
+/// Parses an entry. `None`: the entry is not in use. Errors: the invalid field.
 fn parse_entry(entry: &[u8], number: u32, sector: u64) -> Option<Result<Partition, String>> {
     let uuid = |at: usize| Uuid::from_bytes_le(entry[at..at + 16].try_into().expect("sixteen bytes"));
     let kind = uuid(0);
@@ -180,7 +180,7 @@ fn parse_entry(entry: &[u8], number: u32, sector: u64) -> Option<Result<Partitio
     Some(Ok(Partition { number, start, len, kind, name, uuid }))
 }
 
-/// Why there is none where an MBR says that there is one.
+/// Returns the error for a missing GPT that an MBR declares.
 pub(super) fn damaged(device: &dyn BlockDevice, why: Option<&str>) -> Error {
     let why = why.unwrap_or(
         "the first sector says that there is one, and it is neither behind that nor in the last sector",

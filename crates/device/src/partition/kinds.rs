@@ -1,10 +1,10 @@
-//! What a partition is said to be for.
+//! The declared types of partitions.
 
 use std::fmt;
 
 use creamery_base::Uuid;
 
-/// The type that a table gives a partition. It says what somebody meant to put there, not what is there.
+/// The type that a table gives a partition. It is the intended content, not necessarily the real one.
 ///
 /// ```
 /// use creamery_device::PartitionType;
@@ -20,7 +20,7 @@ pub enum PartitionType {
     Mbr(u8),
 }
 
-/// Those of GPT that people meet, by the names that sfdisk(8) has for them.
+/// Common GPT types, with the names of sfdisk(8).
 const GPT: &[(&str, &str)] = &[
     ("c12a7328-f81f-11d2-ba4b-00a0c93ec93b", "EFI System"),
     ("21686148-6449-6e6f-744e-656564454649", "BIOS boot"),
@@ -63,13 +63,13 @@ const MBR: &[(u8, &str)] = &[
 ];
 
 impl PartitionType {
-    /// Whether it only holds others, the logical partitions.
+    /// Whether it only holds other partitions, the logical ones.
     #[must_use]
     pub const fn is_extended(self) -> bool {
         matches!(self, Self::Mbr(0x05 | 0x0f | 0x85))
     }
 
-    /// As it is written in the table: a UUID, or two hexadecimal digits.
+    /// Returns the type as in the table: a UUID, or two hexadecimal digits.
     #[must_use]
     pub fn code(self) -> String {
         match self {
@@ -78,7 +78,7 @@ impl PartitionType {
         }
     }
 
-    /// What it is called, if it is one of those that people meet.
+    /// Returns the name of a common type.
     #[must_use]
     pub fn name(self) -> Option<&'static str> {
         match self {
@@ -92,7 +92,7 @@ impl PartitionType {
 }
 
 impl fmt::Display for PartitionType {
-    /// The name, or the code of one without.
+    /// Shows the name, or the code of a type without a name.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.name() {
             Some(name) => f.pad(name),

@@ -8,17 +8,17 @@ use super::kinds::PartitionType;
 use super::table::{Partition, PartitionTable, TableKind, bytes};
 use crate::BlockDevice;
 
-/// All that the format knows of a sector, however large the sectors are.
+/// The bytes of a sector that the format uses, whatever the sector size.
 pub(super) const SECTOR_LEN: usize = 512;
 const ENTRIES: std::ops::Range<usize> = 446..510;
 const ENTRY_LEN: usize = 16;
 const PROTECTIVE: u8 = 0xee;
 /// The number of the first logical partition.
 const FIRST_LOGICAL: u32 = 5;
-/// As many sectors of the chain as are read. Linux gives names to fewer.
+/// The largest number of sectors of the chain that are read. Linux names fewer.
 pub(super) const LOGICAL_MAX: usize = 256;
 
-/// One of the four, in sectors.
+/// One of the four entries, in sectors.
 #[derive(Clone, Copy)]
 struct Entry {
     kind: PartitionType,
@@ -27,7 +27,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// Of `bytes`; none if it is not in use.
+    /// Parses an entry; `None` if it is not in use.
     fn parse(bytes: &[u8]) -> Option<Self> {
         let number = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
         let entry = Self { kind: PartitionType::Mbr(bytes[4]), first: number(8), count: number(12) };
@@ -38,7 +38,7 @@ impl Entry {
 /// A first sector that holds a table.
 pub(super) struct Mbr([Option<Entry>; 4]);
 
-/// The four entries of a sector that is marked as one with a table.
+/// Returns the four entries of a sector that has the mark of a table.
 fn entries(sector: &[u8; SECTOR_LEN]) -> Option<[Option<Entry>; 4]> {
     if !sector.ends_with(&[0x55, 0xaa]) {
         return None;
@@ -48,23 +48,23 @@ fn entries(sector: &[u8; SECTOR_LEN]) -> Option<[Option<Entry>; 4]> {
 }
 
 impl Mbr {
-    /// Of the first sector; none if that is no table, or one without an entry, which a boot sector is as well.
+    /// Parses the first sector. `None` if it is no table, or a table without an entry, because boot sectors look like that as well.
     pub(super) fn parse(sector: &[u8; SECTOR_LEN]) -> Option<Self> {
-        // Active or not: anything else is code.
+        // Active or not: any other value is code.
         let is_table = sector[ENTRIES].chunks_exact(ENTRY_LEN).all(|entry| matches!(entry[0], 0 | 0x80));
         let slots = entries(sector).filter(|_| is_table)?;
         slots.iter().any(Option::is_some).then_some(Self(slots))
     }
 
-    /// Whether it says that there is a GPT.
+    /// Whether it declares a GPT.
     pub(super) fn is_protective(&self) -> bool {
         self.0.iter().flatten().any(|entry| entry.kind == PartitionType::Mbr(PROTECTIVE))
     }
 
-    /// All partitions of `device`.
+    /// Reads all partitions of `device`.
     ///
     /// # Errors
-    /// When the device cannot be read.
+    /// The device cannot be read.
     pub(super) fn read(&self, device: &dyn BlockDevice, sector: u64) -> Result<PartitionTable> {
         let mut table = PartitionTable::new(TableKind::Mbr, sector);
         for (number, entry) in (1..).zip(&self.0) {
@@ -79,7 +79,7 @@ impl Mbr {
     }
 }
 
-/// `first` is counted from the start of the disk.
+/// Adds a partition. `first` is counted from the start of the disk.
 fn push(table: &mut PartitionTable, number: u32, first: u64, entry: &Entry) {
     let range = bytes(first, u64::from(entry.count), table.sector_size);
     let (start, len) = range.expect("PARTITION-2: numbers of 32 bits, some of them added, times a sector");
@@ -87,8 +87,8 @@ fn push(table: &mut PartitionTable, number: u32, first: u64, entry: &Entry) {
     table.partitions.push(Partition { number, start, len, kind, name, uuid: None });
 }
 
-/// The logical partitions in `extended`. Of each sector of the chain, one entry is a partition, counted from that sector, and
-/// one leads to the next, counted from where the chain begins.
+/// Reads the logical partitions in `extended`. In each sector of the chain, one entry is a partition, counted from that sector, and
+/// one leads to the next sector, counted from the start of the chain.
 fn read_chain(
     device: &dyn BlockDevice,
     table: &mut PartitionTable,

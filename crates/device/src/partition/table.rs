@@ -1,4 +1,4 @@
-//! What a disk is divided into, whatever kind of table says so.
+//! The partitions of a disk, for all kinds of tables.
 
 use std::fmt;
 
@@ -7,21 +7,21 @@ use creamery_base::{Error, Escaped, HumanSize, Result, Uuid};
 use super::kinds::PartitionType;
 use crate::BlockDevice;
 
-/// More than so many notes say nothing new.
+/// The largest number of notes; more would add no information.
 const NOTES_MAX: usize = 8;
-/// By which a Btrfs is known, and where: the one thing that this room knows of what a partition holds, for people who look for it.
+/// The offset and the magic number of a Btrfs. This room knows nothing else about a partition's content; users look for it.
 const BTRFS: (u64, &[u8; 8]) = (65536 + 64, b"_BHRfS_M");
 
-/// How a table is written.
+/// The format of a table.
 ///
 /// ```
 /// assert_eq!(creamery_device::TableKind::Gpt.to_string(), "GPT");
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TableKind {
-    /// That of UEFI.
+    /// The format of UEFI.
     Gpt,
-    /// That of DOS, in the first sector.
+    /// The format of DOS, in the first sector.
     Mbr,
 }
 
@@ -45,22 +45,22 @@ impl fmt::Display for TableKind {
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Partition {
-    /// From 1 on, with gaps; logical ones have 5 and more.
+    /// From 1 on, with gaps; logical partitions have 5 and more.
     pub number: u32,
-    /// Where it begins, bytes from the start of the disk.
+    /// The start, bytes from the start of the disk.
     pub start: u64,
     /// Bytes; not 0.
     pub len: u64,
-    /// What it is said to be for.
+    /// The declared type.
     pub kind: PartitionType,
-    /// What somebody called it, as it is written; empty in an MBR.
+    /// The name, as in the table; empty in an MBR.
     pub name: String,
-    /// Its own, in a GPT.
+    /// The partition's UUID, in a GPT.
     pub uuid: Option<Uuid>,
 }
 
 impl Partition {
-    /// Where it ends, bytes from the start of the disk.
+    /// Returns the end, bytes from the start of the disk.
     #[must_use]
     pub const fn end(&self) -> u64 {
         self.start + self.len // PARTITION-2
@@ -72,10 +72,10 @@ impl Partition {
         self.end() <= device.len()
     }
 
-    /// Whether there is a Btrfs in it on `device`, or what is left of one: its mark.
+    /// Whether it has the magic number of a Btrfs on `device`. The rest of a former Btrfs has it, too.
     ///
     /// # Errors
-    /// When the device cannot be read.
+    /// The device cannot be read.
     pub fn has_btrfs(&self, device: &dyn BlockDevice) -> Result<bool> {
         let (offset, mark) = BTRFS;
         let end = offset + mark.len() as u64;
@@ -89,7 +89,7 @@ impl Partition {
 }
 
 impl fmt::Display for Partition {
-    /// Number, name, type and size.
+    /// Shows number, name, type and size.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { number, kind, .. } = self;
         write!(f, "{number} (")?;
@@ -100,7 +100,7 @@ impl fmt::Display for Partition {
     }
 }
 
-/// What a disk is divided into.
+/// The partitions of a disk.
 ///
 /// ```
 /// use creamery_device::{BlockDevice, MemoryDevice, PartitionTable, TableKind};
@@ -115,15 +115,15 @@ impl fmt::Display for Partition {
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PartitionTable {
-    /// How it is written.
+    /// The format of the table.
     pub kind: TableKind,
-    /// Of a sector, which the table counts in; bytes.
+    /// The size of a sector, the unit of the table; bytes.
     pub sector_size: u64,
-    /// By their numbers.
+    /// In ascending order of their numbers.
     pub partitions: Vec<Partition>,
-    /// What is wrong with it and was got over.
+    /// Errors in the table that reading survived.
     pub notes: Vec<String>,
-    /// Where the space for partitions ends, and where sectors of the table between them begin and end; bytes.
+    /// The end of the space for partitions, and the begin and end of sectors of the table between them; bytes.
     pub(super) edges: Vec<u64>,
 }
 
@@ -144,7 +144,7 @@ impl PartitionTable {
         self.partitions.iter().find(|partition| u64::from(partition.number) == number)
     }
 
-    /// The partitions that are called `name`, or have that as their UUID. Several may be called the same.
+    /// Returns the partitions with the name or UUID `name`. Several may have the same name.
     pub fn called<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Partition> {
         let uuid = Uuid::parse_str(name).ok();
         self.partitions
@@ -152,19 +152,19 @@ impl PartitionTable {
             .filter(move |partition| partition.name == name || uuid.is_some() && partition.uuid == uuid)
     }
 
-    /// Where the stretch ends that `offset` is in: at the next place where a partition begins or ends, or a sector of the table itself,
-    /// or the space for partitions does.
-    /// None: that is not before the device's end.
+    /// Returns the end of the stretch that contains `offset`: the next place where a partition, a sector of the table itself, or the
+    /// space for partitions begins or ends.
+    /// `None` if there is no such place behind `offset`; the stretch then ends with the device.
     #[must_use]
     pub fn stretch_end(&self, offset: u64) -> Option<u64> {
         let edges = self.partitions.iter().flat_map(|partition| [partition.start, partition.end()]);
         edges.chain(self.edges.iter().copied()).filter(|edge| *edge > offset).min()
     }
 
-    /// Which partitions there are, in words.
+    /// Describes the partitions in words.
     ///
     /// # Errors
-    /// When the device cannot be read.
+    /// The device cannot be read.
     pub fn tell(&self, device: &dyn BlockDevice) -> Result<String> {
         let told = self.partitions.iter().map(|partition| {
             let has = if partition.has_btrfs(device)? { ", which has a Btrfs" } else { "" };
@@ -174,10 +174,10 @@ impl PartitionTable {
         Ok(if told.is_empty() { "none".to_owned() } else { told.join("; ") })
     }
 
-    /// How a partition is named, for somebody who named the whole `device`: one with a Btrfs if there is one.
+    /// Returns an example of a partition's name, for a user that named the whole `device`: one with a Btrfs if there is one.
     ///
     /// # Errors
-    /// When the device cannot be read.
+    /// The device cannot be read.
     pub fn advice(&self, device: &dyn BlockDevice) -> Result<String> {
         let name = device.describe();
         for partition in &self.partitions {
@@ -194,13 +194,13 @@ impl PartitionTable {
     }
 }
 
-/// Where so many sectors from `first` on lie: start and length, bytes. None: the end has no number (PARTITION-2).
+/// Returns start and length of `sectors` sectors from `first` on, bytes. `None` if the end exceeds 64 bits (PARTITION-2).
 pub(super) fn bytes(first: u64, sectors: u64, sector: u64) -> Option<(u64, u64)> {
     let (start, len) = (first.checked_mul(sector)?, sectors.checked_mul(sector)?);
     start.checked_add(len).filter(|_| len > 0).map(|_| (start, len))
 }
 
-/// A table does not have the partition with this number, or with this name.
+/// Returns the error for a table without the partition `which`, a number or a name.
 pub(crate) fn no_such(device: &dyn BlockDevice, table: &PartitionTable, which: impl fmt::Display) -> Error {
     let told = match table.tell(device) {
         Ok(told) => told,

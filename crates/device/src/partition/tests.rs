@@ -1,4 +1,4 @@
-//! Tables made by hand, and tables made by sfdisk and sgdisk, which are the judges of what is in them.
+//! Tables made by hand, and tables made by sfdisk and sgdisk, which then check the results.
 
 use std::io::Write;
 use std::path::Path;
@@ -39,7 +39,7 @@ fn put_mbr(device: &MemoryDevice, at: u64, slots: &[Slot]) {
     device.write_at(at, &sector).expect("it is there");
 }
 
-/// What a GPT is made of; a test spoils some of it.
+/// The content of a GPT; tests damage parts of it.
 #[derive(Clone)]
 struct Gpt {
     sector: u64,
@@ -93,7 +93,7 @@ impl Gpt {
         device.write_at(entries_at * self.sector, &entries).expect("they are there");
     }
 
-    /// With the protective MBR and both copies.
+    /// Writes the protective MBR and both copies.
     fn put(&self, device: &MemoryDevice) {
         let last = device.len() / self.sector - 1;
         put_mbr(device, 0, &[(0xee, 1, u32::try_from(last).unwrap_or(u32::MAX))]);
@@ -190,7 +190,7 @@ fn a_gpt_that_is_damaged_at_both_ends_is_an_error_that_says_why() {
     device.zero(last, 512).unwrap();
     let error = PartitionTable::read(&device).unwrap_err().to_string();
     assert!(error.contains("neither behind that nor in the last sector"), "{error}");
-    // Nothing at the start says that there is one: what is left at the end is of a former life.
+    // The start declares no table: the rest at the end is from a former use.
     let device = gpt_disk();
     device.zero(0, 34 * 512).unwrap();
     device.write_at(0, b"something").unwrap();
@@ -223,7 +223,7 @@ fn a_table_that_claims_the_most_is_refused_or_bounded() {
     for (gpt, why) in rows {
         let device = MemoryDevice::new(64 * MIB);
         put_mbr(&device, 0, &[(0xee, 1, 1)]);
-        // The entries of a real size; what is claimed is in the header.
+        // The entries have a real size; the claim is in the header.
         gpt.put_copy(&device, 1, 40);
         let error = PartitionTable::read(&device).unwrap_err().to_string();
         assert!(error.contains(why), "{error}, want {why}");
@@ -361,7 +361,7 @@ fn a_stretch_ends_where_the_next_partition_does_or_the_space_for_them() {
     }
 }
 
-/// Has `program` read `script` and work on a file of this size. None, and a word about it, where it is not installed.
+/// Runs `program` with `script` as input on a file of this size. `None`, with a message, if it is not installed.
 fn made_by(program: &str, args: &[&str], script: &str, path: &Path) -> Option<FileDevice> {
     drop(FileDevice::create(path, 100 * MIB).unwrap());
     let child =
@@ -377,7 +377,7 @@ fn made_by(program: &str, args: &[&str], script: &str, path: &Path) -> Option<Fi
     Some(FileDevice::open(path, Access::ReadOnly).unwrap())
 }
 
-/// Number, start and size of each in sectors, its type and its name, as `sfdisk --dump` tells.
+/// Number, start and size of each in sectors, its type and its name, from `sfdisk --dump`.
 fn told_by_sfdisk(path: &Path) -> Vec<(u32, u64, u64, String, String)> {
     let output = Command::new("sfdisk").arg("--dump").arg(path).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();

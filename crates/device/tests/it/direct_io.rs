@@ -1,4 +1,4 @@
-//! A device that goes past the page cache of the host does what one does that goes through it.
+//! A device with direct I/O does the same as one without.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use creamery_device::{
 use crate::file::{answers_requests, keeps_the_rules};
 use crate::support::Loop;
 
-/// A file of so many sevens, where files of a build are: temporary files are often in memory.
+/// Creates a file of `len` sevens beside the build's files: temporary files are often in memory.
 fn scratch(len: usize) -> (tempfile::TempDir, PathBuf) {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = dir.path().join("disk.img");
@@ -19,7 +19,7 @@ fn scratch(len: usize) -> (tempfile::TempDir, PathBuf) {
     (dir, path)
 }
 
-/// None where the file cannot be read and written directly.
+/// Opens a device with direct I/O. `None` if the file does not allow it.
 fn open(path: &Path) -> Option<FileDevice> {
     match FileDevice::open_with(path, Access::ReadWrite, DeviceIo::Direct) {
         Ok(device) => Some(device),
@@ -59,7 +59,7 @@ fn each_request_goes_the_way_that_its_range_and_memory_allow() {
 
     let numbers: Vec<u8> = (0..(3 << 20) + 1).map(|number| u8::try_from(number % 251).unwrap()).collect();
     buffer[1..].copy_from_slice(&numbers[1..3 << 20]);
-    // Longer than the buffer between, and its memory begins at an odd byte.
+    // Longer than the intermediate buffer, and its memory begins at an odd byte.
     let odd = &numbers[1..(2 << 20) + 4097];
     device.write_at(4096, odd).unwrap();
     let mut back = vec![0; numbers.len()];

@@ -1,4 +1,4 @@
-//! What a file device reads back, refuses and reports.
+//! Reads, refusals and reports of a file device.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -232,14 +232,14 @@ fn an_error_says_what_where_and_why() {
     for part in ["disk.img", "100 bytes at 4000", "4096"] {
         assert!(error.contains(part), "{error}");
     }
-    // The file got shorter behind our back.
+    // Another process makes the file shorter.
     fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(100).unwrap();
     let error = device.read_at(0, &mut [0; 4096]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Io);
     assert!(error.to_string().contains("reading 4096 bytes at 0 of"), "{error}");
 }
 
-/// It is never cut, and how long it is by now is asked.
+/// The device never cuts the file, and reads its present length.
 #[test]
 fn lengthening_cuts_nothing_that_somebody_else_made_longer() {
     let (_dir, path) = scratch();
@@ -265,7 +265,7 @@ fn what_was_submitted_ends_before_the_device_is_closed() {
     let (_dir, path) = scratch();
     let device = FileDevice::create(&path, 32 << 20).unwrap();
     let (send, receive) = mpsc::channel();
-    // More than wait at a time.
+    // More requests than the queue holds.
     for number in 0..256_u64 {
         let piece = AlignedBuffer::from_slice(&vec![u8::try_from(number).unwrap(); PIECE]);
         let request = Request::Write { offset: number * PIECE as u64, data: piece.into() };

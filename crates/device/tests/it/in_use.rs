@@ -1,4 +1,4 @@
-//! Who has a file or a device is found out and named. What needs root and loop devices says so when it is skipped.
+//! Users of a file or a device are found and named. Tests that need root and loop devices say so when they are skipped.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -81,7 +81,7 @@ fn a_refusal_names_another_process_also_when_the_locker_left_the_lock_to_its_chi
     drop(stdin);
 }
 
-/// A mount that goes when the test ends.
+/// A mount that ends with the test.
 struct Mount(PathBuf);
 
 impl Mount {

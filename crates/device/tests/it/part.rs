@@ -1,4 +1,4 @@
-//! Parts of files and devices: what they reach, who may have them at once, and what people are told.
+//! Parts of files and devices: the bytes that they reach, their concurrent users, and the messages.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -13,7 +13,7 @@ use crate::support::Other;
 const MIB: u64 = 1 << 20;
 const LEN: u64 = 16 * MIB;
 
-/// A disk image full of ones but for its first sector, with partitions at 1 MiB (2 MiB long) and 3 MiB (5 MiB long).
+/// Creates a disk image of ones except for its first sector, with partitions at 1 MiB (2 MiB long) and 3 MiB (5 MiB long).
 fn scratch() -> (tempfile::TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("disk.raw");
@@ -39,7 +39,7 @@ fn open(path: &Path, behind: &str, access: Access) -> Result<FileDevice> {
     FileDevice::open(part(path, behind), access)
 }
 
-/// Everything that a device can be asked, at its very start and end and one byte beyond.
+/// Runs every operation of a device, at its very start and end and one byte beyond.
 fn work_on(device: &dyn BlockDevice) {
     let len = device.len();
     for at in [0, 4096, len - 8192, len - 1] {
@@ -200,7 +200,7 @@ fn people_are_told_which_partitions_there_are_and_what_is_wrong_with_a_name() {
             assert!(error.to_string().starts_with(&want), "{name}: {error}");
         }
     }
-    // The last sector is one.
+    // The last sector is a valid part.
     assert_eq!(open(&path, "@@16776704", Access::ReadOnly).unwrap().len(), 512);
     let file = std::fs::File::options().write(true).open(&path).unwrap();
     file.set_len(0).unwrap();
@@ -216,7 +216,7 @@ impl Drop for Loop {
     }
 }
 
-/// The image as a block device with sectors of so many bytes, and its partitions as further ones.
+/// Attaches the image as a block device with sectors of this many bytes, and with its partitions.
 fn attach(file: &Path, sector: &str) -> Option<Loop> {
     let mut command = Command::new("losetup");
     let output = command.args(["-b", sector, "-P", "-f", "--show"]).arg(file).stderr(Stdio::null()).output();

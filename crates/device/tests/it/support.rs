@@ -1,9 +1,9 @@
-//! What the tests of this room share.
+//! Helpers of this room's tests.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
-/// A process that goes when the test ends.
+/// A process that ends with the test.
 pub(crate) struct Other(pub(crate) Child);
 
 impl Drop for Other {
@@ -13,14 +13,14 @@ impl Drop for Other {
     }
 }
 
-/// Says that a test stops here for lack of `what`, which is a failure where everything must be there.
+/// Reports that a test stops here because `what` is missing. Panics if everything must be there.
 pub(crate) fn skipped(what: &str) {
     let required = std::env::var_os("CREAMERY_REQUIRE_JUDGES").is_some_and(|value| value == "1");
     assert!(!required, "{what} missing");
     println!("skipped: {what} missing");
 }
 
-/// A loop device that goes when the test ends.
+/// A loop device that ends with the test.
 pub(crate) struct Loop(pub(crate) PathBuf);
 
 impl Loop {

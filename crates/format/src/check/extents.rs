@@ -1,4 +1,4 @@
-//! Items of the extent tree: extents and who uses them.
+//! Items of the extent tree: extents and their references.
 
 use super::{SECTOR_MIN, aligned, range, size};
 use crate::block::LEVEL_MAX;
@@ -48,7 +48,7 @@ fn level(found: u64) -> Result<(), CorruptKind> {
     }
 }
 
-/// Tree blocks are used by trees and nodes, data by files and leaves; nobody uses nothing.
+/// Checks that trees and nodes reference tree blocks, files and leaves reference data, and no reference has a count of zero.
 fn one_ref(found: &ExtentRef, is_tree: bool) -> Result<(), CorruptKind> {
     let of_tree = match found {
         ExtentRef::TreeBlock { .. } | ExtentRef::SharedBlock { .. } => true,
@@ -80,7 +80,7 @@ fn counts(found: &ExtentRef) -> Result<(), CorruptKind> {
     Ok(())
 }
 
-/// A reference with an item of its own.
+/// Checks a reference with an item of its own.
 pub(super) fn keyed_ref(key: &Key, data: &[u8]) -> Result<(), CorruptKind> {
     aligned("address", key.objectid.get())?;
     let len = match key.kind {

@@ -1,4 +1,4 @@
-//! Items of subvolumes: inodes, names, attributes, pieces of files.
+//! Items of subvolumes: inodes, names, attributes, ranges of files.
 
 use creamery_base::{ObjectId, TreeId};
 use zerocopy::FromBytes;
@@ -11,7 +11,7 @@ use crate::items::inode::{InodeExtrefs, InodeRefs, NAME_LEN_MAX, RawInodeItem};
 use crate::key::{Key, KeyType};
 use crate::name_bytes::position_of_any;
 
-/// The lower half of an inode's flags.
+/// The known flags in the lower half of an inode's flags.
 const FLAGS_KNOWN: u64 = 0x8000_0fff;
 /// Type and permission bits, all of them.
 const MODE_MAX: u32 = 0o177_777;
@@ -31,7 +31,7 @@ pub(super) fn inode(key: &Key, data: &[u8]) -> Result<(), CorruptKind> {
             want: RawInodeItem::LEN,
         });
     };
-    // Readers pass over flags that they do not know in the upper half, and only there.
+    // Readers ignore unknown flags in the upper half, and only there.
     let unknown = inode.flags.get() & u64::from(u32::MAX) & !FLAGS_KNOWN;
     if unknown != 0 {
         return Err(CorruptKind::Unknown { what: "flags of an inode", found: unknown });
@@ -50,8 +50,8 @@ pub(super) fn inode(key: &Key, data: &[u8]) -> Result<(), CorruptKind> {
     }
 }
 
-/// The name of a directory entry: one component of a path. Whoever joins it to a folder's path, or gives it to a
-/// system call beside the folder, stays in that folder.
+/// Checks the name of a directory entry: one component of a path. A program that joins it to a folder's path, or passes it to a
+/// system call relative to the folder, stays in that folder.
 pub(super) fn name(name: &[u8]) -> Result<(), CorruptKind> {
     name_without(name, [0, b'/'])?;
     match name {
@@ -64,12 +64,12 @@ const fn stands_for_directory(name: &[u8]) -> CorruptKind {
     CorruptKind::Name { what: "name stands for a directory that has another name", at: 0, len: name.len() }
 }
 
-/// The name of an attribute, which may have slashes: it is in no path.
+/// Checks the name of an attribute. It may have slashes, because it is in no path.
 fn attribute_name(name: &[u8]) -> Result<(), CorruptKind> {
     name_without(name, [0, 0])
 }
 
-/// The length of a name is possible, and no byte is one of `bad`.
+/// Checks that the length of a name is possible, and no byte is one of `bad`.
 fn name_without(name: &[u8], bad: [u8; 2]) -> Result<(), CorruptKind> {
     let len = name.len();
     if !(1..=NAME_LEN_MAX).contains(&len) {
@@ -81,7 +81,7 @@ fn name_without(name: &[u8], bad: [u8; 2]) -> Result<(), CorruptKind> {
     Err(CorruptKind::Name { what, at, len })
 }
 
-/// A root directory is its own parent, and calls itself `..` there.
+/// Checks the names of an inode. A root directory is its own parent, under the name `..`.
 pub(super) fn inode_refs(key: &Key, data: &[u8]) -> Result<(), CorruptKind> {
     not_empty(KeyType::INODE_REF, data)?;
     let is_root = key.objectid.get() == key.offset;
@@ -150,7 +150,7 @@ fn dir_entry(key: &Key, entry: &DirEntryRef<'_>) -> Result<(), CorruptKind> {
     Ok(())
 }
 
-/// What an entry of a directory leads to: an inode, or a subvolume by its number.
+/// Checks the target of a directory entry: an inode, or a subvolume by its number.
 fn entry_location(to: &Key) -> Result<(), CorruptKind> {
     let (found, min, max) = (to.objectid, ObjectId::FIRST_FREE, ObjectId::LAST_FREE);
     let top = to.kind == KeyType::ROOT_ITEM && found == TreeId::FS.objectid();
@@ -182,8 +182,8 @@ pub(super) fn file_extent(key: &Key, data: &[u8]) -> Result<(), CorruptKind> {
     }
 }
 
-/// How data is encoded. Linux looks at nothing in `other_encoding`, which it always leaves zero: a file with another number there
-/// is read as if it was.
+/// Checks the encoding of data. Linux ignores `other_encoding` and always leaves it zero: a file with another number there
+/// is read as if it was zero.
 fn encoding(compression: u8, encryption: u8) -> Result<Compression, CorruptKind> {
     let found = compression.into();
     let compression =
@@ -211,7 +211,7 @@ fn inline_extent(key: &Key, head: &RawFileExtentHead, inline: &[u8]) -> Result<(
     Ok(())
 }
 
-/// Holds each address and length of an extent against `aligned`.
+/// Checks each address and length of an extent with `aligned`.
 pub(super) fn check_alignment(
     extent: &RawFileExtent,
     aligned: impl Fn(&'static str, u64) -> Result<(), CorruptKind>,
@@ -242,8 +242,8 @@ fn regular_extent(key: &Key, extent: &RawFileExtent) -> Result<(), CorruptKind> 
     if extent.is_hole() {
         return Ok(());
     }
-    // What the file shows must lie inside what the extent holds. How much that is of packed data, unpacking it tells: one item
-    // that says less costs its file a few bytes, where a refused leaf would cost all files in it.
+    // The part that the file shows must lie inside the extent. Only unpacking shows the real length of packed data: an item
+    // with a smaller length costs its file a few bytes, but a refused leaf would cost all files in it.
     let (what, max) = match compression {
         Compression::None => ("end in the extent", disk_len),
         _ => ("end in the decompressed extent", u64::MAX),

@@ -1,8 +1,8 @@
-//! What an item must look like before anybody reads it: sizes and ranges of every known type.
+//! Checks of items before they are read: sizes and ranges of every known type.
 //!
-//! [`check_item`] runs on every item of every leaf, after each read and before each write, so whoever reads an item
-//! later may rely on its length. It is cheap: it looks at one item alone and follows nothing. What needs two
-//! items, or another tree, belongs to the checker of whole filesystems.
+//! [`check_item`] runs on every item of every leaf, after each read and before each write, so later readers of an item
+//! may rely on its length. It is cheap: it reads one item alone and follows no pointer. Checks of two
+//! items, or of another tree, belong to the checker of whole filesystems.
 
 mod extents;
 mod files;
@@ -25,10 +25,10 @@ pub use writing::{WritingRules, check_leaf_for_writing};
 /// The smallest unit of data addresses and lengths.
 pub(crate) const SECTOR_MIN: u64 = 4096;
 
-/// Checks the item in `slot` of a leaf whose heads are in order. Types that are not known pass.
+/// Checks the item in `slot` of a leaf whose heads are in order. Unknown types pass.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The first problem of the item.
 pub fn check_item(leaf: BlockRef<'_>, slot: usize) -> Result<(), CorruptKind> {
     let (key, data) = (leaf.key(slot), leaf.data(slot));
     match key.kind {
@@ -62,7 +62,7 @@ pub fn check_item(leaf: BlockRef<'_>, slot: usize) -> Result<(), CorruptKind> {
     }
 }
 
-/// Items of which a filesystem has a handful.
+/// Checks items of which a filesystem has a handful.
 fn rare(key: &Key, data: &[u8]) -> Result<(), CorruptKind> {
     match key.kind {
         KeyType::UNTYPED if key.objectid == ObjectId::FREE_SPACE => size(key, data, RawFreeSpaceHeader::LEN),
@@ -77,7 +77,7 @@ fn rare(key: &Key, data: &[u8]) -> Result<(), CorruptKind> {
     }
 }
 
-/// The data has exactly this length.
+/// Checks that the data has exactly this length.
 fn size(key: &Key, data: &[u8], want: usize) -> Result<(), CorruptKind> {
     match data.len() {
         found if found == want => Ok(()),
@@ -85,7 +85,7 @@ fn size(key: &Key, data: &[u8], want: usize) -> Result<(), CorruptKind> {
     }
 }
 
-/// The data's length lies in `[min, max]`.
+/// Checks that the data's length lies in `[min, max]`.
 fn size_range(key: &Key, data: &[u8], min: usize, max: usize) -> Result<(), CorruptKind> {
     match data.len() {
         found if (min..=max).contains(&found) => Ok(()),
@@ -93,7 +93,7 @@ fn size_range(key: &Key, data: &[u8], min: usize, max: usize) -> Result<(), Corr
     }
 }
 
-/// The data is an array of at least one element of `unit` bytes.
+/// Checks that the data is an array of at least one element of `unit` bytes.
 fn array(key: &Key, data: &[u8], unit: usize) -> Result<(), CorruptKind> {
     match data.len() {
         found if found > 0 && found.is_multiple_of(unit) => Ok(()),
@@ -108,7 +108,7 @@ fn aligned(what: &'static str, found: u64) -> Result<(), CorruptKind> {
     }
 }
 
-/// The key is a range of whole sectors: objectid is its start, offset its length.
+/// Checks that the key is a range of whole sectors: objectid is its start, offset its length.
 fn range(key: &Key) -> Result<(), CorruptKind> {
     let (start, len) = (key.objectid.get(), key.offset);
     aligned("start", start)?;
@@ -127,7 +127,7 @@ fn range(key: &Key) -> Result<(), CorruptKind> {
 fn csum(key: &Key, data: &[u8]) -> Result<(), CorruptKind> {
     aligned("address", key.offset)?;
     array(key, data, 4)?;
-    // Each sum stands for at least one sector.
+    // Each checksum covers at least one sector.
     let sectors = (data.len() / 32) as u64;
     match sectors.checked_mul(SECTOR_MIN).and_then(|len| key.offset.checked_add(len)) {
         Some(_) => Ok(()),
@@ -152,7 +152,7 @@ fn root(data: &[u8]) -> Result<(), CorruptKind> {
             return Err(CorruptKind::Range { what, found: level.into(), min: 0, max: LEVEL_MAX.into() });
         }
     }
-    // A subvolume that is being deleted: where that is at lies in a node.
+    // A subvolume that is being deleted: its progress is a key in a node.
     if root.drop_progress.objectid.get() != 0 && root.drop_level == 0 {
         return Err(CorruptKind::Range { what: "drop level", found: 0, min: 1, max: LEVEL_MAX.into() });
     }
@@ -215,7 +215,7 @@ fn dev_extent(key: &Key, data: &[u8]) -> Result<(), CorruptKind> {
     Ok(())
 }
 
-/// The logical range of a chunk, which is its key's offset and its length.
+/// Checks the logical range of a chunk: its key's offset and its length.
 pub(crate) fn chunk_range(key: &Key, chunk: &Chunk<'_>) -> Result<(), CorruptKind> {
     aligned("chunk address", key.offset)?;
     let found = chunk.head.length.get();

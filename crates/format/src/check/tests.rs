@@ -7,7 +7,7 @@ use creamery_base::{Generation, Logical, ObjectId, TreeId, Uuid};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32, U64};
 
-/// The verdict on one item.
+/// Returns the verdict on one item.
 fn check(objectid: u64, kind: KeyType, offset: u64, data: &[u8]) -> Result<(), String> {
     let mut bytes = vec![0; 16384];
     let new = NewBlock {
@@ -93,7 +93,7 @@ fn directory_entries_are_checked() {
     refused("type of directory entry", check(256, KeyType::XATTR_ITEM, hash, &entry));
 }
 
-/// Each item that holds names, with `name` in it, as a row: what it is, and the verdict.
+/// Returns each kind of item with names, with `name` in it: its description, and the verdict.
 fn verdicts_on(name: &[u8]) -> Vec<(&'static str, Result<(), String>)> {
     use crate::items::inode::{RawInodeExtref, RawInodeRef};
     use crate::items::root::RawRootRef;
@@ -125,7 +125,7 @@ fn a_name_that_leads_elsewhere_is_damage_in_every_item_that_holds_names() {
         (b"..", "name stands for a directory"),
     ] {
         for (item, verdict) in verdicts_on(name) {
-            // Attributes are in no path: only what a C string cannot hold is impossible.
+            // Attributes are in no path: only bytes that a C string cannot hold are impossible.
             match item == "attribute" && !name.contains(&0) {
                 true => assert_eq!(verdict, Ok(()), "{name:?}"),
                 false => refused(reason, verdict),

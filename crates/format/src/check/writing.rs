@@ -1,9 +1,9 @@
-//! What a leaf of a filesystem that is written must look like, beyond what every reader asks.
+//! Checks of leaves of a filesystem that is written, beyond those of every reader.
 //!
-//! Linux holds every leaf against rules that reading does not need: transactions that are not yet, extents that overlap, references out of
-//! order. It refuses the whole leaf, for reading too. So nobody may write one, or take one that is there for the state that a
-//! transaction begins with: [`check_leaf_for_writing`] runs on each leaf that is read on a volume open for writing, and before
-//! each write of one. It is one pass over the items, which looks at an item and at the one before it, and allocates nothing.
+//! Linux checks every leaf for rules that reading does not need: transactions in the future, extents that overlap, references out of
+//! order. It refuses the whole leaf, for reading too. So no program may write such a leaf, or begin a transaction with
+//! one: [`check_leaf_for_writing`] runs on each leaf that is read on a volume open for writing, and before
+//! each write of one. It is one pass over the items, which compares each item with the one before it, and allocates nothing.
 
 use creamery_base::{Generation, ObjectId, TreeId};
 use zerocopy::FromBytes;
@@ -18,7 +18,7 @@ use crate::items::inode::{InodeFlags, RawInodeItem};
 use crate::items::root::RawRootItem;
 use crate::key::{Key, KeyType};
 
-/// What items are held against: facts of the filesystem that a leaf does not have.
+/// Facts of the filesystem that the check of a leaf needs.
 ///
 /// ```
 /// use creamery_base::Generation;
@@ -41,14 +41,14 @@ pub struct WritingRules {
     pub has_skinny_metadata: bool,
 }
 
-/// Numbers of subvolumes have no more bits: those above are levels of quota groups.
+/// Bits of a subvolume's number: those above are levels of quota groups.
 const TREE_ID_BITS: u32 = 48;
-/// Linux had one until 5.11.
+/// Linux had this inode until 5.11.
 const CACHE: &str = "inode: the cache of inode numbers, which `btrfs rescue clear-ino-cache` removes";
-/// Flags in the upper half of an inode's that writers know.
+/// The flags in the upper half of an inode's that writers know.
 const UPPER_FLAGS_KNOWN: u64 = InodeFlags::VERITY.bits();
 
-/// Checks a block that [`verify_block`](crate::verify_block) has passed. Of a node nothing is asked but whose it is.
+/// Checks a block that [`verify_block`](crate::verify_block) has passed. For a node it only checks the owner.
 ///
 /// ```
 /// use creamery_base::*;
@@ -68,7 +68,7 @@ const UPPER_FLAGS_KNOWN: u64 = InodeFlags::VERITY.bits();
 /// ```
 ///
 /// # Errors
-/// The first item that Linux does not take.
+/// The first item that Linux does not accept.
 pub fn check_leaf_for_writing(leaf: BlockRef<'_>, rules: &WritingRules) -> Result<(), Corruption> {
     let site = BlockSite {
         level: Some(leaf.level()),
@@ -100,19 +100,19 @@ pub fn check_leaf_for_writing(leaf: BlockRef<'_>, rules: &WritingRules) -> Resul
     Ok(())
 }
 
-/// The item before the one that is looked at.
+/// The item before the current one.
 struct Previous {
     key: Key,
-    /// Where its extent, its checksums or its part of a file end.
+    /// The end of its extent, its checksums or its range of a file.
     end: u64,
 }
 
-/// Trees that have something in them always.
+/// Whether a tree is never empty.
 fn is_never_empty(owner: TreeId) -> bool {
     [TreeId::ROOT, TreeId::CHUNK, TreeId::DEV, TreeId::FS, TreeId::DATA_RELOC].contains(&owner)
 }
 
-/// What an item must be after another one.
+/// Checks an item against the one before it.
 fn check_after(previous: Option<&Previous>, key: &Key, has_inodes: bool) -> Result<(), CorruptKind> {
     let Some(previous) = previous else { return Ok(()) };
     let (is_same, before) = (previous.key.objectid == key.objectid, previous.key.kind);
@@ -142,7 +142,7 @@ fn check_after(previous: Option<&Previous>, key: &Key, has_inodes: bool) -> Resu
     }
 }
 
-/// Where what an item describes ends; 0 where it describes no range.
+/// Returns the end of the range that an item describes; 0 if it describes none.
 fn end_of(key: &Key, data: &[u8], rules: &WritingRules) -> u64 {
     let (start, len) = match key.kind {
         KeyType::EXTENT_DATA => {
@@ -171,7 +171,7 @@ fn end_of(key: &Key, data: &[u8], rules: &WritingRules) -> u64 {
     start.saturating_add(len)
 }
 
-/// Checks one item, which [`check_item`](crate::check_item) has passed, by itself.
+/// Checks one item by itself. [`check_item`](crate::check_item) has passed it.
 fn check_item_for_writing(key: &Key, data: &[u8], rules: &WritingRules) -> Result<(), CorruptKind> {
     match key.kind {
         KeyType::INODE_ITEM => inode(key, data, rules),
@@ -206,8 +206,8 @@ fn aligned(what: &'static str, found: u64, rules: &WritingRules) -> Result<(), C
     }
 }
 
-/// Numbers that inodes have, the directory in the root tree among them. The cache of inode numbers has another one, and Linux has that
-/// cache no more.
+/// Whether inodes have this number, including the directory in the root tree. The cache of inode numbers has another one, and Linux no longer
+/// has that cache.
 fn is_inode_number(number: u64) -> bool {
     let (first, last) = (ObjectId::FIRST_FREE.get(), ObjectId::LAST_FREE.get());
     (first..=last).contains(&number) || number == ObjectId::ROOT_TREE_DIR.get()
@@ -264,7 +264,7 @@ fn root(key: &Key, data: &[u8], rules: &WritingRules) -> Result<(), CorruptKind>
     if tree == TreeId::TREE_RELOC && key.offset == 0 {
         return Err(CorruptKind::Unknown { what: "tree that relocation copies", found: 0 });
     }
-    // Both halves as they are: where they differ, the second one is passed over and yet looked at.
+    // Both halves separately: if they differ, readers ignore the second one, but Linux checks it.
     let second = RawRootItem::ref_from_bytes(data).map_or(0, |root| root.generation_v2.get());
     let root = RawRootItem::from_item(data)?;
     not_newer("generation of a root", root.generation.get(), rules)?;
@@ -292,7 +292,7 @@ fn extent(key: &Key, data: &[u8], rules: &WritingRules) -> Result<(), CorruptKin
     for found in item.refs() {
         let found = found?;
         data_ref(&found, rules)?;
-        // Types ascend, and what they are looked for by descends within one.
+        // Types ascend, and within a type the search values descend.
         let (found, by) = (found.kind(), found.key_offset());
         match last {
             Some((previous, after)) if found < previous || found == previous && by > after => {
@@ -304,7 +304,7 @@ fn extent(key: &Key, data: &[u8], rules: &WritingRules) -> Result<(), CorruptKin
     Ok(())
 }
 
-/// What refers to data is a file of a subvolume, of relocation, or of the root tree, which has caches of free space.
+/// Checks that a data reference belongs to a file of a subvolume, of relocation, or of the root tree, which has caches of free space.
 fn data_ref(found: &ExtentRef, rules: &WritingRules) -> Result<(), CorruptKind> {
     let ExtentRef::ExtentData { root, objectid, offset, .. } = *found else { return Ok(()) };
     if !root.is_shareable() && root != TreeId::ROOT {

@@ -1,4 +1,4 @@
-//! Flags, as dump-tree names them.
+//! Flags, by their names in dump-tree.
 
 use std::fmt;
 
@@ -6,14 +6,14 @@ use crate::items::chunk::BlockGroupFlags;
 use crate::items::extent::ExtentFlags;
 use crate::items::inode::InodeFlags;
 
-/// What a block group is for and how it is replicated: `METADATA|DUP`.
+/// The purpose of a block group and its replication: `METADATA|DUP`.
 pub(crate) fn block_group(f: &mut dyn fmt::Write, flags: BlockGroupFlags) -> fmt::Result {
     const TYPES: [(&str, BlockGroupFlags); 3] = [
         ("DATA", BlockGroupFlags::DATA),
         ("METADATA", BlockGroupFlags::METADATA),
         ("SYSTEM", BlockGroupFlags::SYSTEM),
     ];
-    // A group has one profile; of several the first of these is shown.
+    // A group has one profile. If several bits are set, the first of these is shown.
     const PROFILES: [(&str, BlockGroupFlags); 8] = [
         ("RAID10", BlockGroupFlags::RAID10),
         ("RAID1", BlockGroupFlags::RAID1),

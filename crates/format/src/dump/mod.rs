@@ -1,7 +1,7 @@
-//! Printing, byte for byte as `btrfs inspect-internal dump-tree` and `dump-super` of btrfs-progs 6.14 do.
+//! Printing, byte for byte like `btrfs inspect-internal dump-tree` and `dump-super` of btrfs-progs 6.14.
 //!
-//! Nothing here trusts what it prints: a block or superblock that failed its checks can be printed as well, and
-//! whatever cannot be read is said to be damaged. Remaining differences are listed in `docs/use/dump-tree.md`.
+//! Nothing here trusts its input: a block or superblock that failed its checks can be printed as well, and
+//! parts that cannot be read are reported as damaged. `docs/use/dump-tree.md` lists the remaining differences.
 
 mod devices;
 mod extents;
@@ -29,7 +29,7 @@ use crate::superblock::Superblock;
 pub use superblock::superblock;
 pub use walk::{BadBlock, WalkError, filesystem, tree, tree_heading};
 
-/// What printing needs to know beyond the block.
+/// The facts beyond the block that printing needs.
 ///
 /// ```
 /// use creamery_format::dump::DumpContext;
@@ -56,7 +56,7 @@ impl Default for DumpContext {
 }
 
 impl DumpContext {
-    /// For the filesystem of this superblock, with times in UTC.
+    /// Creates the context for the filesystem of this superblock, with times in UTC.
     #[must_use]
     pub fn of(superblock: &Superblock) -> Self {
         Self {
@@ -68,7 +68,7 @@ impl DumpContext {
     }
 }
 
-/// Why an item's printing stopped.
+/// The reason why an item's printing stopped.
 enum Stop {
     Write(fmt::Error),
     Damage(CorruptKind),
@@ -98,7 +98,7 @@ pub fn block(w: &mut dyn fmt::Write, block: BlockRef<'_>, context: &DumpContext)
     if block.is_leaf() { leaf(w, block, context) } else { node(w, block) }
 }
 
-/// How many entries can be looked at; more than the block can hold are not.
+/// Returns the number of entries that can be read: at most as many as the block can hold.
 fn entries(block: BlockRef<'_>) -> usize {
     let max = match block.is_leaf() {
         true => leaf_data_max(block.node_size()) / ITEM_LEN,

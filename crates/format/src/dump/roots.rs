@@ -12,7 +12,7 @@ use crate::items::root::{RawRootItem, RawRootRef, RootFlags, uuid_subvolumes};
 use crate::items::{split, take};
 use crate::key::{Key, KeyType};
 
-/// The longest name of a subvolume that is shown.
+/// The largest length of a subvolume's name that is shown.
 const NAME_MAX: usize = 255;
 
 pub(super) fn root(w: &mut dyn fmt::Write, data: &[u8], context: &DumpContext) -> Printed {

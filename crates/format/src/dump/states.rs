@@ -15,7 +15,7 @@ use crate::items::state::{RawBalanceArgs, RawBalanceItem};
 use crate::key::{Key, KeyType};
 use crate::key_names;
 
-/// Items of which a filesystem has a handful. Nothing is printed for types that are not known.
+/// Prints items of which a filesystem has a handful. Prints nothing for unknown types.
 pub(super) fn item(w: &mut dyn fmt::Write, key: &Key, data: &[u8], context: &DumpContext) -> Printed {
     match key.kind {
         KeyType::UNTYPED if key.objectid == ObjectId::FREE_SPACE => free_space_header(w, data),
@@ -68,7 +68,7 @@ fn qgroup_info(w: &mut dyn fmt::Write, data: &[u8]) -> Printed {
 
 fn qgroup_limit(w: &mut dyn fmt::Write, data: &[u8]) -> Printed {
     let limit = split::<RawQgroupLimit>(data, "quota limit")?.0;
-    // Shown with a sign, unlike the numbers they limit.
+    // Shown with a sign, unlike the usage numbers.
     let [max_referenced, max_exclusive, rsv_referenced, rsv_exclusive] =
         [limit.max_referenced, limit.max_exclusive, limit.rsv_referenced, limit.rsv_exclusive]
             .map(|number| number.get().cast_signed());

@@ -1,4 +1,4 @@
-//! The superblock, as `btrfs inspect-internal dump-super` prints it.
+//! The superblock, in the form of `btrfs inspect-internal dump-super`.
 
 use std::fmt;
 
@@ -38,10 +38,10 @@ pub fn superblock(
         writeln!(w, "sys_chunk_array[2048]:")?;
         sys_chunks(w, raw)?;
         writeln!(w, "backup_roots[4]:")?;
-        // With several extent trees, their place is taken by the block group tree.
+        // With several extent trees, the backups have the block group tree instead.
         let many = raw.incompat_flags.get() & Incompat::EXTENT_TREE_V2.bits() != 0;
         let extent_name = if many { "backup_block_group_root:\t" } else { "backup_extent_root:\t" };
-        // Slots that no transaction has used yet are passed over.
+        // Unused slots are skipped.
         let used = |backup: &RawRootBackup| backup.tree_root.get() != 0 || backup.tree_root_gen.get() != 0;
         for (i, backup) in raw.super_roots.iter().enumerate().filter(|(_, backup)| used(backup)) {
             writeln!(w, "\tbackup {i}:")?;
@@ -56,7 +56,7 @@ const fn matches(equal: bool) -> &'static str {
     if equal { "[match]" } else { "[DON'T MATCH]" }
 }
 
-/// Bytes as text, a point for what cannot be shown.
+/// Bytes as text, with a point for each unprintable byte.
 struct Dotted<'a>(&'a [u8]);
 
 impl fmt::Display for Dotted<'_> {
@@ -123,7 +123,7 @@ fn features(w: &mut dyn fmt::Write, raw: &RawSuperblock) -> fmt::Result {
     writeln!(w, "uuid_tree_generation\t{}", raw.uuid_tree_generation)
 }
 
-/// The names of the set bits, one a line; nothing when none is set.
+/// Writes the names of the set bits, one a line; nothing if none is set.
 fn flag_list(w: &mut dyn fmt::Write, bits: u64, names: Names) -> fmt::Result {
     if bits == 0 {
         return Ok(());
@@ -152,7 +152,7 @@ fn dev_item(w: &mut dyn fmt::Write, raw: &RawSuperblock) -> fmt::Result {
     writeln!(w, "dev_item.generation\t{}", dev.generation)
 }
 
-/// The system chunk array, up to the first thing that is no chunk.
+/// Prints the system chunk array, up to the first bytes that are no chunk.
 fn sys_chunks(w: &mut dyn fmt::Write, raw: &RawSuperblock) -> fmt::Result {
     let mut rest = match raw.sys_chunk_array_size.get() as usize {
         size if size > raw.sys_chunk_array.len() => &[],

@@ -4,10 +4,10 @@ use std::fmt;
 
 use crate::items::time::RawTimespec;
 
-/// The longest name or value that is shown.
+/// The largest length of a name or value that is shown.
 const SHOWN_MAX: usize = 255;
 
-/// Bytes of a name or value with everything but plain characters escaped.
+/// Bytes of a name or value, with everything but plain characters escaped.
 pub(super) struct Escaped<'a>(pub(super) &'a [u8]);
 
 impl fmt::Display for Escaped<'_> {
@@ -32,7 +32,7 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
-/// Bytes as they are, up to the first zero.
+/// Bytes unchanged, up to the first zero.
 pub(super) struct Plain<'a>(pub(super) &'a [u8]);
 
 impl fmt::Display for Plain<'_> {
@@ -76,7 +76,7 @@ pub(super) fn time(
     utc_offset: fn(i64) -> i64,
 ) -> fmt::Result {
     let seconds = time.sec.get();
-    // Seconds before 1970 are shown as if they had no sign.
+    // Seconds before 1970 are shown as unsigned numbers.
     let unsigned = seconds.cast_unsigned();
     writeln!(w, "\t\t{name} {unsigned}.{} ({})", time.nsec, civil(seconds, utc_offset))
 }

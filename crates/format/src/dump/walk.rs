@@ -1,10 +1,10 @@
-//! Whole trees and filesystems, in dump-tree's order. Reading blocks is the caller's business.
+//! Whole trees and filesystems, in dump-tree's order. The caller reads the blocks.
 //!
 //! A tree is printed breadth first: its root, then each level from left to right. A filesystem is the root tree,
 //! the chunk tree, the tree of log trees if there is one, the trees of the root tree in the order of their keys,
 //! the log trees, and three lines from the superblock.
 //!
-//! A block that is damaged is said to be so, shown as far as it can be, and not followed; the walk goes on beside it.
+//! A damaged block is reported, shown as far as possible, and not followed; the walk goes on beside it.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -18,7 +18,7 @@ use crate::key::{Key, KeyType};
 use crate::superblock::Superblock;
 use crate::verify::Expected;
 
-/// What was wrong with a walk: the writer failed, which ends it, or blocks are damaged, which does not.
+/// The error of a walk: the writer failed, which ends it, or blocks are damaged, which does not.
 ///
 /// ```
 /// use creamery_format::dump::WalkError;
@@ -29,16 +29,16 @@ use crate::verify::Expected;
 pub enum WalkError<E> {
     /// The writer failed.
     Write(fmt::Error),
-    /// So many blocks are damaged; everything else was printed.
+    /// This many blocks are damaged; everything else was printed.
     Damaged {
-        /// What the caller's reader said of the first one.
+        /// The error of the caller's reader for the first one.
         first: E,
-        /// How many there are.
+        /// The number of damaged blocks.
         blocks: u64,
     },
 }
 
-/// A block that is not what it has to be.
+/// A block that differs from its expectation.
 ///
 /// ```
 /// use creamery_format::dump::BadBlock;
@@ -46,9 +46,9 @@ pub enum WalkError<E> {
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BadBlock<E> {
-    /// What is wrong with it.
+    /// The reason.
     pub why: E,
-    /// What is there, if anything could be read.
+    /// The bytes, if any could be read.
     pub bytes: Option<Vec<u8>>,
 }
 
@@ -91,7 +91,7 @@ impl<E> From<fmt::Error> for WalkError<E> {
 /// A reader of verified blocks.
 type Reader<'r, E> = &'r mut dyn FnMut(&Expected) -> Result<Vec<u8>, BadBlock<E>>;
 
-/// A tree's root as the superblock or a root item gives it.
+/// A tree's root pointer, from the superblock or a root item.
 struct Root {
     id: TreeId,
     logical: Logical,
@@ -99,7 +99,7 @@ struct Root {
     generation: Generation,
 }
 
-/// The line above a tree that a root item names.
+/// Prints the line above a tree of a root item.
 ///
 /// # Errors
 /// Only what `w` returns.
@@ -129,11 +129,11 @@ pub fn tree_heading(w: &mut dyn fmt::Write, key: &Key) -> fmt::Result {
     writeln!(w, "{name} tree key {key} ")
 }
 
-/// Prints the blocks of the tree `id` whose root is at `logical`. `read` gives the bytes of a block that was
-/// verified against what is expected of it.
+/// Prints the blocks of the tree `id` whose root is at `logical`. `read` returns the bytes of a block that was
+/// verified against its expectation.
 ///
 /// # Errors
-/// What `w` returns, and that blocks are damaged: then all others are printed.
+/// Those of `w`; blocks are damaged (all others are printed).
 pub fn tree<E: fmt::Display>(
     w: &mut dyn fmt::Write,
     id: TreeId,
@@ -148,7 +148,7 @@ pub fn tree<E: fmt::Display>(
     damage.finish()
 }
 
-/// Prints one tree and shows every whole leaf to `each`.
+/// Prints one tree and passes every intact leaf to `each`.
 fn walk<E: fmt::Display>(
     w: &mut dyn fmt::Write,
     root: &Root,
@@ -169,7 +169,7 @@ fn walk<E: fmt::Display>(
     };
     let mut level = root.level.min(LEVEL_MAX);
     let mut this = vec![expected(root.logical, root.level, root.generation, None)];
-    // No tree has a block twice: pointers that say so would be followed without end, near enough.
+    // No tree has a block twice: pointers that repeat one would make the walk almost endless.
     let mut seen = HashSet::new();
     loop {
         let mut below = Vec::new();
@@ -205,7 +205,7 @@ fn walk<E: fmt::Display>(
     }
 }
 
-/// Says what is wrong with a block, and shows what is there if it is that block at all.
+/// Reports the damage of a block, and shows its bytes if it is that block at all.
 fn damaged<E: fmt::Display>(
     w: &mut dyn fmt::Write,
     want: &Expected,
@@ -231,10 +231,10 @@ fn collect_roots(leaf: BlockRef<'_>, roots: &mut Vec<(Key, RawRootItem)>) {
     }
 }
 
-/// Prints a whole filesystem as `dump-tree` without options does, but for its first line (the version).
+/// Prints a whole filesystem like `dump-tree` without options, except its first line (the version).
 ///
 /// # Errors
-/// What `w` returns, and that blocks are damaged: then all others are printed.
+/// Those of `w`; blocks are damaged (all others are printed).
 pub fn filesystem<E: fmt::Display>(
     w: &mut dyn fmt::Write,
     superblock: &Superblock,

@@ -15,7 +15,7 @@ use crate::raw::raw_struct;
 pub const STRIPE_LEN: u64 = 65536;
 
 raw_struct! {
-    /// A chunk: a range of logical addresses and the stripes that hold it, which follow.
+    /// A chunk: a range of logical addresses. Its stripes follow.
     ///
     /// ```
     /// assert_eq!(creamery_format::RawChunk::LEN, 48);
@@ -43,7 +43,7 @@ raw_struct! {
 }
 
 raw_struct! {
-    /// Where a stripe of a chunk lies.
+    /// The place of a stripe of a chunk.
     ///
     /// ```
     /// assert_eq!(creamery_format::RawStripe::LEN, 32);
@@ -59,7 +59,7 @@ raw_struct! {
 }
 
 bitflags! {
-    /// What a chunk or block group is for, and how it is replicated. Unknown bits are kept.
+    /// The purpose of a chunk or block group, and its replication. Unknown bits are kept.
     ///
     /// ```
     /// use creamery_format::BlockGroupFlags;
@@ -96,24 +96,24 @@ bitflags! {
 }
 
 impl BlockGroupFlags {
-    /// The bits that say what for.
+    /// The bits of the purpose.
     pub const TYPES: Self = Self::DATA.union(Self::SYSTEM).union(Self::METADATA);
-    /// The bits that say how replicated; none of them is "single".
+    /// The bits of the replication; "single" has none of them.
     pub const PROFILES: Self = Self::from_bits_retain(0x7f8);
 
-    /// Only the bits that say what for.
+    /// Returns only the bits of the purpose.
     #[must_use]
     pub const fn types(self) -> Self {
         self.intersection(Self::TYPES)
     }
 
-    /// Only the bits that say how replicated; empty for single.
+    /// Returns only the bits of the replication; empty for single.
     #[must_use]
     pub const fn profile(self) -> Self {
         self.intersection(Self::PROFILES)
     }
 
-    /// Stripes that a chunk of this profile may have, as `(least, most)`; most is 0 when there is no upper limit.
+    /// Returns the numbers of stripes that a chunk of this profile may have, as `(least, most)`; most is 0 for no upper limit.
     const fn stripes(self) -> (u16, u16) {
         match self.profile() {
             Self::RAID1 | Self::DUP => (2, 2),
@@ -162,7 +162,7 @@ pub struct Chunk<'a> {
 }
 
 impl<'a> Chunk<'a> {
-    /// Reads and checks one chunk at the start of `data` (as in the superblock's array); also gives what follows.
+    /// Reads and checks one chunk at the start of `data` (as in the superblock's array). Also returns the bytes behind it.
     ///
     /// # Errors
     /// The chunk is impossible.
@@ -195,7 +195,7 @@ impl<'a> Chunk<'a> {
         }
     }
 
-    /// What the chunk is for and how replicated.
+    /// Returns the purpose and replication of the chunk.
     #[must_use]
     pub fn flags(&self) -> BlockGroupFlags {
         BlockGroupFlags::from_bits_retain(self.head.kind.get())
@@ -234,7 +234,7 @@ impl<'a> Chunk<'a> {
 }
 
 raw_struct! {
-    /// How much of a block group is used.
+    /// The usage of a block group.
     ///
     /// ```
     /// use creamery_format::{BlockGroupFlags, RawBlockGroupItem};
@@ -252,7 +252,7 @@ raw_struct! {
 }
 
 impl RawBlockGroupItem {
-    /// What the group is for and how replicated.
+    /// Returns the purpose and replication of the group.
     #[must_use]
     pub fn flags(&self) -> BlockGroupFlags {
         BlockGroupFlags::from_bits_retain(self.flags.get())

@@ -94,7 +94,7 @@ raw_struct! {
         16 => pub flush_errs: U64,
         /// Blocks with wrong checksums.
         24 => pub corruption_errs: U64,
-        /// Blocks that were not the ones asked for.
+        /// Blocks that were not the requested ones.
         32 => pub generation: U64,
     }
 }
@@ -108,9 +108,9 @@ raw_struct! {
     pub struct RawDevReplace[72] {
         /// The device that is replaced.
         0 => pub src_devid: U64,
-        /// Where copying began last.
+        /// The start of the last copying step.
         8 => pub cursor_left: U64,
-        /// Up to where it came.
+        /// The progress of the copying.
         16 => pub cursor_right: U64,
         /// 0 always, 1 avoid reading from the source.
         24 => pub cont_reading_from_srcdev_mode: U64,

@@ -28,7 +28,7 @@ raw_struct! {
     }
 }
 
-/// What a directory entry names.
+/// The type of the object that a directory entry names.
 ///
 /// ```
 /// use creamery_format::FileType;
@@ -37,7 +37,7 @@ raw_struct! {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum FileType {
-    /// Not known.
+    /// Unknown.
     Unknown,
     /// Regular file.
     File,
@@ -106,7 +106,7 @@ impl FileType {
         })
     }
 
-    /// The upper bits of a mode; 0 for what is not a file.
+    /// Returns the upper bits of a mode; 0 if it is not a file.
     #[must_use]
     pub const fn mode_bits(self) -> u32 {
         match self {
@@ -133,7 +133,7 @@ impl FileType {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DirEntryRef<'a> {
-    /// Key of what the entry names.
+    /// Key of the object that the entry names.
     pub location: Key,
     /// Transaction that made it.
     pub transid: u64,
@@ -189,7 +189,7 @@ packed_iter! {
 }
 
 raw_struct! {
-    /// A range of directory indexes that a log tree speaks for (`DIR_LOG_INDEX`): from the key's offset to `end`.
+    /// A range of directory indexes that a log tree covers (`DIR_LOG_INDEX`): from the key's offset to `end`.
     ///
     /// ```
     /// assert_eq!(creamery_format::RawDirLogItem::LEN, 8);

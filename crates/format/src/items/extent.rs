@@ -1,4 +1,4 @@
-//! Who uses which extent: `EXTENT_ITEM`, `METADATA_ITEM`, their inline references and the keyed ones.
+//! References of extents: `EXTENT_ITEM`, `METADATA_ITEM`, their inline references and the keyed ones.
 //!
 //! An extent item counts all references. Some are packed in the item itself, the rest have items of their own
 //! (keyed), with the same contents. `METADATA_ITEM` (skinny) has the level in its key; an `EXTENT_ITEM` of a tree
@@ -41,7 +41,7 @@ bitflags! {
         const DATA = 1;
         /// A tree block.
         const TREE_BLOCK = 2;
-        /// What the block refers to counts the block itself as user, not the block's owner.
+        /// The block's children count the block itself as their user, not the block's owner.
         const FULL_BACKREF = 256;
         const _ = !0;
     }
@@ -96,13 +96,13 @@ raw_struct! {
         8 => pub objectid: U64,
         /// File offset at which the extent would begin: key offset minus extent offset, wrapping.
         16 => pub offset: U64,
-        /// How many file extent items.
+        /// The number of file extent items.
         24 => pub count: U32,
     }
 }
 
 raw_struct! {
-    /// How many file extent items of one leaf use a data extent.
+    /// The number of file extent items of one leaf that use a data extent.
     ///
     /// ```
     /// assert_eq!(creamery_format::RawSharedDataRef::LEN, 4);
@@ -141,17 +141,17 @@ pub enum ExtentRef {
         objectid: u64,
         /// File offset at which the extent would begin.
         offset: u64,
-        /// How many file extent items.
+        /// The number of file extent items.
         count: u32,
     },
     /// A data extent is used by a leaf with full backrefs.
     SharedData {
         /// The leaf.
         parent: Logical,
-        /// How many file extent items.
+        /// The number of file extent items.
         count: u32,
     },
-    /// Simple quotas: who pays. Counts as no reference.
+    /// Simple quotas: the subvolume that is charged. Counts as no reference.
     Owner {
         /// The subvolume.
         root: TreeId,
@@ -184,7 +184,7 @@ impl ExtentRef {
         }
     }
 
-    /// How many references it stands for.
+    /// Returns the number of references it stands for.
     #[must_use]
     pub const fn count(&self) -> u32 {
         match self {
@@ -194,7 +194,7 @@ impl ExtentRef {
         }
     }
 
-    /// Bytes of the inline form of a type; none when there is no such form.
+    /// Returns the bytes of the inline form of a type; `None` if there is no such form.
     #[must_use]
     pub const fn inline_len(kind: KeyType) -> Option<usize> {
         match kind {
@@ -207,7 +207,7 @@ impl ExtentRef {
         }
     }
 
-    /// Reads one inline reference at the start of `data`; also gives its length.
+    /// Reads one inline reference at the start of `data`. Also returns its length.
     ///
     /// # Errors
     /// The type is unknown or the data too short.
@@ -234,7 +234,7 @@ impl ExtentRef {
         Ok((found, len))
     }
 
-    /// Reads a reference that has an item of its own; none when `kind` is no such item.
+    /// Reads a reference that has an item of its own; `None` if `kind` is no such item.
     ///
     /// # Errors
     /// The data is too short.
@@ -262,7 +262,7 @@ impl ExtentRef {
         self.write_keyed(out);
     }
 
-    /// Appends the data of the keyed form, which is nothing for tree block references.
+    /// Appends the data of the keyed form. Tree block references have none.
     pub fn write_keyed(&self, out: &mut Vec<u8>) {
         match *self {
             Self::ExtentData { root, objectid, offset, count } => {
@@ -310,13 +310,13 @@ pub struct ExtentRefs<'a> {
 }
 
 impl<'a> ExtentRefs<'a> {
-    /// Over packed references, without the head of the item.
+    /// Creates an iterator over packed references, without the head of the item.
     #[must_use]
     pub const fn new(packed: &'a [u8]) -> Self {
         Self { rest: packed }
     }
 
-    /// What has not been read yet.
+    /// Returns the bytes that are not read yet.
     #[must_use]
     pub const fn rest(&self) -> &'a [u8] {
         self.rest

@@ -1,6 +1,6 @@
-//! Pieces of files: `EXTENT_DATA`.
+//! Ranges of files: `EXTENT_DATA`.
 //!
-//! The five lengths of a regular extent: on disk lie `disk_num_bytes` at `disk_bytenr`; decompressed they are
+//! The lengths of a regular extent: on disk it has `disk_num_bytes` at `disk_bytenr`; decompressed it has
 //! `ram_bytes`; the file shows `num_bytes` of those from `offset` on, at the file offset in the key.
 
 use zerocopy::little_endian::{U16, U64};
@@ -56,9 +56,9 @@ raw_struct! {
         21 => pub disk_bytenr: U64,
         /// Its length on disk.
         29 => pub disk_num_bytes: U64,
-        /// Where in the decompressed extent the file's bytes begin.
+        /// Offset of the file's bytes in the decompressed extent.
         37 => pub offset: U64,
-        /// How many of them the file shows.
+        /// Number of bytes that the file shows.
         45 => pub num_bytes: U64,
     }
 }
@@ -71,14 +71,14 @@ pub const FILE_EXTENT_REGULAR: u8 = 1;
 pub const FILE_EXTENT_PREALLOC: u8 = 2;
 
 impl RawFileExtent {
-    /// Whether the extent stands for a hole.
+    /// Whether the item is a hole.
     #[must_use]
     pub fn is_hole(&self) -> bool {
         self.disk_bytenr.get() == 0
     }
 }
 
-/// How an extent is compressed.
+/// The compression of an extent.
 ///
 /// ```
 /// use creamery_format::Compression;
@@ -86,7 +86,7 @@ impl RawFileExtent {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Compression {
-    /// Not at all.
+    /// Uncompressed.
     #[default]
     None,
     /// zlib.
@@ -122,7 +122,7 @@ impl Compression {
     }
 }
 
-/// A file extent, told apart by its type.
+/// A file extent, by its type.
 ///
 /// ```
 /// use creamery_format::{FileExtent, RawFileExtent, FILE_EXTENT_REGULAR};
@@ -141,7 +141,7 @@ pub enum FileExtent<'a> {
 }
 
 impl<'a> FileExtent<'a> {
-    /// Tells apart an item's data.
+    /// Parses an item's data by its type.
     ///
     /// # Errors
     /// The data is too short or its type unknown.

@@ -11,14 +11,14 @@ pub const FREE_SPACE_USING_BITMAPS: u32 = 1;
 pub const FREE_SPACE_BITMAP_SIZE: usize = 256;
 
 raw_struct! {
-    /// How a block group's free space is stored.
+    /// The form of a block group's free space.
     ///
     /// ```
     /// use creamery_format::RawFreeSpaceInfo;
     /// assert!(!RawFreeSpaceInfo::default().uses_bitmaps());
     /// ```
     pub struct RawFreeSpaceInfo[8] {
-        /// Number of free ranges, also when they are stored as bitmaps.
+        /// Number of free ranges, even if they are stored as bitmaps.
         0 => pub extent_count: U32,
         /// [`FREE_SPACE_USING_BITMAPS`] or 0.
         4 => pub flags: U32,

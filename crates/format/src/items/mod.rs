@@ -1,8 +1,8 @@
-//! What the items of each tree hold, one file per tree or concern.
+//! The items of each tree, one file per tree or concern.
 //!
 //! `Raw*` structures are read in place with [`zerocopy::FromBytes`] and written with [`zerocopy::IntoBytes`].
 //! Items that pack several entries, or end in bytes of any length, have iterators or views that check every length
-//! and end at the first error: they may be given any bytes.
+//! and end at the first error: they accept any bytes.
 
 pub(crate) mod chunk;
 pub(crate) mod device;
@@ -21,7 +21,7 @@ use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 use crate::corrupt::CorruptKind;
 
-/// The view of a structure at the start of `data`, and what follows; `what` names it in the error.
+/// Returns the view of a structure at the start of `data`, and the rest; `what` names it in the error.
 pub(crate) fn split<'a, T>(data: &'a [u8], what: &'static str) -> Result<(&'a T, &'a [u8]), CorruptKind>
 where
     T: FromBytes + Immutable + KnownLayout + Unaligned,
@@ -33,7 +33,7 @@ where
     })
 }
 
-/// The first `len` bytes of `data` and what follows.
+/// Returns the first `len` bytes of `data`, and the rest.
 pub(crate) fn take<'a>(
     data: &'a [u8],
     len: usize,
@@ -42,7 +42,7 @@ pub(crate) fn take<'a>(
     data.split_at_checked(len).ok_or(CorruptKind::Truncated { what, found: data.len(), want: len })
 }
 
-/// An iterator over packed entries: `$parse` takes the rest and gives an entry and the new rest.
+/// Declares an iterator over packed entries: `$parse` takes the rest and returns an entry and the new rest.
 macro_rules! packed_iter {
     ($(#[$meta:meta])* $name:ident, $entry:ident, $parse:ident) => {
         $(#[$meta])*
@@ -52,7 +52,7 @@ macro_rules! packed_iter {
         }
 
         impl<'a> $name<'a> {
-            /// Over the entries of an item's data.
+            /// Creates an iterator over the entries of an item's data.
             #[must_use]
             pub const fn new(data: &'a [u8]) -> Self {
                 Self { rest: data }

@@ -5,7 +5,7 @@ use zerocopy::little_endian::U64;
 use crate::raw::raw_struct;
 
 raw_struct! {
-    /// State of the quotas, as every version writes it; simple quotas append an eight-byte generation.
+    /// State of the quotas, in the form that every version writes; simple quotas append an eight-byte generation.
     ///
     /// ```
     /// assert_eq!(creamery_format::RawQgroupStatus::LEN, 32);
@@ -17,7 +17,7 @@ raw_struct! {
         8 => pub generation: U64,
         /// 1 on, 2 rescan, 4 inconsistent, 8 simple.
         16 => pub flags: U64,
-        /// Where a rescan is.
+        /// The progress of a rescan.
         24 => pub rescan: U64,
     }
 }
@@ -31,13 +31,13 @@ raw_struct! {
     pub struct RawQgroupInfo[40] {
         /// Transaction of the last update.
         0 => pub generation: U64,
-        /// Bytes referred to.
+        /// Bytes referenced.
         8 => pub referenced: U64,
-        /// The same, compressed.
+        /// Bytes referenced, compressed.
         16 => pub referenced_compressed: U64,
-        /// Bytes of nobody else.
+        /// Bytes that only this group references.
         24 => pub exclusive: U64,
-        /// The same, compressed.
+        /// Bytes that only this group references, compressed.
         32 => pub exclusive_compressed: U64,
     }
 }
@@ -51,13 +51,13 @@ raw_struct! {
     pub struct RawQgroupLimit[40] {
         /// Which limits are set.
         0 => pub flags: U64,
-        /// Most bytes referred to.
+        /// Limit of referenced bytes.
         8 => pub max_referenced: U64,
-        /// Most bytes of nobody else.
+        /// Limit of bytes that only this group references.
         16 => pub max_exclusive: U64,
-        /// Reserved bytes referred to.
+        /// Reserved referenced bytes.
         24 => pub rsv_referenced: U64,
-        /// Reserved bytes of nobody else.
+        /// Reserved bytes that only this group references.
         32 => pub rsv_exclusive: U64,
     }
 }

@@ -13,7 +13,7 @@ use crate::key::{KeyType, RawKey};
 use crate::raw::raw_struct;
 
 raw_struct! {
-    /// Where a tree's root is, and the attributes of a subvolume.
+    /// The root pointer of a tree, and the attributes of a subvolume.
     ///
     /// ```
     /// use creamery_format::{RawRootItem, RootFlags};
@@ -40,7 +40,7 @@ raw_struct! {
         208 => pub flags: U64,
         /// 1, or 0 once the subvolume is being deleted.
         216 => pub refs: U32,
-        /// Up to where a deleted subvolume has been dropped.
+        /// The progress of dropping a deleted subvolume.
         220 => pub drop_progress: RawKey,
         /// Level at which dropping goes on.
         237 => pub drop_level: u8,
@@ -50,9 +50,9 @@ raw_struct! {
         239 => pub generation_v2: U64,
         /// UUID of the subvolume.
         247 => pub uuid: [u8; 16],
-        /// UUID of what it is a snapshot of.
+        /// UUID of the subvolume that it is a snapshot of.
         263 => pub parent_uuid: [u8; 16],
-        /// UUID of what was received.
+        /// UUID of the received subvolume at its sender.
         279 => pub received_uuid: [u8; 16],
         /// Transaction of the last change.
         295 => pub ctransid: U64,
@@ -95,7 +95,7 @@ impl RawRootItem {
     /// Length of the item that kernels before 3.6 wrote: up to `generation_v2`.
     pub const LEGACY_LEN: usize = 239;
 
-    /// Reads an item's data, of either length. Fields of the second half are zero when they are not valid.
+    /// Reads an item's data, of either length. Fields of the second half are zero if they are not valid.
     ///
     /// # Errors
     /// The item has another length.
@@ -106,7 +106,7 @@ impl RawRootItem {
                 if root.generation == root.generation_v2 {
                     return Ok(root);
                 }
-                // An old kernel changed the tree and knew nothing of the second half.
+                // An old kernel changed the tree without the second half.
                 Self::from_item(&data[..Self::LEGACY_LEN])
             }
             Self::LEGACY_LEN => {
@@ -157,7 +157,7 @@ impl RawRootItem {
 }
 
 raw_struct! {
-    /// Which directory has a subvolume (`ROOT_REF`, `ROOT_BACKREF`); the name follows.
+    /// The directory of a subvolume (`ROOT_REF`, `ROOT_BACKREF`); the name follows.
     ///
     /// ```
     /// assert_eq!(creamery_format::RawRootRef::LEN, 18);

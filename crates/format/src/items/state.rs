@@ -47,7 +47,7 @@ raw_struct! {
     /// assert_eq!(creamery_format::RawBalanceItem::LEN, 448);
     /// ```
     pub struct RawBalanceItem[448] {
-        /// What it works on.
+        /// Its types of block groups.
         0 => pub flags: U64,
         /// Filters for data.
         8 => pub data: RawBalanceArgs,

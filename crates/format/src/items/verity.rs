@@ -1,8 +1,8 @@
-//! Files with fs-verity: `VERITY_DESC_ITEM`, `VERITY_MERKLE_ITEM` and what they hold.
+//! Files with fs-verity: `VERITY_DESC_ITEM`, `VERITY_MERKLE_ITEM` and their content.
 //!
-//! The first `VERITY_DESC_ITEM` of an inode, at offset 0, says how long the descriptor is; the others hold its bytes, cut into
-//! pieces, the key's offset being the place of the first byte plus 1. The `VERITY_MERKLE_ITEM`s hold the bytes of the Merkle tree,
-//! the key's offset being the place of the first one. (fs-verity's own structures: `Documentation/filesystems/fsverity.rst` of
+//! The first `VERITY_DESC_ITEM` of an inode, at offset 0, has the length of the descriptor; the others hold its bytes, cut into
+//! pieces; the key's offset is the place of the first byte plus 1. The `VERITY_MERKLE_ITEM`s hold the bytes of the Merkle tree;
+//! the key's offset is the place of the first one. (fs-verity's own structures: `Documentation/filesystems/fsverity.rst` of
 //! Linux.)
 //!
 //! ```text
@@ -51,7 +51,7 @@ raw_struct! {
         2 => pub log_blocksize: u8,
         /// Bytes of the salt, 0 for none.
         3 => pub salt_size: u8,
-        /// Bytes of the signature; taken for 0 in the file's digest.
+        /// Bytes of the signature; counted as 0 in the file's digest.
         4 => pub sig_size: U32,
         /// Bytes of the file.
         8 => pub data_size: U64,
@@ -66,13 +66,13 @@ raw_struct! {
 
 /// Binary logarithms of the smallest and the largest block.
 const LOG_BLOCK: std::ops::RangeInclusive<u8> = 10..=16;
-/// Levels of a Merkle tree at most, as on Linux.
+/// The largest number of levels of a Merkle tree, like on Linux.
 const LEVELS_MAX: usize = 8;
 
-/// How many bytes a descriptor has, by the item that is about it, a [`RawVerityDescriptorItem`].
+/// Returns the length of a descriptor from the item about it, a [`RawVerityDescriptorItem`].
 ///
 /// # Errors
-/// It is not of this length; it is encrypted, or no descriptor can be so long.
+/// The item has another length; the descriptor is encrypted, or its length is impossible.
 pub fn verity_descriptor_len(item: &[u8]) -> Result<usize, CorruptKind> {
     let what = "verity descriptor item";
     let (raw, rest) = split::<RawVerityDescriptorItem>(item, what)?;
@@ -94,7 +94,7 @@ pub fn verity_descriptor_len(item: &[u8]) -> Result<usize, CorruptKind> {
     })
 }
 
-/// A descriptor that was checked.
+/// A checked descriptor.
 ///
 /// ```
 /// use creamery_codec::VerityHash;
@@ -113,13 +113,13 @@ pub struct VerityDescriptor {
 }
 
 impl VerityDescriptor {
-    /// Bytes of the longest descriptor, signature included, that Linux takes.
+    /// Bytes of the longest descriptor, signature included, that Linux accepts.
     pub const LEN_MAX: usize = 16_384;
 
     /// Checks the bytes of a descriptor.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// The invalid field.
     pub fn parse(bytes: &[u8]) -> Result<Self, CorruptKind> {
         let (raw, signature) = split::<RawVerityDescriptor>(bytes, "verity descriptor")?;
         if raw.version != 1 {
@@ -165,7 +165,7 @@ impl VerityDescriptor {
         self.raw.data_size.get()
     }
 
-    /// What blocks are hashed with.
+    /// Returns the hash for blocks, with the salt.
     #[must_use]
     pub fn salted_hash(&self) -> SaltedHash {
         SaltedHash::new(self.hash, &self.raw.salt[..self.raw.salt_size.into()])
@@ -177,13 +177,13 @@ impl VerityDescriptor {
         VerityDigest::read(self.hash, &self.raw.root_hash).expect("the field has room for all hashes")
     }
 
-    /// How the tree lies in its bytes.
+    /// Returns the layout of the tree.
     #[must_use]
     pub const fn tree(&self) -> &MerkleTree {
         &self.tree
     }
 
-    /// The file's digest, which `FS_IOC_MEASURE_VERITY` and `fsverity digest` tell.
+    /// Returns the file's digest, the one of `FS_IOC_MEASURE_VERITY` and `fsverity digest`.
     #[must_use]
     pub fn digest(&self) -> VerityDigest {
         let unsigned = RawVerityDescriptor { sig_size: U32::new(0), ..self.raw };
@@ -191,7 +191,7 @@ impl VerityDescriptor {
     }
 }
 
-/// Where a digest is kept in a Merkle tree.
+/// The place of a digest in a Merkle tree.
 ///
 /// ```
 /// use creamery_format::MerklePlace;
@@ -206,7 +206,7 @@ pub struct MerklePlace {
     pub at: usize,
 }
 
-/// How a Merkle tree lies in its bytes: the root first, each level behind the one above it. Level 0 has the digests of data.
+/// The layout of a Merkle tree: the root first, each level behind the one above it. Level 0 has the digests of data.
 ///
 /// ```
 /// use creamery_codec::VerityHash;
@@ -229,7 +229,7 @@ pub struct MerkleTree {
 }
 
 impl MerkleTree {
-    /// The tree over `data_len` bytes in blocks of `block_len`, a power of two that has room for two digests at least.
+    /// Creates the layout for `data_len` bytes in blocks of `block_len`, a power of two with room for at least two digests.
     ///
     /// # Errors
     /// It would have too many levels.
@@ -258,27 +258,27 @@ impl MerkleTree {
         Ok(Self { block_len, digest_len, levels, first, blocks })
     }
 
-    /// How many levels it has: none where there is one block of data at most.
+    /// Returns the number of levels: 0 for at most one block of data.
     #[must_use]
     pub const fn level_count(&self) -> usize {
         self.levels
     }
 
-    /// Its bytes.
+    /// Returns its length in bytes.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "nobody asks for that; it would be `level_count() == 0`")]
     pub const fn len(&self) -> u64 {
         self.blocks * self.block_len as u64
     }
 
-    /// Where the level above has the digest of number `index`: of data, for level 0, else of the level below.
+    /// Returns the place of digest number `index` in its level: a digest of data for level 0, else of the level below.
     #[must_use]
     pub const fn place_of(&self, index: u64) -> MerklePlace {
         let per_block = (self.block_len / self.digest_len) as u64;
         MerklePlace { node: index / per_block, at: (index % per_block) as usize * self.digest_len }
     }
 
-    /// The number of a level's block among all of them.
+    /// Returns the number of a level's block among all blocks.
     #[must_use]
     pub fn block(&self, level: usize, node: u64) -> u64 {
         assert!(level < self.levels, "a level that the tree has");

@@ -1,14 +1,14 @@
-//! The backups of the roots: how the superblock would be if an earlier commit were the last.
+//! The backups of the roots: the superblock as of earlier commits.
 
 use std::cmp::Reverse;
 
 use super::Superblock;
 
 impl Superblock {
-    /// The superblock as the earlier commits left it that its backups tell of, newest first. Only their roots and what is counted with
-    /// those are of that time; a log, which is of this one, is none of theirs. What cannot be a superblock is left out.
+    /// Returns the superblock as of the earlier commits in its backups, newest first. Only the roots and their counts are
+    /// of that time; the log is dropped, because it belongs to this commit. Backups that cannot be a superblock are left out.
     ///
-    /// Whether the blocks are still there nobody promises: what a commit no longer needs may be in use again after the next.
+    /// The blocks may be gone: space that a commit no longer needs may be in use again after the next.
     ///
     /// ```
     /// use creamery_format::Superblock;

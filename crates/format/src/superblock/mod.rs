@@ -1,8 +1,8 @@
-//! The superblock: where everything begins.
+//! The superblock: the start of every access.
 //!
 //! It lies at 64 KiB and, on devices large enough, again at 64 MiB and 256 GiB; the copies differ in `bytenr` and
 //! checksum only. [`RawSuperblock`] is kept whole, so that fields and bits that this version does not know survive
-//! being rewritten. The system chunk array in it maps the chunk tree, through which all else is found.
+//! a rewrite. The system chunk array in it maps the chunk tree, through which all other blocks are found.
 
 mod backups;
 mod raw;
@@ -23,7 +23,7 @@ pub use raw::{MAGIC, RawRootBackup, RawSuperblock, SYS_CHUNK_ARRAY_SIZE};
 
 /// Bytes of a superblock.
 pub const SUPERBLOCK_LEN: usize = 4096;
-/// Where the copies lie on every device.
+/// The offsets of the copies on every device.
 pub const SUPERBLOCK_OFFSETS: [u64; 3] = [64 << 10, 64 << 20, 256 << 30];
 /// The longest label, without the zero that ends it.
 pub const LABEL_LEN_MAX: usize = 255;
@@ -34,7 +34,7 @@ const NODE_SIZE_MAX: u32 = 65536;
 /// The smallest sector.
 const SECTOR_SIZE_MIN: u32 = 4096;
 
-/// Why bytes are no usable superblock.
+/// The reason why bytes are no usable superblock.
 ///
 /// ```
 /// use creamery_format::{Superblock, SuperblockError};
@@ -79,7 +79,7 @@ impl From<SuperblockError> for Error {
     }
 }
 
-/// A superblock that was checked, for reading and changing.
+/// A checked superblock, for reading and changing.
 ///
 /// ```
 /// use creamery_format::{RawSuperblock, Superblock};
@@ -95,12 +95,12 @@ pub struct Superblock {
 }
 
 impl Superblock {
-    /// Checks the superblock that was read at byte offset `at` of a device.
+    /// Checks a superblock that was read at byte offset `at` of a device.
     ///
     /// Unknown features are no error here: see [`Incompat::unsupported`] and [`CompatRo::unsupported`].
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first problem found.
     pub fn from_bytes(bytes: &[u8], at: u64) -> Result<Self, SuperblockError> {
         let (raw, _) = RawSuperblock::read_from_prefix(bytes)
             .map_err(|_| SuperblockError::Length { found: bytes.len() })?;
@@ -119,10 +119,10 @@ impl Superblock {
         Ok(superblock)
     }
 
-    /// Takes a superblock that this program made. Its checksum and address are set when it is written.
+    /// Checks a superblock that this program made. A write sets its checksum and address.
     ///
     /// # Errors
-    /// The first thing that is wrong: made superblocks pass the same checks as read ones.
+    /// The first problem found: made superblocks pass the same checks as read ones.
     pub fn from_raw(raw: RawSuperblock) -> Result<Self, SuperblockError> {
         let number = raw.csum_type.get();
         let checksum =
@@ -147,7 +147,7 @@ impl Superblock {
         &self.raw
     }
 
-    /// Every field, for changing. `csum_type` must stay as it is.
+    /// Returns every field, for changing. `csum_type` must not change.
     pub fn raw_mut(&mut self) -> &mut RawSuperblock {
         &mut self.raw
     }
@@ -167,7 +167,7 @@ impl Superblock {
         }
     }
 
-    /// The checksum of everything.
+    /// Returns the checksum type of all blocks and data.
     #[must_use]
     pub const fn checksum_type(&self) -> ChecksumType {
         self.checksum
@@ -192,13 +192,13 @@ impl Superblock {
         (Logical::new(self.raw.chunk_root.get()), self.raw.chunk_root_level, generation)
     }
 
-    /// Has it lead to a tree of log trees.
+    /// Sets the root of the tree of log trees.
     pub fn set_log_root(&mut self, root: Logical, level: u8) {
         self.raw.log_root = root.get().into();
         self.raw.log_root_level = level;
     }
 
-    /// Address and level of the tree of log trees, when there is something to replay.
+    /// Returns address and level of the tree of log trees, if there is a log to replay.
     #[must_use]
     pub fn log_root(&self) -> Option<(Logical, u8)> {
         let log_root = self.raw.log_root.get();
@@ -247,8 +247,8 @@ impl Superblock {
         self.raw.label.split(|&byte| byte == 0).next().unwrap_or_default()
     }
 
-    /// The features that the filesystem uses, by the names that Linux has for them below `/sys/fs/btrfs/UUID/features`, or had there as long
-    /// as not every filesystem had them.
+    /// Returns the features that the filesystem uses, by the names of Linux below `/sys/fs/btrfs/UUID/features`, or by those that Linux had there
+    /// before every filesystem had them.
     #[must_use]
     pub fn feature_names(&self) -> Vec<String> {
         let (incompat, compat_ro) = (self.incompat(), self.compat_ro());
@@ -256,7 +256,7 @@ impl Superblock {
         names.chain(compat_ro.iter_names().map(|(name, _)| name)).map(str::to_ascii_lowercase).collect()
     }
 
-    /// Another label, of at most [`LABEL_LEN_MAX`] bytes without a zero among them.
+    /// Sets the label, of at most [`LABEL_LEN_MAX`] bytes without a zero among them.
     pub fn set_label(&mut self, label: &[u8]) {
         assert!(label.len() <= LABEL_LEN_MAX && !label.contains(&0), "a label that was checked");
         self.raw.label.fill(0);
@@ -281,13 +281,13 @@ impl Superblock {
         SuperFlags::from_bits_retain(self.raw.flags.get())
     }
 
-    /// The system chunks: where the chunk tree lies.
+    /// Returns the system chunks: the places of the chunk tree.
     #[must_use]
     pub fn sys_chunks(&self) -> SysChunks<'_> {
         SysChunks { rest: self.raw.sys_chunk_bytes() }
     }
 
-    /// Appends a chunk to the system chunk array; `false` when it is full.
+    /// Appends a chunk to the system chunk array; `false` if it is full.
     pub fn push_sys_chunk(&mut self, key: &Key, chunk: &[u8]) -> bool {
         let used = self.raw.sys_chunk_bytes().len();
         let end = used + RawKey::LEN + chunk.len();
@@ -301,7 +301,7 @@ impl Superblock {
         true
     }
 
-    /// Removes the chunk at logical address `start` from the system chunk array; `false` when it is not there.
+    /// Removes the chunk at logical address `start` from the system chunk array; `false` if it is not there.
     pub fn remove_sys_chunk(&mut self, start: Logical) -> bool {
         let mut kept = Vec::new();
         let mut found = false;
@@ -344,7 +344,7 @@ impl Superblock {
             }
         }
         let found = Uuid::from_bytes(raw.dev_item.fsid);
-        // In the middle of a change it has the old one.
+        // During a change it has the old one.
         if found != self.metadata_uuid() && !self.flags().contains(SuperFlags::CHANGING_FSID) {
             return Err(SuperblockError::DeviceFsid { found, want: self.metadata_uuid() });
         }

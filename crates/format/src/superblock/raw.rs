@@ -10,7 +10,7 @@ pub const MAGIC: [u8; 8] = *b"_BHRfS_M";
 /// Bytes of the system chunk array.
 pub const SYS_CHUNK_ARRAY_SIZE: usize = 2048;
 raw_struct! {
-    /// The roots as they were a few transactions ago; there are four in turn.
+    /// The roots of a few transactions ago; the four backups are used in turn.
     ///
     /// ```
     /// assert_eq!(creamery_format::RawRootBackup::LEN, 168);
@@ -76,7 +76,7 @@ raw_struct! {
         0 => pub csum: [u8; 32],
         /// UUID of the filesystem.
         32 => pub fsid: [u8; 16],
-        /// Where this copy lies on the device.
+        /// The place of this copy on the device.
         48 => pub bytenr: U64,
         /// See [`SuperFlags`](crate::SuperFlags).
         56 => pub flags: U64,
@@ -130,7 +130,7 @@ raw_struct! {
         201 => pub dev_item: RawDevItem,
         /// Label, ended by a zero.
         299 => pub label: [u8; 256],
-        /// Generation of the old free space cache; all ones when it must not be used, 0 with a free space tree.
+        /// Generation of the old free space cache; all ones if it must not be used, 0 with a free space tree.
         555 => pub cache_generation: U64,
         /// Generation up to which the UUID tree is complete.
         563 => pub uuid_tree_generation: U64,
@@ -138,7 +138,7 @@ raw_struct! {
         571 => pub metadata_uuid: [u8; 16],
         /// With [`Incompat::EXTENT_TREE_V2`](crate::Incompat::EXTENT_TREE_V2).
         587 => pub nr_global_roots: U64,
-        /// Of later versions.
+        /// For later versions.
         595 => pub reserved: [U64; 27],
         /// Keys and chunks of the system block groups, packed.
         811 => pub sys_chunk_array: [u8; SYS_CHUNK_ARRAY_SIZE],
@@ -157,7 +157,7 @@ impl RawSuperblock {
         &self.sys_chunk_array[..used]
     }
 
-    /// The same for another copy.
+    /// Returns a copy with another address.
     pub(super) fn clone_for(&self, at: u64) -> Self {
         Self { bytenr: U64::new(at), ..*self }
     }

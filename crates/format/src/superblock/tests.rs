@@ -153,7 +153,7 @@ fn backups_are_earlier_superblocks_newest_first() {
         bytes_used: (generation * 4096).into(),
         ..RawRootBackup::default()
     };
-    // Of this very commit; two before; a root that lies between sectors; one that is newer; nothing.
+    // The current commit; two earlier ones; a root that lies between sectors; a newer one; nothing.
     let table: [(&[RawRootBackup; 4], &[u64]); 2] = [
         (
             &[backup(40 << 20, 9, 0), backup(20 << 20, 7, 1), backup(30 << 20, 8, 0), backup(77, 6, 0)],

@@ -12,7 +12,7 @@ use creamery_format::{BlockRef, Chunk, Corruption, Expected, KeyType, Superblock
 /// The offset of the first superblock.
 pub(crate) const SUPER: u64 = 65536;
 
-/// Whether btrfs-progs are there; says so when they are not.
+/// Whether btrfs-progs are installed; prints a message if not.
 pub(crate) fn has_progs() -> bool {
     let found =
         ["btrfs", "mkfs.btrfs"].iter().all(|tool| Command::new(tool).arg("--version").output().is_ok());
@@ -22,7 +22,7 @@ pub(crate) fn has_progs() -> bool {
     found
 }
 
-/// Whether images can be mounted; says so when they cannot.
+/// Whether images can be mounted; prints a message if not.
 pub(crate) fn can_mount() -> bool {
     let root = run("id -u", Path::new("/")).trim() == "0";
     let kernel = std::fs::read_to_string("/proc/filesystems").is_ok_and(|list| list.contains("\tbtrfs\n"));
@@ -34,7 +34,7 @@ pub(crate) fn can_mount() -> bool {
     found
 }
 
-/// A shell command that must succeed; gives its output.
+/// Runs a shell command that must succeed. Returns its output.
 pub(crate) fn run(command: &str, directory: &Path) -> String {
     let Output { status, stdout, stderr } = Command::new("bash")
         .args(["-e", "-c", command])
@@ -47,7 +47,7 @@ pub(crate) fn run(command: &str, directory: &Path) -> String {
     String::from_utf8_lossy(&stdout).into_owned()
 }
 
-/// A directory of its own that goes, with its mount, at the end of the test.
+/// A directory that is removed, with its mount, at the end of the test.
 pub(crate) struct Scratch {
     pub(crate) path: PathBuf,
 }
@@ -149,7 +149,7 @@ impl Image {
         self.chunks = found;
     }
 
-    /// Where the first copy of a logical address lies.
+    /// Returns the place of the first copy of a logical address.
     pub(crate) fn physical(&self, logical: Logical) -> u64 {
         let at = logical.get();
         let (start, _, offset) = self
@@ -172,7 +172,7 @@ impl Image {
         DumpContext::of(&self.superblock)
     }
 
-    /// Our text of the whole filesystem, without the version line.
+    /// Returns our text of the whole filesystem, without the version line.
     pub(crate) fn our_dump(&self) -> String {
         let mut text = String::new();
         let walked: Result<(), WalkError<Corruption>> =
@@ -181,7 +181,7 @@ impl Image {
         text
     }
 
-    /// All tree blocks of the filesystem, with what was expected of them.
+    /// Returns all tree blocks of the filesystem, with their expectations.
     pub(crate) fn blocks(&self) -> Vec<(Expected, Vec<u8>)> {
         let mut blocks = Vec::new();
         let walked: Result<(), WalkError<Corruption>> =
@@ -203,12 +203,12 @@ impl Image {
         text.split_once('\n').expect("the version line").1.to_owned()
     }
 
-    /// Demands that both texts are equal.
+    /// Asserts that both texts are equal.
     pub(crate) fn compare_trees(&self) {
         assert_equal(&self.our_dump(), &self.their_dump(""), &self.path.display().to_string());
     }
 
-    /// Demands that both print the superblock equally, short and full.
+    /// Asserts that both print the superblock equally, short and full.
     pub(crate) fn compare_superblocks(&self) {
         let path = self.path.display().to_string();
         for (option, full) in [("", false), ("-f", true)] {
@@ -221,7 +221,7 @@ impl Image {
     }
 }
 
-/// Fails with the first line that differs and what stands around it.
+/// Fails with the first line that differs and the lines around it.
 pub(crate) fn assert_equal(ours: &str, theirs: &str, what: &str) {
     let (our_lines, their_lines): (Vec<_>, Vec<_>) = (ours.lines().collect(), theirs.lines().collect());
     let same = our_lines.iter().zip(&their_lines).take_while(|(ours, theirs)| ours == theirs).count();

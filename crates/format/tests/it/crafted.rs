@@ -1,4 +1,4 @@
-//! What we print equals what btrfs-progs 6.14 print, also for items and superblocks that no image of ours has: they
+//! Our output equals that of btrfs-progs 6.14, even for items and superblocks that none of our images has: they
 //! are written over a good image's UUID tree and superblock.
 
 use std::os::unix::fs::FileExt;

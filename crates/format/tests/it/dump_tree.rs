@@ -1,4 +1,4 @@
-//! What we print equals what btrfs-progs 6.14 print, on images made by btrfs-progs and the kernel. Walking them
+//! Our output equals that of btrfs-progs 6.14, on images made by btrfs-progs and the kernel. Walking them
 //! also proves that every block and item in them passes our checks.
 
 use std::collections::BTreeSet;
@@ -10,7 +10,7 @@ use creamery_format::{BlockRef, KeyType};
 
 use crate::common::{Image, Scratch, can_mount, has_progs};
 
-/// A directory tree that mkfs can take over without root.
+/// A directory tree that mkfs can copy without root.
 const FILES: &str = r"
     mkdir -p src/dir/sub; cd src
     echo inline > inline; seq 1 30000 > regular; : > empty; ln inline hard; ln -s inline symlink; mkfifo fifo
@@ -69,7 +69,7 @@ const OF_LINUX: &[KeyType] = &[
 const OF_QUOTAS: &[KeyType] =
     &[KeyType::QGROUP_STATUS, KeyType::QGROUP_INFO, KeyType::QGROUP_LIMIT, KeyType::QGROUP_RELATION];
 
-/// The comparison was worth something: these kinds of items were there.
+/// Asserts that the comparison was useful: these kinds of items were there.
 fn assert_kinds(image: &Image, kinds: &[KeyType]) {
     let blocks = image.blocks();
     let found: BTreeSet<KeyType> = blocks
@@ -114,7 +114,7 @@ fn images_of_mkfs_print_equally() {
     }
 }
 
-/// Every checksum item holds what we compute from the data.
+/// Asserts that every checksum item equals our checksums of the data.
 fn compare_data_sums(image: &Image) {
     let sector = image.superblock.sector_size() as usize;
     let kind = image.superblock.checksum_type();

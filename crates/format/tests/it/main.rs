@@ -1,4 +1,4 @@
-//! Blocks, items and superblocks as btrfs-progs print them.
+//! Blocks, items and superblocks, compared with the output of btrfs-progs.
 
 mod common;
 mod crafted;

@@ -1,12 +1,12 @@
-//! Bookmarks: who begins at one finds what he would find from the root, whatever became of the leaf, as long as the items that he
-//! looks for are the same.
+//! Bookmarks: a cursor that begins at one finds the same items as from the root, whatever became of the leaf, as long as
+//! those items have not changed.
 
 use creamery_base::Wait;
 use creamery_format::Key;
 
 use crate::world::{Rng, World, key};
 
-/// The object whose items stay as they are, between others that change.
+/// The object whose items stay the same, between others that change.
 const OBJECT: u64 = 1000;
 const ITEMS: u64 = 60;
 
@@ -14,7 +14,7 @@ fn item(number: u64) -> Key {
     key(OBJECT, number * 10)
 }
 
-/// What lies at or behind a place, from the last item at or before it.
+/// The keys at and behind a place, from the last item at or before it.
 fn seen(cursor: Option<creamery_tree::Cursor<'_>>) -> Option<Vec<Key>> {
     let mut cursor = cursor?;
     let mut found = Vec::new();
@@ -77,7 +77,7 @@ fn who_begins_at_a_bookmark_comes_to_the_same() {
     assert!(used > 300 && refused > 300, "{used} begun at a bookmark, {refused} from the root");
 }
 
-/// What lay behind the leaf moves into it.
+/// Items from behind the leaf move into it.
 #[test]
 fn what_moves_into_the_leaf_of_a_bookmark_is_seen_once() {
     let world = World::new(1 << 20);
@@ -108,7 +108,7 @@ fn what_moves_into_the_leaf_of_a_bookmark_is_seen_once() {
         found
     };
     let plain = all(Some(world.tree.cursor_at_or_before(&item(0), Wait::Yes).expect("readable")));
-    // It may be refused, and must not be wrong.
+    // The bookmark may be refused, but must not be wrong.
     if let Some(cursor) = world.tree.cursor_at_bookmark(&bookmark, &item(0), Wait::Yes).expect("readable") {
         assert_eq!(all(Some(cursor)), plain);
     }

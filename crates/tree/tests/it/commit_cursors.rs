@@ -1,4 +1,4 @@
-//! Cursors over what a commit left, while the tree is changed, committed, and its space used again.
+//! Cursors over a commit, while the tree is changed, committed, and its space used again.
 
 use std::collections::BTreeMap;
 
@@ -44,7 +44,7 @@ fn walk(mut cursor: CommitCursor<'_>) -> Vec<u64> {
 fn what_is_shown_is_one_commit_until_it_is_renewed() {
     let (mut renewed, mut ended) = (0, 0);
     for seed in 1..30 {
-        // So few blocks fit that most are read again, and their space is wanted.
+        // The cache is so small that most blocks are read again, and their space is wanted.
         let (mut rng, world, mut items) = (Rng(seed), World::new(32 << 10), Items::new());
         for _ in 0..20 {
             change(&world, &mut rng, &mut items);
@@ -132,7 +132,7 @@ fn blocks_that_are_old_are_not_read() {
 #[test]
 fn a_node_that_leads_back_is_damage() {
     let mut world = filled();
-    // A leaf whose last key lies behind the one that the next leaf begins with.
+    // A leaf whose last key lies behind the first key of the next leaf.
     let root = world.block_on_device(world.tree.root_pointer().expect("the root").logical);
     let node = world.block_on_device(BlockRef::new(&root).child(0).0);
     let ((at, _), next) = (BlockRef::new(&node).child(1), BlockRef::new(&node).key(2));

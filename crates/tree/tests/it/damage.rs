@@ -1,5 +1,5 @@
-//! Trees that are not as they should be: on the device, or in the cache because two pointers lead to one block. Every
-//! call answers with an error that names the block; nothing panics or hangs, and once the block is as it was, so
+//! Damaged trees: on the device, or in the cache because two pointers lead to one block. Every
+//! call returns an error that names the block; nothing panics or hangs. Once the block is repaired, so
 //! is the tree.
 
 use std::sync::Arc;
@@ -39,14 +39,14 @@ fn child(world: &World, slot: usize) -> (Key, Arc<ExtentBuffer>) {
     (block.key(slot), cached_as_it_is(world, block.child(slot).0))
 }
 
-/// The item at `key` before anybody changed it.
+/// The item at `key` before any change.
 fn seen(key: &Key) -> SeenItem {
     SeenItem { key: *key, len: DATA.len() }
 }
 
 type Operation = fn(&Tree, &Host, &Key) -> Result<()>;
 
-/// Everything that can be asked of the item at a key.
+/// Every operation on the item at a key.
 const OPERATIONS: [(&str, Operation); 14] = [
     ("get", |tree, _, key| tree.get(key, Wait::Yes, |_| ()).map(drop)),
     ("cursor", |tree, _, key| tree.cursor(key, Wait::Yes).map(drop)),
@@ -80,7 +80,7 @@ fn is_damage(name: &str, error: &Error, at: Logical) {
     assert!(error.to_string().contains(&at.to_string()), "{name}: {error} does not name {at}");
 }
 
-/// All operations on `key` fail, with parents let go early and without.
+/// All operations on `key` fail, with parents unlocked early and without.
 fn all_fail(world: &World, key: &Key, at: Logical) {
     for early in [true, false] {
         world.tree.set_early_unlock(early);
@@ -91,13 +91,13 @@ fn all_fail(world: &World, key: &Key, at: Logical) {
     }
 }
 
-/// Has the block at `at` cached as it is, whatever the tree takes it for: another pointer led there.
+/// Caches the block at `at` as it is, whatever the tree expects there: another pointer led to it.
 fn cached_as_it_is(world: &World, at: Logical) -> Arc<ExtentBuffer> {
     world.store.get(&world.anything_at(at), Wait::Yes).expect("a block that is whole")
 }
 
-/// Spoils a leaf on the device, and sees that operations on it fail: for a tree with an empty cache, or with the spoiled
-/// leaf in it. Once it is as it was, so is the tree.
+/// Spoils a leaf on the device, and checks that operations on it fail: for a tree with an empty cache, or with the spoiled
+/// leaf in it. Once the leaf is repaired, so is the tree.
 fn spoiled(is_cached: bool, spoil: impl Fn(&mut BlockMut<'_>)) {
     let mut world = filled();
     let (first, buffer) = child(&world, 2);
@@ -116,7 +116,7 @@ fn spoiled(is_cached: bool, spoil: impl Fn(&mut BlockMut<'_>)) {
     if cached.is_none() {
         return verify(&world);
     }
-    // What the tree has in memory by now leads to the block in the cache; on the device is what was committed.
+    // The tree in memory leads to the block in the cache; the device has the committed block.
     world.reopen_at(root, blocks);
     for number in 0..ITEMS {
         let found = world.tree.get(&item(number), Wait::Yes, <[u8]>::to_vec).expect("a readable tree");
@@ -223,7 +223,7 @@ fn a_level_that_lies_on_the_device() {
     spoiled_on_device(|block| block.set_level(1));
 }
 
-/// The root's second pointer is changed to `other`, in the cache.
+/// Changes the root's second pointer to `other`, in the cache.
 fn pointed_elsewhere(world: &World, other: &Arc<ExtentBuffer>) -> Vec<u8> {
     let generation = Arc::clone(other).read(Wait::Yes).expect("waits").block().generation();
     let mut root = world.tree.root_buffer().write();
@@ -260,7 +260,7 @@ fn a_node_that_points_to_one_leaf_twice() {
     let (second, _) = child(&world, 1);
     let good = pointed_elsewhere(&world, &leaf);
     all_fail(&world, &second, leaf.logical());
-    // The first pointer is right, and its leaf works until it wants its neighbour, which is itself.
+    // The first pointer is right, and its leaf works until it needs its neighbour, which is the leaf itself.
     assert!(world.tree.get(&first, Wait::Yes, |_| ()).expect("reads").is_some());
     let mut removed = 0;
     let error = loop {
@@ -281,7 +281,7 @@ fn a_node_that_points_to_one_leaf_twice() {
 fn a_damaged_neighbour_is_not_merged_with() {
     let world = filled();
     let (first, (second, _)) = (child(&world, 0).0, child(&world, 1));
-    // The transaction owns the leaf, so that it can be spoiled where it is.
+    // The transaction owns the leaf, so that the test can spoil it in place.
     assert!(world.tree.update(&world.host, &second, |data| data.fill(1)).expect("room").is_some());
     let (_, neighbour) = child(&world, 1);
     let mut guard = Arc::clone(&neighbour).write();
@@ -304,7 +304,7 @@ fn a_damaged_neighbour_is_not_merged_with() {
     world.verify(left.iter().map(|number| (item(*number), &DATA[..])));
 }
 
-/// A block whose arithmetic is off does not pass the check when it is read; this one was spoiled in memory.
+/// A block with wrong arithmetic fails the check when it is read; this one was spoiled in memory.
 #[test]
 fn a_leaf_that_no_split_gives_room() {
     let world = filled();
@@ -344,7 +344,7 @@ fn with_full_root_at_highest_level(world: &mut World) -> RootPointer {
         block.set_logical(at);
         block.set_level(above);
         block.insert_ptr(0, &first, logical, generation);
-        // Where nobody goes anything may be.
+        // No search comes here, so the pointers may be anything.
         let full = if above == LEVEL_MAX { node_ptr_max(NODE as usize) } else { 1 };
         for slot in 1..full as u64 {
             let nowhere = spare + (100 + slot) * u64::from(NODE);
@@ -367,7 +367,7 @@ fn a_full_root_at_the_highest_level() {
     assert_eq!(found, Some(DATA.len()));
     let between = Key { offset: 75, ..item(7) };
     let error = tree.insert(&world.host, &between, &[2; 5]).expect_err("no level is left");
-    // The root was copied before it was to be split: its address is the copy's.
+    // The root was copied before the split: the error names the copy's address.
     let now = tree.root_pointer().expect("the root").logical;
     is_damage("insert", &error, now);
     assert!(error.to_string().contains("level 7"), "{error}");
@@ -397,7 +397,7 @@ fn a_leaf_that_reaches_into_the_next_one_makes_nobody_panic() {
     block.set_item_key(last, &item(10 * ITEMS));
     world.write_block(at, &bad);
     world.reopen();
-    // As running a head does: items are read, one beside them is inserted, and they are replaced.
+    // Like running a head of delayed references: items are read, one is inserted beside them, and they are replaced.
     let is_there = |key: &Key| world.tree.get(key, Wait::Yes, |_| ()).expect("reads").is_some();
     assert!(is_there(&left), "only a neighbour that is in memory takes items");
     let keys = (0..30).map(|number| Key { offset: right.offset + number * 10, ..right });

@@ -1,4 +1,4 @@
-//! Calls that are cut short: by a lack of space they change nothing, and a thread that dies leaves neither a lock nor
+//! Calls that are cut short. A call without space changes nothing, and a thread that panics leaves neither a lock nor
 //! a block that can be committed.
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ fn verify(world: &World, items: &Items) {
     world.verify(items.iter().map(|(key, data)| (*key, &data[..])));
 }
 
-/// One change; the model changes only if it went well.
+/// Makes one change; the model changes only on success.
 fn change(world: &World, rng: &mut Rng, items: &mut Items) -> Result<(), ErrorKind> {
     let key = key(1000 + rng.below(150), rng.below(20));
     let data = if rng.below(20) == 0 { vec![3; 3000] } else { rng.bytes(300) };
@@ -72,7 +72,7 @@ fn nothing_is_locked(world: &World, items: &Items) {
     for key in items.keys() {
         world.tree.get(key, Wait::No, |_| ()).expect("no lock is held and all is cached");
     }
-    // Shrinking in place locks leaves for writing, and whatever has to be copied above them.
+    // Updates in place lock leaves for writing, and every block above them that has to be copied.
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for key in items.keys() {
@@ -83,7 +83,7 @@ fn nothing_is_locked(world: &World, items: &Items) {
     });
 }
 
-/// A tree of two levels and what is in it. Its next change copies its path.
+/// A tree of two levels and its items. Its next change copies its path.
 fn filled() -> (World, Items) {
     let world = World::new(16 << 20);
     let mut items = Items::new();

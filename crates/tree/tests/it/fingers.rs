@@ -24,7 +24,7 @@ fn by_finger(tree: &Tree) -> u64 {
     tree.counters().leaf_steps.finger
 }
 
-/// Inserts `key` and says whether that was by a finger.
+/// Inserts `key` and returns whether a finger led to its leaf.
 fn goes_straight(world: &World, key: &Key) -> bool {
     let before = by_finger(&world.tree);
     insert(world, key).expect("room");
@@ -120,7 +120,7 @@ fn a_written_leaf_is_copied_first() {
     assert!(goes_straight(&world, &key(1000, 2002)));
 }
 
-/// The leaves and what they hold.
+/// The leaves and their bytes.
 fn blocks(world: &World) -> Vec<(creamery_base::Logical, Vec<u8>)> {
     let root = world.tree.root_buffer().read(Wait::Yes).expect("the root");
     let children = (0..root.block().count()).map(|slot| root.block().child(slot).0);
@@ -139,7 +139,7 @@ fn a_smaller_key_of_the_next_leafs_first_item_ends_a_leaf_earlier() {
     verify(&world);
 }
 
-/// Removes `number`, of `world`'s items, and says whether that was by a finger.
+/// Removes item `number` of `world`, and returns whether a finger led to its leaf.
 fn goes_straight_away(world: &World, number: u64) -> bool {
     let before = world.tree.counters().removals_by_finger;
     let key = key(1000, number * 10);

@@ -1,4 +1,4 @@
-//! Links between nodes that do not change any more: who goes by them, and what becomes of them when the tree changes.
+//! Links between frozen nodes: which readers use them, and what happens to them when the tree changes.
 
 use creamery_base::Wait;
 
@@ -17,7 +17,7 @@ fn committed(data: &[u8]) -> World {
     world
 }
 
-/// Looks an item up; returns what it has, and how many blocks were looked up in the index for that.
+/// Looks an item up. Returns its data, and the number of blocks looked up in the index for it.
 fn look_up(world: &World, number: u64) -> (Vec<u8>, u64) {
     let before = world.store.counters().hits;
     let data = world.tree.get(&key(1000, number), Wait::Yes, <[u8]>::to_vec).expect("no damage");
@@ -57,7 +57,7 @@ fn links_are_in_the_memory_report() {
 
 #[test]
 fn links_keep_a_part_of_the_cache_at_most() {
-    // Room for 64 blocks at least, whatever is asked for: 16 links.
+    // The cache has room for at least 64 blocks, even if 0 are asked for: 16 links.
     let world = World::new(0);
     (1..=8_000).for_each(|number| {
         world.tree.insert(&world.host, &key(1000, number), &[7; 1000]).expect("room");

@@ -1,4 +1,4 @@
-//! The keys by which nodes find their children: how removals leave them, what changes then, and that a sealed block has its children's first keys.
+//! The keys by which nodes find their children: removals leave them, later changes adjust them, and a sealed block has its children's first keys.
 
 use creamery_base::Wait;
 use creamery_format::Key;
@@ -7,7 +7,7 @@ use crate::world::{World, key};
 
 const DATA: [u8; 100] = [7; 100];
 
-/// A root with leaves below it, whose keys are `key(1000, 10)`, `key(1000, 20)` and so on, all of them the running transaction's.
+/// A root with leaves below it, with keys `key(1000, 10)`, `key(1000, 20)` and so on. The running transaction owns all blocks.
 fn filled() -> World {
     let world = World::new(1 << 20);
     (1..=200).for_each(|number| insert(&world, number * 10));
@@ -128,7 +128,7 @@ fn a_batch_goes_into_both_leaves_of_a_gap() {
     assert!(batch.iter().all(|(key, _)| there.contains(&key.offset)), "{there:?}");
 }
 
-/// Where leaves overlap on disk, changes may leave a leaf that begins in front of where its parent finds it, or behind the next one.
+/// If leaves overlap on disk, changes may leave a leaf that begins before the key by which its parent finds it, or behind the next one.
 #[test]
 fn leaves_that_overlap_are_no_commit() {
     for first in [-1, 2000] {

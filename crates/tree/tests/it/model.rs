@@ -27,7 +27,7 @@ fn operations(usual: u64) -> u64 {
     std::env::var("CREAMERY_TREE_OPERATIONS").map_or(usual, |set| set.parse().expect("a number"))
 }
 
-/// What sort of items a run has.
+/// The sort of items in a run.
 #[derive(Clone, Copy)]
 struct Shape {
     numbers: u64,
@@ -36,7 +36,7 @@ struct Shape {
     part: (u64, u64),
 }
 
-/// One thread's changes and what it knows.
+/// One thread's changes and the items that it expects.
 struct Changes {
     rng: Rng,
     shape: Shape,
@@ -65,7 +65,7 @@ impl Changes {
         }
     }
 
-    /// The key that an item has, or that it would get.
+    /// The key that an item has, or would get.
     fn key(&mut self, number: u64) -> Key {
         let low = self.rng.below(16);
         key_of(number, self.items.get(&number).map_or(low, |item| item.0))
@@ -105,7 +105,7 @@ impl Changes {
         }
     }
 
-    /// An item whose number is smaller than all there are, if there is one: the tree's new first key.
+    /// Inserts an item with a smaller number than all others, if there is one: the tree's new first key.
     fn insert_below_all(&mut self, world: &World) {
         let first = self.items.first_key_value().map(|(number, _)| *number);
         if let Some(number) = first.and_then(|first| first.checked_sub(self.shape.part.1)) {
@@ -146,7 +146,7 @@ impl Changes {
         self.items.insert(number, (Self::low(key), data));
     }
 
-    /// What a second name with the same hash does to an item.
+    /// Extends an item, as a second name with the same hash does.
     fn extend(&mut self, world: &World, number: u64, key: &Key) {
         let more = self.data();
         let result = world.tree.extend(&world.host, key, &more);
@@ -183,7 +183,7 @@ impl Changes {
         known.truncate(len);
     }
 
-    /// An item gives its back to the next number, or keeps that only.
+    /// Cuts an item: its back goes to the next number, or replaces the item.
     fn cut(&mut self, world: &World, number: u64, key: &Key) {
         let (low, next, alone) = (self.rng.below(16), number + 1, self.shape.part.1 == 1);
         let behind = alone && next < self.shape.numbers && !self.items.contains_key(&next);
@@ -246,7 +246,7 @@ impl Changes {
     }
 }
 
-/// Verifies the tree against what the threads know together.
+/// Verifies the tree against the items that the threads expect together.
 fn verify<'a>(world: &World, all: impl IntoIterator<Item = &'a Changes>) {
     let items: BTreeMap<Key, &[u8]> = all
         .into_iter()

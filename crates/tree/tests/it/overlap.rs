@@ -1,4 +1,4 @@
-//! Two threads insert into different leaves of one parent. With parents let go early both can be inside their leaf
+//! Two threads insert into different leaves of one parent. With parents unlocked early both can be inside their leaf
 //! searches at once; without, the parent's lock keeps the second one out.
 
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,7 @@ use creamery_tree::ExtentBuffer;
 
 use crate::world::{World, key};
 
-/// Where the two meet.
+/// The meeting point of two writers.
 #[derive(Default)]
 struct Meeting {
     inside: Mutex<Inside>,
@@ -21,13 +21,13 @@ struct Meeting {
 struct Inside {
     now: usize,
     most: usize,
-    /// Those that have gone.
+    /// Writers that have left.
     were: usize,
     parent_seen_locked: usize,
 }
 
 impl Meeting {
-    /// Called inside a leaf search: stays until the other is there too or, where they may be kept apart, until the other waits for a
+    /// Called inside a leaf search. Stays until the other writer is there too or, if the two may be kept apart, until the other waits for a
     /// lock or has been here.
     fn enter(&self, parent: &Arc<ExtentBuffer>, kept_apart: bool) {
         let parent_locked = match Arc::clone(parent).read(Wait::No) {
@@ -118,7 +118,7 @@ fn writers_of_two_leaves_are_kept_apart_when_parents_are_kept() {
 fn a_reader_passes_an_insertion_that_searches_its_leaf() {
     let (world, keys) = leaves_with_room();
     let world = Arc::new(world);
-    // The tree keeps what observes it; a whole reference to itself it would keep for ever.
+    // The tree owns its observer; with a strong reference to the tree the two would live for ever.
     let (inner, other) = (Arc::downgrade(&world), keys[1]);
     world.tree.observe_leaf_searches(move |_, parent_locked| {
         assert!(!parent_locked);
@@ -158,7 +158,7 @@ fn a_wait_for_a_lock_has_its_time() {
             world.tree.insert(&world.host, &keys[0], &[2; 20]).expect("room");
             creamery_base::gate::waits_of_this_thread()
         });
-        // A writer that waits keeps new readers out: when we see that, it waits.
+        // A waiting writer keeps new readers out: once a reader is refused, the writer waits.
         while world.tree.cursor(&keys[0], Wait::No).is_ok() {
             std::thread::yield_now();
         }
@@ -217,7 +217,7 @@ fn a_deletion_does_not_wait_for_a_sibling_to_merge_with() {
     let root = world.tree.root_buffer().read(Wait::Yes).expect("the root");
     let (first, behind) = (root.block().key(0), root.block().key(1));
     drop(root);
-    // Only the sibling's lock is kept: a cursor locks a leaf and nothing above.
+    // Only the sibling stays locked: a cursor locks a leaf and nothing above.
     let sibling = world.tree.cursor(&behind, Wait::Yes).expect("reads");
     let numbers = first.offset / 10..behind.offset / 10;
     std::thread::scope(|scope| {
@@ -227,7 +227,7 @@ fn a_deletion_does_not_wait_for_a_sibling_to_merge_with() {
             }
             creamery_base::gate::waits_of_this_thread()
         });
-        // A writer that waits keeps new readers out.
+        // A waiting writer keeps new readers out.
         let waits = || {
             world.tree.cursor(&keys[1], Wait::No).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
         };

@@ -1,5 +1,5 @@
-//! Walks through a tree with an empty cache, with leaves read ahead and without: they find the same, and nearly all that was
-//! read ahead is come to.
+//! Walks through a tree with an empty cache, with readahead and without: they find the same items, and use nearly all
+//! blocks that were read ahead.
 
 use creamery_base::{ErrorKind, ObjectId, Wait};
 use creamery_format::Key;
@@ -22,7 +22,7 @@ fn cold() -> World {
     world
 }
 
-/// Where a walk comes; steps of reading ahead are taken after each item.
+/// The keys that a walk visits. Takes readahead steps after each item.
 fn walk(world: &World, walk: Walk) -> Vec<Key> {
     let mut found = Vec::new();
     let is_back = format!("{walk:?}").contains("Back");

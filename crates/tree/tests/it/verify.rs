@@ -1,4 +1,4 @@
-//! Looking at every block of a tree: what must be true of a B-tree at any time, and that it holds what a model says.
+//! Checking every block of a tree: the invariants of a B-tree, and that it holds the items of a model.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use creamery_tree::ExtentBuffer;
 use crate::world::{NODE, World};
 
 impl World {
-    /// Verifies every block and compares all items with `model`, in order. Nobody may be at the tree meanwhile.
+    /// Verifies every block and compares all items with `model`, in order. No other thread may use the tree meanwhile.
     pub(crate) fn verify<'m>(&self, model: impl IntoIterator<Item = (Key, &'m [u8])>) {
         assert!(!self.store.is_poisoned());
         let mut walk = Walk { world: self, model: model.into_iter(), blocks: 0 };
@@ -24,7 +24,7 @@ impl World {
     }
 }
 
-/// The block's bytes: a walk holds one lock at a time.
+/// Copies the block's bytes, so that a walk holds one lock at a time.
 fn copied(buffer: Arc<ExtentBuffer>) -> Vec<u8> {
     buffer.read(Wait::Yes).expect("waiting is allowed").bytes().to_vec()
 }
@@ -36,7 +36,7 @@ struct Walk<'w, M> {
 }
 
 impl<'m, M: Iterator<Item = (Key, &'m [u8])>> Walk<'_, M> {
-    /// `end` is the first key of what follows this subtree.
+    /// `end` is the first key behind this subtree.
     fn block(&mut self, block: BlockRef<'_>, is_root: bool, end: Option<Key>) {
         let (at, count) = (block.logical(), block.count());
         self.blocks += 1;

@@ -21,13 +21,13 @@ const DEVICE: u64 = 4 << 30;
 const CHUNK: u64 = 128 << 20;
 const TREE: TreeId = TreeId::FS;
 
-/// A transaction as far as a tree knows one.
+/// A transaction, as far as a tree needs one.
 pub(crate) struct Host {
     generation: AtomicU64,
     next: AtomicU64,
     /// Addresses that no block on the device or in the cache has any more.
     free: Mutex<Vec<Logical>>,
-    /// Freed by this transaction, and not to be given out before nobody reads what was before it.
+    /// Freed by this transaction. Not handed out again while a reader may read an earlier state.
     pinned: Mutex<Vec<(Generation, Logical)>>,
     used: Mutex<BTreeSet<Logical>>,
     fault: Mutex<Option<(u64, Fault)>>,
@@ -41,17 +41,17 @@ pub(crate) enum Fault {
 }
 
 impl Host {
-    /// Gives out `after` more addresses; the fault comes then, once.
+    /// Sets a fault that comes once, after `after` more addresses.
     pub(crate) fn set_fault(&self, after: u64, fault: Fault) {
         *self.fault.lock().unwrap() = Some((after, fault));
     }
 
-    /// Forgets a fault that did not come; true when it came.
+    /// Clears the fault. Returns whether it came.
     pub(crate) fn fault_came(&self) -> bool {
         self.fault.lock().unwrap().take().is_none()
     }
 
-    /// Takes a block that a test put on the device for one of the tree's.
+    /// Counts a block that a test put on the device as one of the tree's.
     pub(crate) fn adopt(&self, at: Logical) {
         assert!(self.used.lock().unwrap().insert(at), "{at} is in use");
     }
@@ -63,7 +63,7 @@ impl Host {
         fault.is_none().then_some(what)
     }
 
-    /// How many addresses are given out and not given back.
+    /// The number of addresses given out and not given back.
     pub(crate) fn blocks_in_use(&self) -> u64 {
         self.used.lock().unwrap().len() as u64
     }
@@ -140,7 +140,7 @@ impl World {
         Self { volume, store, host, tree }
     }
 
-    /// Writes all changed blocks and begins the next generation. Nobody may change the tree meanwhile.
+    /// Writes all changed blocks and begins the next generation. No other thread may change the tree meanwhile.
     pub(crate) fn commit(&self) {
         assert!(!self.store.is_poisoned(), "a half-edited block must not be written");
         for batch in self.store.take_dirty().expect("no damage").chunks(64) {
@@ -164,7 +164,7 @@ impl World {
         self.host.free.lock().unwrap().extend(pinned.extract_if(.., is_unread).map(|(_, at)| at));
     }
 
-    /// Writes a block of bytes of the test's making to its place on the device, sealed.
+    /// Seals a block that the test made, and writes it to its place on the device.
     pub(crate) fn write_block(&self, at: Logical, bytes: &[u8]) {
         let mut bytes = bytes.to_vec();
         seal(&mut bytes, self.volume.checksum_type());
@@ -172,7 +172,7 @@ impl World {
         device.write_at(at.get(), &bytes).expect("memory takes it");
     }
 
-    /// Whatever block is at an address, as long as it is whole.
+    /// Expects any whole block at an address.
     pub(crate) fn anything_at(&self, logical: Logical) -> Expected {
         Expected {
             logical,
@@ -185,7 +185,7 @@ impl World {
         }
     }
 
-    /// The bytes of a block that was committed.
+    /// The bytes of a committed block.
     pub(crate) fn block_on_device(&self, at: Logical) -> Vec<u8> {
         let device = self.volume.device(DevId::new(1)).expect("the device");
         let mut bytes = vec![0; NODE as usize];
@@ -193,13 +193,13 @@ impl World {
         bytes
     }
 
-    /// Looks at the tree through an empty cache, as it is on the device after a commit.
+    /// Opens the tree as it is on the device after a commit, with an empty cache.
     pub(crate) fn reopen(&mut self) {
         let (root, blocks) = (self.tree.root_pointer().expect("the root"), self.tree.blocks());
         self.reopen_at(root, blocks);
     }
 
-    /// The same from a root that was committed, of so many blocks.
+    /// Opens a committed tree with this root and number of blocks, with an empty cache.
     pub(crate) fn reopen_at(&mut self, root: RootPointer, blocks: u64) {
         self.store = Arc::new(BufferStore::new(Arc::clone(&self.volume), 1 << 20, Uuid::from_bytes([3; 16])));
         let open = |blocks| {
@@ -213,7 +213,7 @@ impl World {
     }
 }
 
-/// A key that no format knows, so that its content is free.
+/// A key of a type that no format defines, so that its data is free.
 pub(crate) fn key(object: u64, offset: u64) -> Key {
     Key::new(ObjectId::new(object), KeyType::new(100), offset)
 }

@@ -1,8 +1,8 @@
 //! Three threads change and walk a small tree under a scheduler that runs one of them at a time and chooses the next at
-//! every lock, in an order that follows from a seed. Then the tree is verified, and compared with what each thread
-//! knows. `cargo test -p creamery-tree --features shuttle --test schedules`
+//! every lock, in an order that follows from a seed. Then the test verifies the tree, and compares it with the items that each
+//! thread expects. `cargo test -p creamery-tree --features shuttle --test schedules`
 //!
-//! A failure prints its seed and its schedule; `CREAMERY_SCHEDULES_SEED` begins with a seed again, and
+//! A failure prints its seed and its schedule; `CREAMERY_SCHEDULES_SEED` starts from a given seed, and
 //! `CREAMERY_SCHEDULES` sets how many schedules each test runs.
 
 #[path = "../it/verify.rs"]
@@ -27,7 +27,7 @@ use crate::world::{World, key};
 
 const SEED: u64 = 20_211_206;
 const THREADS: u64 = 3;
-/// Keys that nobody touches: every walk must meet them.
+/// Keys that no thread changes: every walk must meet them.
 const FIXED: u64 = 6;
 const STEPS: u64 = 5;
 
@@ -44,7 +44,7 @@ fn fixed() -> Items {
     (0..FIXED).map(|number| (key_of(number, FIXED_DIGIT), vec![9; 700])).collect()
 }
 
-/// What a thread has at first.
+/// The items that a thread has at first.
 fn own(thread: u64) -> Items {
     Items::from([(key_of(0, thread), vec![0; 700])])
 }
@@ -57,7 +57,7 @@ fn surroundings(behind: u64) -> Items {
     objects.map(|object| (key(object, 0), vec![0; 3000])).collect()
 }
 
-/// A few of everything, on keys of this thread's own.
+/// Does a few of each operation, on keys of this thread's own.
 fn work(world: &World, thread: u64) -> Items {
     let mut items = own(thread);
     for _ in 0..STEPS {
@@ -94,7 +94,7 @@ fn work(world: &World, thread: u64) -> Items {
     items
 }
 
-/// Keys ascend, and the fixed ones are all there.
+/// Checks that keys ascend and all fixed ones are there.
 fn walk(world: &World) {
     let mut cursor = world.tree.cursor(&key(1000, 0), Wait::Yes).expect("no damage");
     let (mut before, mut seen) = (None, 0);
@@ -107,7 +107,7 @@ fn walk(world: &World) {
     assert_eq!(seen, FIXED, "keys that are always there");
 }
 
-/// What an execution is like.
+/// The settings of an execution.
 #[derive(Clone, Copy)]
 struct Scenario {
     early_unlock: bool,
@@ -118,7 +118,7 @@ struct Scenario {
 
 const USUAL: Scenario = Scenario { early_unlock: true, deep: None, uncoupled: false };
 
-/// One execution.
+/// Runs one execution.
 fn execute(scenario: Scenario) {
     let Scenario { early_unlock, deep, uncoupled } = scenario;
     let world = World::new(1 << 20);
@@ -205,7 +205,7 @@ fn schedules_with_few_changes_of_threads() {
     run("schedules with few changes of threads", SEED, scheduler, USUAL);
 }
 
-/// How one thread changes a tree and commits while others read it, and what it lacks.
+/// The settings of an execution in which one thread changes a tree and commits while others read it.
 #[derive(Clone, Copy)]
 struct Commits {
     /// Leaves of the tree: 117 do not fit into the cache.
@@ -217,7 +217,7 @@ struct Commits {
 const CHANGES: u64 = 12;
 const CHANGES_OF_A_COMMIT: u64 = 2;
 
-/// Changes a few of the surroundings, and commits. Most addresses have one block after the other.
+/// Changes a few of the surroundings, and commits. Most addresses hold several blocks in turn.
 fn change_and_commit(world: &World, objects: u64) {
     for number in 0..CHANGES {
         let key = key(1 + thread_rng().gen_range(0..objects), 0);
@@ -229,7 +229,7 @@ fn change_and_commit(world: &World, objects: u64) {
     }
 }
 
-/// Reads what nobody adds or removes, and ahead of that.
+/// Reads items that no thread adds or removes, with readahead.
 fn look_around(world: &World, objects: u64) {
     let walk = Walk::new(Wait::Yes, ReadAhead::ForwardAlways);
     let mut cursor = world.tree.cursor(&key(1, 0), walk).expect("no damage");
@@ -246,7 +246,7 @@ fn look_around(world: &World, objects: u64) {
     }
 }
 
-/// Two threads read without locks what a third one changes and commits; the cache has room for a part of the tree.
+/// Two threads read without locks while a third one changes and commits; the cache has room for a part of the tree.
 fn execute_commits(Commits { objects: count, unmarked }: Commits) {
     let world = World::new(0);
     world.store.begin_read_ahead(|| {});
@@ -291,7 +291,7 @@ const REMOVERS: u64 = 4;
 /// Items of each: some five leaves have items of all of them.
 const ITEMS_OF_EACH: u64 = 7;
 
-/// Removes all that is this thread's, in an order of its own, and puts some of it back once.
+/// Removes all items of this thread, in an order of its own, and once puts some of them back.
 fn empty(world: &World, thread: u64) {
     let mut left: Vec<u64> = (0..ITEMS_OF_EACH).collect();
     let mut put_back = false;
@@ -307,7 +307,7 @@ fn empty(world: &World, thread: u64) {
     }
 }
 
-/// One execution of many removers, beside a thread that walks.
+/// Runs one execution of many removers, beside a thread that walks.
 fn execute_removers(deep: bool) {
     let world = World::new(1 << 20);
     let mut kept = fixed();
@@ -375,10 +375,10 @@ fn a_block_that_several_miss_is_read_once() {
     });
 }
 
-/// The canary: readers who do not learn that their way was given up take for damage what others have put there.
+/// The canary: readers that do not see the mark of a given-up block take another block in its space for damage.
 #[test]
 fn blocks_that_are_given_up_without_a_mark_are_caught() {
-    // Who reads has to be passed by a whole transaction, and the one that uses the space again.
+    // A whole transaction has to overtake the reader, and then the one that uses the space again.
     let scheduler = PctScheduler::new_from_seed(SEED, 2, 5000);
     let runner = Runner::new(scheduler, config(FailurePersistence::None));
     let executed = || runner.run(|| execute_commits(Commits { objects: 8, unmarked: true }));
@@ -386,7 +386,7 @@ fn blocks_that_are_given_up_without_a_mark_are_caught() {
     assert!(found.is_err(), "5000 schedules went well with blocks that are given up without a mark");
 }
 
-/// The canary: the harness finds a fault of locking that was planted. Without it, readers that miss what is there
+/// The canary: the harness finds a planted fault of locking. If it did not, readers that miss items
 /// could go unnoticed here.
 #[test]
 fn readers_that_let_go_too_early_are_caught() {

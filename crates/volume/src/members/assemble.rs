@@ -1,11 +1,11 @@
-//! Which devices are members of one filesystem, and whether they tell of one history.
+//! Checking that devices are members of one filesystem, with one history.
 //!
-//! Each member has a superblock of its own. All of them are written by each commit, so members that were always there together have the same
-//! generation and the same roots. A member that was away while the others were written to has an earlier generation, which the backup roots
-//! of the others remember. Two members that were written to apart from each other have two histories: at one generation different roots, or an
-//! earlier generation that the other one's backup roots have at another address. Two histories of equal steps have equal addresses, too: there the
-//! copies of a root tell, which are good and differ (`one_history`), also those of the commit where one of them stopped, as long as
-//! nothing has overwritten them. Linux mounts such a set, and loses one history.
+//! Each member has a superblock of its own. Each commit writes all of them, so members that were always there together have the same
+//! generation and the same roots. A member that was away while the others were written has an earlier generation, which the backup roots
+//! of the others remember. Two members that were written separately have two histories: different roots at one generation, or an
+//! earlier generation for which the other one's backup roots have another address. Two histories of equal steps have equal addresses, too; then
+//! the copies of a root show it: both are good, and they differ (`one_history`). This also works for the commit where one of them stopped, as long as
+//! its roots are not overwritten. Linux mounts such a set, and loses one history.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -20,13 +20,13 @@ use crate::copies::Found;
 /// A device, and the superblock on it.
 pub(crate) type Candidate = (Arc<dyn BlockDevice>, Found);
 
-/// How the superblock of a member stands to that of the newest.
+/// The relation of a member's superblock to the newest one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum History {
     Same,
     /// It is an earlier commit of the same history.
     Earlier,
-    /// It was written to apart from the newest.
+    /// It was written separately from the newest.
     Other,
     /// It is so much earlier that the newest one remembers nothing of it.
     Unknown,
@@ -51,12 +51,12 @@ fn leads_to_same(one: &Superblock, other: &Superblock) -> bool {
     one.root() == other.root() && one.chunk_root() == other.chunk_root()
 }
 
-/// The candidates as members of one filesystem, the newest first, each with its part. Devices of a seed come last: the filesystem that was made
-/// from it goes on from it.
+/// Returns the candidates as members of one filesystem, the newest first, each with its part. Devices of a seed come last: the filesystem that was made
+/// from it continues it.
 ///
 /// # Errors
-/// [`InvalidInput`](creamery_base::ErrorKind::InvalidInput): of several filesystems; one device twice, or two devices with one number.
-/// [`Unsupported`](creamery_base::ErrorKind::Unsupported): they were written to apart from each other, or that cannot be told.
+/// [`InvalidInput`](creamery_base::ErrorKind::InvalidInput): several filesystems; one device twice, or two devices with one number.
+/// [`Unsupported`](creamery_base::ErrorKind::Unsupported): they were written separately, or this cannot be determined.
 pub(crate) fn assemble(mut candidates: Vec<Candidate>) -> Result<Vec<(Candidate, Part)>> {
     candidates.sort_by_key(|(_, found)| (is_seed(found), Reverse(found.superblock.generation())));
     for (number, one) in candidates.iter().enumerate() {
@@ -71,7 +71,7 @@ fn is_seed(found: &Found) -> bool {
     found.superblock.flags().contains(SuperFlags::SEEDING)
 }
 
-/// Two members of one filesystem are two devices with two numbers. A seed has a UUID of its own.
+/// Checks that two members of one filesystem are two devices with two numbers. A seed has a UUID of its own.
 fn expect_two_members((one, of_one): &Candidate, (other, of_other): &Candidate) -> Result<()> {
     let (first, second) = (one.describe(), other.describe());
     let may_differ = is_seed(of_other);
@@ -106,7 +106,7 @@ fn expect_two_members((one, of_one): &Candidate, (other, of_other): &Candidate) 
         .advise("name one of them"))
 }
 
-/// The part of a member beside the newest one.
+/// Returns the part of a member beside the newest one.
 fn part_of((newest, of_newest): &Candidate, (member, of_member): &Candidate) -> Result<Part> {
     let (of_newest, of_member) = (&of_newest.superblock, &of_member.superblock);
     if of_newest.fsid() != of_member.fsid() {
@@ -128,7 +128,7 @@ fn part_of((newest, of_newest): &Candidate, (member, of_member): &Candidate) -> 
     }
 }
 
-/// Why the devices with these names and generations are no members of one volume.
+/// Returns the error for two devices, with these names and generations, that were written separately.
 pub(crate) fn split_brain((first, at): (&str, Generation), (second, of): (&str, Generation)) -> Error {
     Error::unsupported(format!(
         "split brain: {first} and {second} were written to apart from each other, up to generation {at} and {of}"

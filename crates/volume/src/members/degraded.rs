@@ -1,4 +1,4 @@
-//! Which devices are missing, and what is lost with them.
+//! Missing devices, and the chunks that are lost with them.
 
 use creamery_base::{DevId, Error, ErrorKind, Result};
 use creamery_format::BlockGroupFlags;
@@ -7,17 +7,17 @@ use super::MemberState;
 use crate::open::only_read;
 use crate::{Chunk, Mode, Volume};
 
-/// Chunks that an error names.
+/// The largest number of chunks that an error names.
 const NAMED: usize = 3;
 
 impl Volume {
-    /// Holds the devices against those that the chunk tree lists. When the superblock counts others, that is noted: its number
-    /// decides nothing, and as with Linux the next commit writes the right one.
+    /// Compares the devices with those that the chunk tree lists. If the superblock has another count, this adds a note: the count
+    /// decides nothing, and the next commit corrects it, like that of Linux.
     ///
     /// # Errors
     /// [`ErrorKind::DeviceMissing`]: one is missing, and the volume was not opened for that, or so many are that chunks are lost.
     /// [`ErrorKind::InvalidInput`]: a device was given that the chunk tree does not list. [`ErrorKind::Unsupported`]: members have different copies
-    /// of the roots, so they were written to apart from each other.
+    /// of the roots, so they were written separately.
     pub fn judge_devices(&self, listed: &[DevId]) -> Result<()> {
         if let Some(note) = self.expect_devices(listed)? {
             self.note_once(note);
@@ -53,8 +53,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Expects the `wanted` devices, or that the chunks that are known can be read without those that are missing.
-    /// Gives what is to be said of those.
+    /// Expects the `wanted` devices, or that the known chunks can be read without the missing ones.
+    /// Returns a note about the missing ones.
     pub(crate) fn expect_devices(&self, wanted: &[DevId]) -> Result<Option<String>> {
         let is_missing = |dev: &&DevId| self.member_state(**dev) == MemberState::Missing;
         let missing: Vec<DevId> = wanted.iter().filter(is_missing).copied().collect();
@@ -99,7 +99,7 @@ impl Volume {
         }
     }
 
-    /// Whether all of a chunk can be read from the members that are there.
+    /// Whether all of a chunk can be read from the existing members.
     fn is_readable(&self, chunk: &Chunk) -> bool {
         chunk.is_readable_without(&|dev| self.member_state(dev) == MemberState::Missing)
     }

@@ -6,18 +6,18 @@
 //! Present, Stale --an answer that is an error, and no superblock to be read any more; or errors at many places in a row--> Failed
 //! ```
 //!
-//! Reading asks the members in the order of their states: those that are present, then one that missed writes, then one that failed.
-//! A member that missed writes may hold what was there before, whole and with a checksum of its own. So it is believed only where something
-//! newer than it says what has to be there: the generation in the parent of a tree block, the checksum of data. A power cut between the
-//! superblocks of two members leaves one of them behind by a commit that has all of its data; so chunks without redundancy are believed.
+//! Reads try the members in the order of their states: present ones, then one that missed writes, then one that failed.
+//! A member that missed writes may hold old bytes, intact and with their own checksum. So it is trusted only if newer metadata
+//! says what must be there: the generation in the parent of a tree block, the checksum of data. A power cut between the
+//! superblocks of two members leaves one of them behind by a commit whose data it has; so chunks without redundancy are trusted.
 //!
 //! # Invariants
-//! - MEMBER-1: members of a volume tell of one history, as far as their superblocks and the copies of the roots show. Shown by
+//! - MEMBER-1: members of a volume have one history, as far as their superblocks and the copies of the roots show. Shown by
 //!   `members_of_two_histories_are_refused`, and by `sets/members-of-two-histories` beside Linux.
-//! - MEMBER-2: no byte is asked of a missing member. It has no device to ask: members that are missing are not in the list.
-//! - MEMBER-3: data without checksums is not taken from a member that missed writes, but for chunks that nobody can write without it, where it is
-//!   behind by one commit: those have missed none. One that is further behind is an old copy of the member. Shown by `a_member_that_missed_writes_is_believed_only_where_a_checksum_says_so` and
-//!   `what_cannot_be_written_without_a_member_has_missed_nothing`.
+//! - MEMBER-2: no request goes to a missing member. It has no device: missing members are not in the list.
+//! - MEMBER-3: data without checksums is not taken from a member that missed writes. The exception are chunks that cannot be written without it, if it is
+//!   behind by one commit: it has missed no write of those. A member that is further behind is an old copy. Shown by
+//!   `a_member_that_missed_writes_is_believed_only_where_a_checksum_says_so` and `what_cannot_be_written_without_a_member_has_missed_nothing`.
 
 pub(crate) mod assemble;
 mod degraded;
@@ -30,7 +30,7 @@ use creamery_base::lock::{RankedMutex, rank};
 use creamery_base::{DevId, Generation, Uuid};
 use creamery_device::BlockDevice;
 
-/// How a device of a filesystem stands to the others.
+/// The state of a device among the devices of its filesystem.
 ///
 /// ```
 /// use creamery_volume::MemberState;
@@ -40,7 +40,7 @@ use creamery_device::BlockDevice;
 pub enum MemberState {
     /// It has the last commit.
     Present,
-    /// It belongs to a seed, which others are made from.
+    /// It belongs to a seed, from which other filesystems are made.
     Seed,
     /// It missed writes: its last commit is an earlier one, of this generation.
     Stale(Generation),
@@ -51,7 +51,7 @@ pub enum MemberState {
 }
 
 impl MemberState {
-    /// Which is asked first.
+    /// Returns the order in which members are read, the lowest first.
     pub(crate) const fn rank(self) -> u8 {
         match self {
             Self::Present | Self::Seed => 0,
@@ -74,7 +74,7 @@ impl std::fmt::Display for MemberState {
     }
 }
 
-/// What a superblock says of its device's part in the set.
+/// A device's part in the set, according to its superblock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Part {
     Current,
@@ -88,36 +88,36 @@ pub(crate) struct Member {
     pub(crate) dev: DevId,
     pub(crate) uuid: Uuid,
     pub(crate) device: Arc<dyn BlockDevice>,
-    /// The bytes that the filesystem counts on it, by the device's superblock.
+    /// The bytes of the device that belong to the filesystem, by the device's superblock.
     pub(crate) counted: u64,
     pub(crate) part: Part,
-    /// The UUID in the tree blocks that were written when its superblock was: a seed's own.
+    /// The UUID in the tree blocks of its superblock's time: a seed has its own.
     pub(crate) metadata_uuid: Uuid,
     pub(crate) failed: Arc<AtomicBool>,
     pub(crate) errors: Arc<Errors>,
-    /// Whether something was rewritten in place on it.
+    /// Whether a block or sector on it was rewritten in place.
     pub(crate) is_rewritten: Arc<AtomicBool>,
 }
 
-/// Errors of a device in a row.
+/// Consecutive errors of a device.
 #[derive(Default)]
 pub(crate) struct Errors {
     are_some: AtomicBool,
-    /// Where they were, bytes on the device, each place once: one bad sector is asked for in many ways.
+    /// The places of the errors, bytes on the device, each place once: one bad sector is requested in many ways.
     places: RankedMutex<Vec<u64>, { rank::LEAF }>,
 }
 
-/// A member that answers requests at so many places in a row with an error has failed, whatever it says of its superblock, which the host may have kept.
+/// A member that fails at this many places in a row has failed, even if its superblock can be read: the host may have cached it.
 const ERRORS_MAX: usize = 16;
 
 impl Member {
-    /// Where the device ends. One that is cut short, which is only read, ends where the filesystem counts on it to end: reads of
-    /// the part that is missing fail by themselves.
+    /// Returns the end of the device. A device that is cut short, and only read, ends where the filesystem expects it to end: reads of
+    /// the missing part fail by themselves.
     pub(crate) fn end(&self) -> u64 {
         self.device.len().max(self.counted)
     }
 
-    /// Notes an answer that is no error.
+    /// Notes a successful answer.
     pub(crate) fn answered(&self) {
         if self.errors.are_some.load(Ordering::Relaxed) {
             let mut places = self.errors.places.lock();
@@ -126,7 +126,7 @@ impl Member {
         }
     }
 
-    /// Notes an error at a place. True where errors in a row say that it has failed.
+    /// Notes an error at a place. Returns true if consecutive errors show that the member has failed.
     pub(crate) fn counts_as_failed(&self, at: u64) -> bool {
         let mut places = self.errors.places.lock();
         self.errors.are_some.store(true, Ordering::Relaxed);
@@ -158,9 +158,9 @@ impl Member {
 #[derive(Clone)]
 pub(crate) struct Members {
     all: Vec<Member>,
-    /// Whether others may be missing.
+    /// Whether other members may be missing.
     degraded: bool,
-    /// Whether others are.
+    /// Whether other members are missing.
     some_missing: Arc<AtomicBool>,
 }
 
@@ -177,7 +177,7 @@ impl Members {
         self.some_missing.load(Ordering::Relaxed)
     }
 
-    /// Has each go through another device.
+    /// Replaces each device by the result of `through`.
     pub(crate) fn each_device(
         &mut self,
         mut through: impl FnMut(DevId, Arc<dyn BlockDevice>) -> Arc<dyn BlockDevice>,
@@ -199,12 +199,12 @@ impl Members {
         self.all.iter().find(|member| member.dev == dev)
     }
 
-    /// Whether a member missed writes, whatever became of it since.
+    /// Whether a member missed writes, whatever its state became since.
     pub(crate) fn is_stale(&self, dev: DevId) -> bool {
         self.stopped_at(dev).is_some()
     }
 
-    /// The last commit of a member that missed writes.
+    /// Returns the last commit of a member that missed writes.
     pub(crate) fn stopped_at(&self, dev: DevId) -> Option<Generation> {
         match self.get(dev)?.part {
             Part::Stale(generation) => Some(generation),
@@ -216,7 +216,7 @@ impl Members {
         self.get(dev).map_or(MemberState::Missing, Member::state)
     }
 
-    /// Whether it makes no difference which of them is asked first.
+    /// Whether the order of reads among members makes no difference.
     pub(crate) fn are_alike(&self) -> bool {
         !self.some_missing.load(Ordering::Relaxed)
             && self.all.iter().all(|member| member.state() == MemberState::Present)

@@ -1,5 +1,5 @@
-//! Whether the members of an open volume have the same roots, block for block (MEMBER-1). The roots of other trees are compared by whoever reads
-//! the root tree, where a member missed writes: trees that nobody changed since are as they were when it stopped.
+//! Checking that the members of an open volume have the same roots, block for block (MEMBER-1). The reader of the root tree compares the roots of
+//! other trees if a member missed writes: trees that did not change since are as they were when it stopped.
 
 use creamery_base::{DevId, Result, TreeId};
 use creamery_device::AlignedBuffer;
@@ -11,10 +11,10 @@ use crate::index::index;
 use crate::volume::Volume;
 
 impl Volume {
-    /// Compares the copies of the root tree's root and of the chunk tree's, where several members have one. Chunks that are not mapped are passed over.
+    /// Compares the copies of the root tree's root and of the chunk tree's, if several members have one. Chunks that are not mapped are skipped.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`](creamery_base::ErrorKind::Unsupported): two good copies differ, so members were written to apart from each other (MEMBER-1).
+    /// [`ErrorKind::Unsupported`](creamery_base::ErrorKind::Unsupported): two good copies differ, so members were written separately (MEMBER-1).
     pub fn expect_one_history(&self) -> Result<()> {
         if self.members().all().len() < 2 {
             return Ok(());
@@ -45,17 +45,17 @@ impl Volume {
         Ok(())
     }
 
-    /// Whether a member missed writes, so that older blocks may tell of two histories ([`expect_equal_copies`](Self::expect_equal_copies)).
+    /// Whether a member missed writes, so that older blocks may show two histories ([`expect_equal_copies`](Self::expect_equal_copies)).
     #[must_use]
     pub fn has_stale_members(&self) -> bool {
         self.members().all().iter().any(|member| matches!(member.part, Part::Stale(_)))
     }
 
-    /// Compares the copies of a tree block on several members. Two histories of equal steps have blocks of one generation in one place that
-    /// differ. Damaged copies are left to their readers.
+    /// Compares the copies of a tree block on several members. Two histories of equal steps have differing blocks of one generation in one
+    /// place. Damaged copies are left to their readers.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`](creamery_base::ErrorKind::Unsupported): two good copies differ, so members were written to apart from each other.
+    /// [`ErrorKind::Unsupported`](creamery_base::ErrorKind::Unsupported): two good copies differ, so members were written separately.
     pub fn expect_equal_copies(&self, want: &Expected) -> Result<()> {
         let Ok(copies) = self.map(want.logical, u64::from(self.node_size())) else { return Ok(()) };
         let mut first: Option<(DevId, AlignedBuffer)> = None;
@@ -67,7 +67,7 @@ impl Volume {
             }
             match &first {
                 None => first = Some((piece.at.dev, block)),
-                // Nothing covers the rest of the field of the checksum.
+                // The checksum covers nothing in the rest of its own field.
                 Some((dev, other)) if *dev != piece.at.dev && other[CSUM_FIELD..] != block[CSUM_FIELD..] => {
                     let (one, two) =
                         (self.member(*dev)?.device.describe(), self.member(piece.at.dev)?.device.describe());

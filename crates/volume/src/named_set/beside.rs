@@ -1,8 +1,8 @@
-//! Devices of a filesystem that nobody named: beside a file the files of its directory, beside a block device those of the host.
+//! Finding devices of a filesystem that were not named: for a file in its directory, for a block device among those of the host.
 //!
-//! A candidate is asked for its superblock alone, and nothing else is opened but regular files and block devices. At most [`PROBES`] are asked:
-//! those first whose names are most like that of the first device. A candidate that has the UUID of the filesystem and no superblock to go by is
-//! named, where devices are missing: it may be the one.
+//! Only the superblock of a candidate is read, and only regular files and block devices are opened. At most [`PROBES`] candidates are read:
+//! first those whose names are most like that of the first device. If devices are missing, a candidate that has the UUID of the filesystem but
+//! no usable superblock is named: it may be the missing one.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -18,13 +18,13 @@ use super::opening::Opening;
 use crate::DeviceSet;
 use crate::copies::{self, Copy, Want};
 
-/// Devices that are asked at most.
+/// The largest number of devices that are read.
 const PROBES: usize = 64;
-/// Entries of a directory that are looked at by name.
+/// The largest number of entries of a directory whose names are read.
 const ENTRIES: usize = 1 << 20;
-/// Files whose partition tables are looked at.
+/// The largest number of files whose partition tables are read.
 const TABLES: usize = 16;
-/// Partitions of one device among them.
+/// The largest number of partitions of one device.
 const PARTITIONS: u64 = 16;
 
 /// A device that is a member, by its superblock.
@@ -38,7 +38,7 @@ impl Found {
     /// Opens the device.
     ///
     /// # Errors
-    /// As [`FileDevice::open_with`]; [`ErrorKind::Busy`]: another device has its name by now.
+    /// Those of [`FileDevice::open_with`]; [`ErrorKind::Busy`]: another device has its name by now.
     pub(super) fn open(&self, opening: Opening) -> Result<FileDevice> {
         let device = opening.open(&self.path)?;
         if device.id() != self.id {
@@ -49,31 +49,31 @@ impl Found {
     }
 }
 
-/// What a candidate is.
+/// The kind of a candidate.
 enum Probed {
     Btrfs(Found),
-    /// It claims to be of the filesystem, and cannot be opened.
+    /// It claims to belong to the filesystem, and cannot be opened.
     Damaged(Error),
-    /// This user may not read it.
+    /// The user has no permission to read it.
     Barred,
     Other,
 }
 
-/// What is found beside a device.
+/// The devices found beside another one.
 #[derive(Default)]
 pub(super) struct Beside {
     /// Members, by their superblocks.
     pub(super) members: Vec<Found>,
-    /// Seeds that may be members, those of one filesystem together: nothing but the chunk tree says which a filesystem was made from.
+    /// Seeds that may be members, grouped by filesystem: only the chunk tree says from which seed a filesystem was made.
     pub(super) seeds: Vec<Vec<Found>>,
-    /// Devices that may be members and are not among them, and why, where members are too few.
+    /// Devices that may be members but are left out, with the reason, if members are too few.
     pub(super) left_out: Vec<String>,
 }
 
-/// The members beside `first` that are not `named`.
+/// Finds the members beside `first` that are not `named`.
 ///
 /// # Errors
-/// [`Unsupported`](creamery_base::ErrorKind::Unsupported): two that are found are the same member, and equally new.
+/// [`Unsupported`](creamery_base::ErrorKind::Unsupported): two that are found are the same member, with equal generations.
 pub(super) fn find(first: &Path, named: &DeviceSet) -> Result<Beside> {
     let known = known(named);
     let Some(leader) = known.iter().max_by_key(|superblock| superblock.generation()) else {
@@ -104,7 +104,7 @@ pub(super) fn find(first: &Path, named: &DeviceSet) -> Result<Beside> {
         }
         ids.push(one.id);
         if one.superblock.fsid() == leader.fsid() {
-            // Another device had its number before it, or has since.
+            // Another device had its number before it, or has it since.
             if !is_another(leader, &one.superblock) {
                 found.push(one);
             }
@@ -125,13 +125,13 @@ pub(super) fn find(first: &Path, named: &DeviceSet) -> Result<Beside> {
     Ok(Beside { members, seeds: by_filesystem(seeds), left_out })
 }
 
-/// Whether the filesystem counts more devices than are named. What counts nothing is for others to refuse.
+/// Whether the filesystem counts more devices than are named. A device without a count is left to later checks.
 pub(super) fn are_too_few(named: &DeviceSet) -> bool {
     let counted = known(named).into_iter().map(|superblock| superblock.device_count());
     counted.max().is_some_and(|counted| counted > named.devices().len() as u64)
 }
 
-/// The superblocks of the devices that are named.
+/// Returns the superblocks of the named devices.
 fn known(named: &DeviceSet) -> Vec<Superblock> {
     let devices = named.devices().iter();
     devices.filter_map(|device| Some(copies::find(&**device, Want::Reading).ok()?.superblock)).collect()
@@ -149,8 +149,8 @@ fn number(superblock: &Superblock) -> DevId {
     superblock.dev_item().dev_id()
 }
 
-/// Of the members that are found those that stand beside the `leader`, which was named. Members at the same commit come first, so that a copy of
-/// a member that went on does not lead what is whole. Others are taken only where members are `wanted` still, the newest of each.
+/// Returns those of the found members that fit the `leader`, which was named. Members at the same commit come first, so that a copy of
+/// a member that went on does not lead an intact set. Others are taken only while members are still `wanted`, the newest of each.
 fn choose(found: Vec<Found>, leader: &Superblock, wanted: usize) -> Result<Vec<Found>> {
     let is_at_same = |one: &Found| {
         let superblock = &one.superblock;
@@ -168,7 +168,7 @@ fn choose(found: Vec<Found>, leader: &Superblock, wanted: usize) -> Result<Vec<F
     Ok(members)
 }
 
-/// Devices of each filesystem. Of two that may be meant, neither is.
+/// Groups devices by filesystem. Leaves a filesystem out if two of its devices are the same member, with equal generations.
 fn by_filesystem(mut seeds: Vec<Found>) -> Vec<Vec<Found>> {
     let mut all = Vec::new();
     seeds.sort_by_key(|seed| seed.superblock.fsid());
@@ -179,7 +179,7 @@ fn by_filesystem(mut seeds: Vec<Found>) -> Vec<Vec<Found>> {
     all
 }
 
-/// Of members with one number the newest.
+/// Returns the newest of the members with each number.
 fn newest_of_each(mut found: Vec<Found>) -> Result<Vec<Found>> {
     found.sort_by_key(|one| (number(&one.superblock), std::cmp::Reverse(one.superblock.generation())));
     let mut members: Vec<Found> = Vec::new();
@@ -202,14 +202,14 @@ fn newest_of_each(mut found: Vec<Found>) -> Result<Vec<Found>> {
     Ok(members)
 }
 
-/// What a candidate is. As of a device that is named, a copy of the superblock does where the first one is damaged.
+/// Returns the kind of a candidate. Like for a named device, a copy of the superblock is enough if the first one is damaged.
 fn probe(path: &Path, fsid: Uuid) -> Probed {
     let device = match FileDevice::open(path, Access::ReadOnlyForced) {
         Ok(device) => device,
         Err(error) if error.kind() == ErrorKind::PermissionDenied => return Probed::Barred,
         Err(_) => return Probed::Other,
     };
-    // A copy that was left over says nothing of a device that something else has by now.
+    // A leftover copy proves nothing about a device that has another use by now.
     let is_overwritten = matches!(Copy::read(&device, SUPERBLOCK_OFFSETS[0]), Copy::NoMagic { .. });
     match copies::find(&device, Want::Reading) {
         Ok(found) if is_overwritten && found.superblock.fsid() == fsid => {
@@ -225,7 +225,7 @@ fn probe(path: &Path, fsid: Uuid) -> Probed {
     }
 }
 
-/// Whether a superblock of the device, be it damaged, has the UUID of the filesystem.
+/// Whether any superblock of the device, even a damaged one, has the UUID of the filesystem.
 fn claims_to_be_of(device: &dyn BlockDevice, fsid: Uuid) -> bool {
     let claims = |at: u64| {
         let mut bytes = vec![0; SUPERBLOCK_LEN];
@@ -238,7 +238,7 @@ fn claims_to_be_of(device: &dyn BlockDevice, fsid: Uuid) -> bool {
     SUPERBLOCK_OFFSETS.into_iter().any(claims)
 }
 
-/// Whether it is one to open at all. Nobody named it, so a link, which may lead anywhere, is none.
+/// Whether it may be opened at all. It was not named, so a link, which may lead anywhere, is left out.
 fn may_be_asked(path: &Path) -> bool {
     let file = ImageName::find(path).map_or_else(|_| path.to_owned(), |name| name.file().to_owned());
     std::fs::symlink_metadata(file).is_ok_and(|meta| is_device(&meta))
@@ -249,7 +249,7 @@ fn is_device(meta: &std::fs::Metadata) -> bool {
     kind.is_block_device() || (kind.is_file() && meta.len() > SUPERBLOCK_OFFSETS[0])
 }
 
-/// Names that may be those of members, the likest first. The partition of a file stands for the same one of other files, and has others beside it;
+/// Returns names that may be those of members, the most similar first. The partition of a file has the same partition of other files beside it;
 /// then come those files, and their other partitions.
 fn candidates(first: &Path) -> Vec<PathBuf> {
     let name = ImageName::find(first).ok();
@@ -259,7 +259,7 @@ fn candidates(first: &Path) -> Vec<PathBuf> {
         true => block_devices(),
         false => {
             let mut names = files_beside(file);
-            // Members of a file that a link stands for are beside the file.
+            // If the name is a link, the members are beside the file that it leads to.
             if std::fs::symlink_metadata(file).is_ok_and(|meta| meta.is_symlink()) {
                 names.extend(files_beside(&like));
             }
@@ -267,7 +267,7 @@ fn candidates(first: &Path) -> Vec<PathBuf> {
         }
     };
     let like = like.file_name().unwrap_or_default();
-    // Names of one length differ by a number, as often as not.
+    // Names of one length often differ only by a number.
     let likeness = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default();
         (name.len() == like.len(), equal_bytes(name, like))
@@ -291,7 +291,7 @@ fn partitions_of(file: &Path) -> Vec<PathBuf> {
     there.map(|number| ImageName::numbered(file, number)).collect()
 }
 
-/// How many bytes both names have in common at their beginnings and ends.
+/// Returns how many bytes both names have in common at their beginnings and ends.
 fn equal_bytes(one: &OsStr, other: &OsStr) -> usize {
     let (one, other) = (one.as_bytes(), other.as_bytes());
     let from_start = one.iter().zip(other).take_while(|(one, other)| one == other).count();
@@ -306,7 +306,7 @@ fn files_beside(file: &Path) -> Vec<PathBuf> {
     entries.take(ENTRIES).filter_map(|entry| Some(dir.join(entry.ok()?.file_name()))).collect()
 }
 
-/// The block devices of the host that are a Btrfs, each with its first superblock. Those that cannot be read are left out.
+/// Returns the block devices of the host with a Btrfs, each with its first superblock. Devices that cannot be read are left out.
 ///
 /// ```
 /// for (path, superblock) in creamery_volume::superblocks_of_host() {
@@ -322,7 +322,7 @@ pub fn superblocks_of_host() -> Vec<(PathBuf, Superblock)> {
     block_devices().into_iter().filter_map(found).collect()
 }
 
-/// The block devices of the host that have a size.
+/// Returns the block devices of the host that have a size.
 fn block_devices() -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir("/sys/class/block") else { return Vec::new() };
     let has_size = |name: &Path| {
@@ -330,7 +330,7 @@ fn block_devices() -> Vec<PathBuf> {
         size.is_ok_and(|size| size.trim() != "0")
     };
     let names = entries.filter_map(|entry| Some(PathBuf::from(entry.ok()?.file_name())));
-    // What is a slash in the name of a device is an exclamation mark there.
+    // sysfs replaces a slash in the name of a device by an exclamation mark.
     let path = |name: PathBuf| Path::new("/dev").join(name.to_string_lossy().replace('!', "/"));
     names.filter(|name| has_size(name)).map(path).collect()
 }

@@ -1,7 +1,7 @@
 //! The devices of a filesystem by their names on this host.
 //!
-//! One device is named first. The others are named, too, or found beside it (`beside`), which is tried only where the first one does not do.
-//! Devices that are named win over those that are found.
+//! One device is named first. The others are named, too, or found beside it (`beside`); the search happens only if the first one is not enough.
+//! Named devices win over found ones.
 
 mod beside;
 mod opening;
@@ -20,10 +20,10 @@ use self::opening::Opening;
 use crate::DeviceSet;
 use crate::copies::{self, Want};
 
-/// How a filesystem is named that may have several devices: a path alone, or with others.
+/// The name of a filesystem that may have several devices: one path, or several.
 ///
-/// Others of its devices are found beside the first one: in the directory of a file, among the block devices of the host for a block device. Those
-/// that are named with [`device`](Self::device) win over those that are found.
+/// Others of its devices are found beside the first one: in the directory of a file, among the block devices of the host for a block device. Devices
+/// named with [`device`](Self::device) win over those that are found.
 ///
 /// ```
 /// use creamery_device::Access;
@@ -43,7 +43,7 @@ pub struct NamedSet {
 }
 
 impl NamedSet {
-    /// The filesystem on this device, an image file or a block device, and on those that are found beside it.
+    /// Names the filesystem on this device, an image file or a block device, and on the devices found beside it.
     pub fn new(first: impl Into<PathBuf>) -> Self {
         Self { first: first.into(), ..Self::default() }
     }
@@ -62,7 +62,7 @@ impl NamedSet {
         self
     }
 
-    /// Bears missing devices; see [`DeviceSet::degraded`].
+    /// Accepts missing devices; see [`DeviceSet::degraded`].
     #[must_use]
     pub fn degraded(self) -> Self {
         Self { degraded: true, ..self }
@@ -74,33 +74,33 @@ impl NamedSet {
         Self { io: DeviceIo::Direct, ..self }
     }
 
-    /// How the devices are read and written.
+    /// Returns how the devices are read and written.
     #[must_use]
     pub const fn io(&self) -> DeviceIo {
         self.io
     }
 
-    /// The device that is named first.
+    /// Returns the device that is named first.
     #[must_use]
     pub fn first(&self) -> &Path {
         &self.first
     }
 
-    /// Whether missing devices are borne.
+    /// Whether missing devices are accepted.
     #[must_use]
     pub const fn is_degraded(&self) -> bool {
         self.degraded
     }
 
-    /// The devices that are named, the first one first.
+    /// Returns the named devices, the first one first.
     pub fn named(&self) -> impl Iterator<Item = &Path> {
         std::iter::once(&self.first).chain(&self.others).map(PathBuf::as_path)
     }
 
-    /// Opens something on its devices. `open` is called with those that are named; if one is missing, again with those that are found as well.
+    /// Opens something on its devices. Calls `open` with the named devices; if one is missing, calls it again with the found ones as well.
     ///
     /// # Errors
-    /// A device cannot be opened; two devices that are found are equal; those of `open`.
+    /// A device cannot be opened; two found devices are equal; those of `open`.
     pub fn open<T>(&self, access: Access, open: impl FnMut(DeviceSet) -> Result<T>) -> Result<T> {
         self.open_on(Arc::new(self.opening(access).open(&self.first)?), access, open)
     }
@@ -109,10 +109,10 @@ impl NamedSet {
         Opening { access, io: self.io }
     }
 
-    /// Opens something as [`open`](Self::open) does, on a first device that is open already.
+    /// Opens something like [`open`](Self::open), on a first device that is open already.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// Those of [`open`](Self::open).
     pub fn open_on<T>(
         &self,
         first: Arc<dyn BlockDevice>,
@@ -121,14 +121,14 @@ impl NamedSet {
     ) -> Result<T> {
         let mut opened = None;
         self.try_on(first, access, &mut |devices| {
-            opened = None; // what was opened to see whether it fits
+            opened = None; // the result of the previous attempt
             opened = Some(open(devices)?);
             Ok(())
         })?;
         Ok(opened.expect("what was tried last was opened"))
     }
 
-    /// Has `open` try devices, until it succeeds with what is to be opened.
+    /// Calls `open` with sets of devices until it succeeds.
     fn try_on(&self, first: Arc<dyn BlockDevice>, access: Access, open: Open<'_>) -> Result<()> {
         let mut named = DeviceSet::from(first).degraded(self.degraded);
         let opening = self.opening(access);
@@ -139,7 +139,7 @@ impl NamedSet {
         if access == Access::ReadWrite {
             return open(named);
         }
-        // Where a device may be missing, nothing but the superblock says that one is.
+        // If devices may be missing, only the superblock shows that one is.
         let missing = match self.degraded || beside::are_too_few(&named) {
             true => None,
             false => match open(named.clone()) {
@@ -159,7 +159,7 @@ impl NamedSet {
                 None => return open(named).map_err(|error| self.advised(error, &left_out)),
                 Some(error) => error,
             },
-            // Where missing devices are borne, so is it that others do not fit. Damage is no reason to go by an earlier commit.
+            // If missing devices are accepted, so are others that do not fit. Damage is no reason to use an earlier commit.
             (Err(error), Ok(found)) if self.degraded && does_not_fit(&error) => {
                 let set = that_fit(&found, named, opening, open);
                 return open(set).map_err(|_| error);
@@ -173,11 +173,11 @@ impl NamedSet {
         Err(self.advised(error, &left_out))
     }
 
-    /// The superblocks of its devices, named and found, each with the path of its device, without opening the filesystem. It may lack devices, whether or not
-    /// [`degraded`](Self::degraded); `note` gets a sentence for each reason why one that lies beside is left out.
+    /// Returns the superblocks of its devices, named and found, each with the path of its device, without opening the filesystem. It may lack devices, even without
+    /// [`degraded`](Self::degraded); `note` gets a sentence for each device beside it that is left out, with the reason.
     ///
     /// # Errors
-    /// A device that is named cannot be opened, or has no superblock to go by; two devices that are found are equal.
+    /// A named device cannot be opened, or has no usable superblock; two found devices are equal.
     pub fn superblocks(&self, note: &mut dyn FnMut(String)) -> Result<Vec<(PathBuf, Superblock)>> {
         let (mut named, mut all) = (DeviceSet::default(), Vec::new());
         for path in self.named() {
@@ -203,10 +203,10 @@ impl NamedSet {
 /// Opens something on devices.
 type Open<'o> = &'o mut dyn FnMut(DeviceSet) -> Result<()>;
 
-/// Opens a filesystem on what is named and what is found. Whether anything is found.
+/// Opens a filesystem on the named and found devices. Returns whether any device was found.
 fn with_found(found: &Beside, named: &DeviceSet, opening: Opening, open: Open<'_>) -> Result<bool> {
     let all = with(named, &found.members, opening)?;
-    // Another filesystem's seed is no member, which is found out by opening. A seed may have been made from a seed.
+    // Only opening shows whether a seed belongs to this filesystem. A seed may have been made from a seed.
     let each = found.seeds.iter().map(|seed| vec![seed]);
     let together = (found.seeds.len() > 1).then(|| found.seeds.iter().collect());
     for seeds in each.chain(together) {
@@ -218,14 +218,14 @@ fn with_found(found: &Beside, named: &DeviceSet, opening: Opening, open: Open<'_
     if all.devices().len() == named.devices().len() { Ok(false) } else { open(all).map(|()| true) }
 }
 
-/// What is named, and those of the found members that fit it, one after the other; a note says of each other why not.
+/// Returns the named devices and those found members that fit, added one after the other; a note gives the reason for each other one.
 fn that_fit(found: &Beside, named: DeviceSet, opening: Opening, open: Open<'_>) -> DeviceSet {
     found.members.iter().fold(named, |set, one| {
         let with = with(&set, [one], opening);
         let opened = with.as_ref().map_or(Ok(()), |with| open(with.clone()));
         match (with, opened) {
             (Ok(with), Ok(())) => with,
-            // It fits, and is not all that is needed.
+            // It fits, but more devices are needed.
             (Ok(with), Err(error)) if error.kind() == ErrorKind::DeviceMissing => with,
             (_, Err(error)) | (Err(error), _) => {
                 set.noted(format!("{} is left out: {error}", one.path.display()))
@@ -234,7 +234,7 @@ fn that_fit(found: &Beside, named: DeviceSet, opening: Opening, open: Open<'_>) 
     })
 }
 
-/// A set, and devices that were found.
+/// Returns a set with found devices added.
 fn with<'f>(
     set: &DeviceSet,
     found: impl IntoIterator<Item = &'f Found>,
@@ -247,7 +247,7 @@ fn with<'f>(
     Ok(set)
 }
 
-/// Whether an error says that devices are none of one filesystem, rather than that it is damaged.
+/// Whether an error says that devices do not belong together, rather than that the filesystem is damaged.
 const fn does_not_fit(error: &Error) -> bool {
     matches!(
         error.kind(),

@@ -1,11 +1,11 @@
-//! How devices that have a name are opened.
+//! Opening devices by name.
 
 use std::path::Path;
 
 use creamery_base::Result;
 use creamery_device::{Access, DeviceIo, FileDevice};
 
-/// How devices are opened.
+/// The parameters for opening devices.
 #[derive(Clone, Copy)]
 pub(super) struct Opening {
     pub(super) access: Access,

@@ -1,13 +1,13 @@
-//! One way to read a range, as requests to devices and what is made of the answers.
+//! One way to read a range: the requests to devices, and the range made from their answers.
 //!
-//! What lies on stripes that are not lost is read where it is. Of each element that lies on a lost one the row says which columns it is the sum
-//! of; those that are read anyway, because they are part of the range, are taken from there, and the others are read besides.
+//! Elements on stripes that are not lost are read in place. For each element on a lost stripe the row says of which columns it is the
+//! sum. Columns that are read anyway, as part of the range, are taken from there, and the others are read in addition.
 //!
 //! # Invariants
 //! - PARITY-1: no byte is read from a lost stripe. Shown by
 //!   `data_without_checksums_is_rebuilt_but_never_guessed`.
-//! - PARITY-2: data without checksum is rebuilt only where a stripe cannot be read. Shown by `data_without_checksums_is_rebuilt_but_never_guessed`.
-//! - PARITY-3: bytes that are rebuilt are judged as if they had been read. Whoever reads has one judge for all ways.
+//! - PARITY-2: data without checksum is rebuilt only if a stripe cannot be read. Shown by `data_without_checksums_is_rebuilt_but_never_guessed`.
+//! - PARITY-3: rebuilt bytes pass the same check as bytes that were read. A reader has one check for all ways.
 
 use std::ops::Range;
 
@@ -23,37 +23,37 @@ use crate::plan::{Plan, place};
 use crate::rows::{Element, Rows};
 use crate::volume::Volume;
 
-/// See the [module](self).
+/// The plan to read a range in one way, see the [module](self).
 pub(super) struct Attempt {
-    /// What is read of the range itself.
+    /// The reads of the range itself.
     plan: Plan,
     jobs: Vec<Job>,
-    /// Where what is read besides lies, in the order of the jobs.
+    /// The places of additional reads, in the order of the jobs.
     besides: Vec<Piece>,
 }
 
-/// An element of the range, and the bytes of the range that it is.
+/// An element of the range, and the bytes of the range that it covers.
 struct Part {
     element: Element,
     bytes: Range<usize>,
     is_lost: bool,
 }
 
-/// What has to be rebuilt of one row.
+/// The rebuilding of one row.
 struct Job {
     /// The elements of the range in this row.
     parts: Vec<Part>,
-    /// For each that is lost in turn.
+    /// One recovery for each lost element, in order.
     recoveries: Vec<Recovery>,
-    /// What is needed of each column lies within these bytes of its element.
+    /// The bytes within an element that are needed of each column.
     within: Range<u64>,
-    /// Columns that are read besides.
+    /// Columns that are read in addition.
     besides: Vec<usize>,
     data_columns: usize,
 }
 
 impl Attempt {
-    /// To read the range of `len` bytes at `at` in this way, which is one of its ways.
+    /// Plans to read the range of `len` bytes at `at` in one of its ways.
     ///
     /// # Errors
     /// More is lost than parity recovers; the map has two pieces in one place.
@@ -67,7 +67,7 @@ impl Attempt {
         }
     }
 
-    /// To read these pieces.
+    /// Plans to read these pieces.
     ///
     /// # Errors
     /// The map has two of them in one place.
@@ -101,7 +101,7 @@ impl Attempt {
         Ok(Self { plan, jobs, besides })
     }
 
-    /// Where the whole range lies, if that is one place.
+    /// Returns the place of the whole range, if it is one piece.
     pub(super) fn single(&self) -> Option<Piece> {
         let mut runs = self.plan.runs();
         match (runs.next(), runs.next()) {
@@ -110,28 +110,28 @@ impl Attempt {
         }
     }
 
-    /// What is asked of devices.
+    /// Returns the pieces that devices are asked for.
     pub(super) fn places(&self) -> impl Iterator<Item = Piece> {
         self.plan.runs().map(place).chain(self.besides.iter().copied())
     }
 
-    /// The pieces of the range itself, each with its bytes.
+    /// Returns the pieces of the range itself, each with its bytes.
     pub(super) fn parts(&self) -> impl Iterator<Item = &crate::plan::Part> {
         self.plan.runs().flatten()
     }
 
-    /// How many of the [places](Self::places) are of the range itself; those behind them are read besides.
+    /// Returns how many of the [places](Self::places) belong to the range itself; those behind them are additional reads.
     pub(super) fn runs(&self) -> usize {
         self.plan.runs().len()
     }
 
-    /// Fills the range from what was read, which is in the order of the [places](Self::places).
+    /// Fills the range from the bytes that were read, in the order of the [places](Self::places).
     pub(super) fn finish(&self, volume: &Volume, read: &[AlignedBuffer], out: &mut [u8]) {
         self.spread(read, out);
         self.rebuild(volume, &read[self.runs()..], out);
     }
 
-    /// Puts what was read of the range itself where it belongs.
+    /// Puts the bytes of the range itself into place.
     fn spread(&self, read: &[AlignedBuffer], out: &mut [u8]) {
         for (run, buffer) in self.plan.runs().zip(read) {
             let mut from = 0;
@@ -143,7 +143,7 @@ impl Attempt {
         }
     }
 
-    /// Fills in what is lost, from the range itself and what was read besides.
+    /// Fills in the lost elements, from the range itself and the additional reads.
     pub(super) fn rebuild(&self, volume: &Volume, besides: &[AlignedBuffer], out: &mut [u8]) {
         let mut rest = besides;
         for job in &self.jobs {
@@ -156,7 +156,7 @@ impl Attempt {
     }
 }
 
-/// Pieces of one copy, each with the bytes of the range that it is.
+/// Pairs pieces of one copy with the bytes of the range that they cover.
 fn with_bytes(pieces: &[Piece]) -> impl Iterator<Item = (Piece, Range<usize>)> {
     let mut begin = 0;
     pieces.iter().map(move |piece| {
@@ -167,7 +167,7 @@ fn with_bytes(pieces: &[Piece]) -> impl Iterator<Item = (Piece, Range<usize>)> {
 }
 
 impl Job {
-    /// The elements are those of one row, and some of them are lost.
+    /// Plans the rebuilding of elements of one row, some of which are lost.
     ///
     /// # Errors
     /// More is lost than there is parity.
@@ -192,7 +192,7 @@ impl Job {
         Ok(job)
     }
 
-    /// Where what is read besides lies.
+    /// Returns the places of the additional reads.
     fn places(&self, rows: Rows<'_>) -> impl Iterator<Item = Piece> {
         let (row, within) = (self.parts[0].element.row, self.within.clone());
         self.besides
@@ -204,7 +204,7 @@ impl Job {
         column >= self.data_columns
     }
 
-    /// The element of a column that is read with the range, where it has all that is needed.
+    /// Returns the element of a column that is read with the range, if it has all needed bytes.
     fn in_range(&self, column: usize) -> Option<&Part> {
         let covers = |part: &&Part| {
             let element = &part.element;
@@ -214,7 +214,7 @@ impl Job {
         self.parts.iter().filter(|part| !part.is_lost).find(covers)
     }
 
-    /// Fills the lost elements in; gives how many bytes they are.
+    /// Fills in the lost elements. Returns their length in bytes.
     fn run(&self, besides: &[AlignedBuffer], out: &mut [u8]) -> u64 {
         let mut rebuilt = 0;
         for (part, recovery) in self.parts.iter().filter(|part| part.is_lost).zip(&self.recoveries) {

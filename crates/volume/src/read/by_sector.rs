@@ -1,12 +1,12 @@
-//! Tree blocks that no way gives as a whole: put together from all ways, sector by sector.
+//! Tree blocks that no way returns as a whole: put together from all ways, sector by sector.
 //!
-//! Rot may lie in one sector of one copy and in another sector of the other, and a row with parity may have lost another column at each of its places. Each sector
-//! is read in each of its ways; what these give is a candidate. Candidates of all sectors are put together until the block's checksum agrees. So a
-//! block is brought back as long as each of its sectors has a way that gives it right. Mending never takes such a way away: it only makes
-//! sources of other ways right.
+//! Rot may be in one sector of one copy and in another sector of the other, and a row with parity may have lost another column at each of its places. Each sector
+//! is read in each of its ways; the results are its candidates. Candidates of all sectors are put together until the block's checksum agrees. So a
+//! block is recovered as long as each of its sectors has a way that returns it right. Mending never takes such a way away: it only corrects
+//! sources of other ways.
 //!
-//! A checksum of 32 bits agrees with a wrong block once in four thousand million tries, so at most [`MOST_TRIES`] blocks are tried. Where there are
-//! more, the candidates that the fewest ways give are left out.
+//! A checksum of 32 bits agrees with a wrong block once in four thousand million tries, so at most [`MOST_TRIES`] blocks are tried. If there are
+//! more, the candidates that the fewest ways return are left out.
 
 use creamery_base::Logical;
 use creamery_device::AlignedBuffer;
@@ -15,14 +15,14 @@ use creamery_format::Expected;
 use crate::index::index;
 use crate::volume::Volume;
 
-/// Blocks that are put together of candidates, at most.
+/// The largest number of blocks that are put together from candidates.
 const MOST_TRIES: usize = 1024;
 
-/// What the ways of a sector give, each once, and how many of them give it.
+/// The different results of a sector's ways, each with the number of ways that return it.
 struct Candidates(Vec<(AlignedBuffer, usize)>);
 
 impl Candidates {
-    /// Those of the sector at `at`: what most ways give comes first.
+    /// Reads the candidates of the sector at `at`: the result of most ways comes first.
     fn read(volume: &Volume, at: Logical) -> Self {
         let sector = volume.sector_size();
         let mut found = Vec::<(AlignedBuffer, usize)>::new();
@@ -50,7 +50,7 @@ impl Candidates {
 }
 
 impl Volume {
-    /// Fills `block` with candidates of its sectors until it is what is wanted. False if it never is.
+    /// Fills `block` with candidates of its sectors until it matches `want`. Returns false if it never does.
     pub(super) fn read_by_sector(&self, want: &Expected, block: &mut [u8]) -> bool {
         let sector = index(self.sector_size());
         let places = (0..block.len()).step_by(sector).map(|from| want.logical + from as u64);
@@ -75,7 +75,7 @@ impl Volume {
     }
 }
 
-/// Leaves out the last candidates, of the sector that has most, until there are at most so many blocks to try.
+/// Drops the last candidates, of the sector that has most, until there are at most `most` blocks to try.
 fn leave_out(sectors: &mut [Candidates], most: usize) {
     let tries = |sectors: &[Candidates]| {
         sectors.iter().try_fold(1_usize, |tries, candidates| tries.checked_mul(candidates.len()))
@@ -86,7 +86,7 @@ fn leave_out(sectors: &mut [Candidates], most: usize) {
     }
 }
 
-/// Chooses the next candidates: those of the first sector change most often. Gives the last sector that changed; none behind the last choice.
+/// Moves to the next combination: candidates of the first sector change most often. Returns the last sector that changed; `None` after the last combination.
 fn advance(chosen: &mut [usize], lens: impl Iterator<Item = usize>) -> Option<usize> {
     for (number, (chosen, len)) in chosen.iter_mut().zip(lens).enumerate() {
         *chosen += 1;

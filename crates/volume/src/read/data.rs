@@ -1,4 +1,4 @@
-//! Reading data: sectors that are bad in one copy come from another.
+//! Reading data: if a sector is bad in one copy, it comes from another.
 
 use std::ops::Range;
 
@@ -13,31 +13,31 @@ use crate::index::index;
 use crate::piece::Piece;
 use crate::volume::Volume;
 
-/// Ways that are tried to explain why none is good.
+/// Ways that are tried to explain why no way is good.
 const EXPLAINED: usize = 16;
 
 impl Volume {
-    /// Fills `out`, whole sectors, from `at` on. `verify` gets each sector with its index in the range and says
-    /// what is known of it; a sector that is bad is taken from another copy, and the bad ones are rewritten when
+    /// Fills `out`, whole sectors, from `at` on. `verify` gets each sector with its index in the range and returns
+    /// its verdict. A bad sector is taken from another copy, and the bad copies are rewritten if
     /// the volume is open for writing.
     ///
     /// # Errors
-    /// [`ErrorKind::WouldBlock`] for [`Wait::No`]; [`ErrorKind::Unreadable`] or [`ErrorKind::Io`] when a sector has
-    /// no good copy, with the logical address of the first such sector; [`ErrorKind::Corrupt`] when the range lies
-    /// nowhere. What `out` holds then is unspecified.
+    /// [`ErrorKind::WouldBlock`] for [`Wait::No`]; [`ErrorKind::Unreadable`] or [`ErrorKind::Io`] if a sector has
+    /// no good copy, with the logical address of the first such sector; [`ErrorKind::Corrupt`] if no chunk covers the
+    /// range. The content of `out` is unspecified then.
     pub fn read_data(&self, at: Logical, out: &mut [u8], verify: VerifySector<'_>, wait: Wait) -> Result<()> {
         self.search_data(at, out, verify, wait, &|mended, good| self.repair_sectors(mended, good, verify))
     }
 
-    /// As [`read_data`](Self::read_data), and rewrites nothing: for those that only look, or have a [`Mender`](crate::Mender) that rewrites.
+    /// Reads data like [`read_data`](Self::read_data), but rewrites nothing: for callers that only look, or have a [`Mender`](crate::Mender) that rewrites.
     ///
     /// # Errors
-    /// As [`read_data`](Self::read_data).
+    /// Those of [`read_data`](Self::read_data).
     pub fn find_data(&self, at: Logical, out: &mut [u8], verify: VerifySector<'_>, wait: Wait) -> Result<()> {
         self.search_data(at, out, verify, wait, &|_, _| ())
     }
 
-    /// Goes through the ways. `took` gets sectors that were bad in some way, and their good bytes.
+    /// Tries the ways. `took` gets sectors that were bad in some way, and their good bytes.
     fn search_data(
         &self,
         at: Logical,
@@ -73,10 +73,10 @@ impl Volume {
         Err(error.context(format!("{unreadable} of {} sectors unreadable", out.len() / sector)))
     }
 
-    /// Rewrites sectors that are good now where they were bad.
+    /// Rewrites bad copies of sectors that are good now.
     fn repair_sectors(&self, mended: &Mended, good: &[u8], verify: VerifySector<'_>) {
         if mended.bad.is_empty() {
-            return; // the same way gave something else a moment ago
+            return; // the same way returned other bytes a moment ago
         }
         let (sectors, sector) = (&mended.sectors, index(self.sector_size()));
         self.counters.mirror_fallbacks.add(sectors.len() as u64);
@@ -88,8 +88,8 @@ impl Volume {
         }
     }
 
-    /// Why the sector at `at` is good in no way. It is read once more to find out; should it be good now, the caller still has no data and gets
-    /// an error.
+    /// Returns an error that explains why the sector at `at` is good in no way. Reads it once more to find out. Even if it is good now, the caller has no data
+    /// and gets an error.
     fn explain(&self, at: Logical, number: usize, verify: VerifySector<'_>) -> Result<Error> {
         let mut bytes = AlignedBuffer::zeroed(index(self.sector_size()));
         let mut bad = Vec::new();
@@ -111,15 +111,15 @@ impl Volume {
         Ok(no_good_copy(DamagedBlock::Data(at), &bad))
     }
 
-    /// Whether a member may lack what was written to a chunk. Nobody can write to a chunk of one copy without the member, so a power cut alone leaves
-    /// the member behind there: by one commit, of which it has the data. A member that is further behind is an old copy.
+    /// Whether a member may lack writes to a chunk. A chunk of one copy cannot be written without the member, so after a power cut alone the member
+    /// is behind by one commit whose data it has. A member that is further behind is an old copy.
     #[must_use]
     pub fn may_have_missed(&self, dev: DevId, chunk: &Chunk) -> bool {
         let Some(stopped_at) = self.members().stopped_at(dev) else { return false };
         stopped_at.next() != self.generation() || chunk.is_readable_without(&|other| other == dev)
     }
 
-    /// Whether a sector counts, that was read in this way, and lies on this piece (MEMBER-3).
+    /// Whether a sector that was read in this way, from this piece, counts as good (MEMBER-3).
     pub(super) fn is_believed(&self, way: &Way, piece: &Piece, verdict: Verdict) -> bool {
         let is_doubtful = match &way.0 {
             Kind::Copy(_, None) => false,

@@ -1,4 +1,4 @@
-//! Rows of a chunk with parity that follow one another, read whole: for those that judge parity.
+//! Consecutive whole rows of a chunk with parity, for checks of parity.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,7 +15,7 @@ use crate::piece::Piece;
 use crate::rows::Rows;
 use crate::volume::Volume;
 
-/// Rows of RAID5 or RAID6 that follow one another: their data in the order of its addresses, and their parity. The columns of a row are its data in
+/// Consecutive rows of RAID5 or RAID6: their data in the order of its addresses, and their parity. The columns of a row are its data in
 /// order, then P, then Q.
 ///
 /// ```no_run
@@ -36,7 +36,7 @@ pub struct FullStripes {
     len: usize,
     data_columns: usize,
     columns: usize,
-    /// Where the elements lie, row after row.
+    /// The places of the elements, row after row.
     places: Vec<Piece>,
     data: AlignedBuffer,
     parity: AlignedBuffer,
@@ -45,8 +45,8 @@ pub struct FullStripes {
 }
 
 impl Volume {
-    /// Reads `rows` of `chunk` over what `stripes` had, from those members that have the last commit, also of one that counts as failed. An element that cannot be read is noted there. False if
-    /// the chunk has no parity, or not all of these rows.
+    /// Reads `rows` of `chunk` into `stripes`, from members that have the last commit, even from one that counts as failed. An element that cannot be read is
+    /// noted there. Returns false if the chunk has no parity, or lacks some of these rows.
     #[must_use]
     pub fn read_full_stripes(&self, chunk: &Chunk, rows: Range<u64>, stripes: &mut FullStripes) -> bool {
         let Some(geometry) = Rows::of(chunk) else { return false };
@@ -55,7 +55,7 @@ impl Volume {
             return false;
         }
         stripes.begin(chunk, geometry, rows);
-        // Devices that fetch ahead by themselves all begin before one is read.
+        // Devices that read ahead by themselves all begin before one is read.
         let in_place = self.will_read_full_stripes(chunk, &stripes.rows);
         if !in_place {
             self.read_by_device(chunk, geometry, stripes);
@@ -74,8 +74,8 @@ impl Volume {
         true
     }
 
-    /// Has all devices of a chunk fetch what they have of the rows. True where rows are then best read one after the other: one is then still in the processor's
-    /// caches when it is judged.
+    /// Makes all devices of a chunk read ahead their parts of the rows. Returns true if rows are then best read one after the other: each is then still in the processor's
+    /// caches when it is checked.
     #[must_use]
     pub fn will_read_full_stripes(&self, chunk: &Chunk, rows: &Range<u64>) -> bool {
         let all: Vec<bool> =
@@ -83,13 +83,13 @@ impl Volume {
         all.into_iter().all(|is| is)
     }
 
-    /// Has a device fetch what it has of the rows. True where a read is then best made in place.
+    /// Makes a device read ahead its part of the rows. Returns true if a read is then best made in place.
     fn will_read_rows(&self, chunk: &Chunk, stripe: usize, rows: &Range<u64>) -> bool {
         let (at, len) = of_stripe(chunk, stripe, rows);
         self.member(at.dev).is_ok_and(|member| member.device.will_read(at.offset, len))
     }
 
-    /// Asks all devices at once. What that does not give is unread.
+    /// Sends requests to all devices at once. Elements without an answer are unread.
     fn read_by_device(&self, chunk: &Chunk, geometry: Rows<'_>, stripes: &mut FullStripes) {
         let mut asked = Vec::new();
         let mut requests = Vec::new();
@@ -124,7 +124,7 @@ impl Volume {
         }
     }
 
-    /// Reads one element, and notes why it could not.
+    /// Reads one element, or notes the reason why it could not.
     fn read_element(&self, row: u64, column: usize, stripes: &mut FullStripes) {
         let place = stripes.place(row, column);
         let read = match self.may_be_asked(place.at.dev) {
@@ -140,7 +140,7 @@ impl Volume {
         }
     }
 
-    /// One that has failed may give what lies elsewhere on it.
+    /// Whether a member may be read. One that has failed may still return other places.
     fn may_be_asked(&self, dev: DevId) -> bool {
         matches!(self.member_state(dev), MemberState::Present | MemberState::Seed | MemberState::Failed)
     }
@@ -167,44 +167,44 @@ impl FullStripes {
         *self = Self { rows, start, len, data_columns, columns, ..std::mem::take(self) };
     }
 
-    /// The rows that were read.
+    /// Returns the rows that were read.
     #[must_use]
     pub fn rows(&self) -> Range<u64> {
         self.rows.clone()
     }
 
-    /// The first address of a row's data.
+    /// Returns the first address of a row's data.
     #[must_use]
     pub fn start_of(&self, row: u64) -> Logical {
         self.start + (row - self.rows.start) * (self.data_columns * self.len) as u64
     }
 
-    /// Columns of data; those behind them are parity.
+    /// Returns the number of data columns; the columns behind them are parity.
     #[must_use]
     pub const fn data_columns(&self) -> usize {
         self.data_columns
     }
 
-    /// Columns of data and parity.
+    /// Returns the number of columns of data and parity.
     #[must_use]
     pub const fn columns(&self) -> usize {
         self.columns
     }
 
-    /// Where an element lies.
+    /// Returns the place of an element.
     ///
     /// # Panics
-    /// There is no such row or column.
+    /// If there is no such row or column.
     #[must_use]
     pub fn place(&self, row: u64, column: usize) -> Piece {
         assert!(column < self.columns, "column {column} of {}", self.columns);
         self.places[self.number(row) * self.columns + column]
     }
 
-    /// What an element has, if it could be read.
+    /// Returns the bytes of an element, if it could be read.
     ///
     /// # Panics
-    /// There is no such row or column.
+    /// If there is no such row or column.
     #[must_use]
     pub fn element(&self, row: u64, column: usize) -> Option<&[u8]> {
         let (is_data, bytes) = self.bytes_of(row, column);
@@ -212,10 +212,10 @@ impl FullStripes {
         (!self.unread.contains_key(&(row, column))).then(|| &all[bytes])
     }
 
-    /// What an element has, to put what it should have over it.
+    /// Returns the bytes of an element, for the caller to correct.
     ///
     /// # Panics
-    /// There is no such row or column.
+    /// If there is no such row or column.
     #[must_use]
     pub fn element_mut(&mut self, row: u64, column: usize) -> &mut [u8] {
         let (is_data, bytes) = self.bytes_of(row, column);
@@ -223,7 +223,7 @@ impl FullStripes {
         &mut all[bytes]
     }
 
-    /// Why an element could not be read.
+    /// Returns the reason why an element could not be read.
     #[must_use]
     pub fn why_not(&self, row: u64, column: usize) -> Option<&Error> {
         self.unread.get(&(row, column))
@@ -235,10 +235,10 @@ impl FullStripes {
         (0..self.data_columns).all(|column| !self.unread.contains_key(&(row, column)))
     }
 
-    /// Computes the parity of a row's data as it stands here, into `right`: P, and Q at RAID6.
+    /// Computes the parity of a row's data, in its present state, into `right`: P, and Q for RAID6.
     ///
     /// # Panics
-    /// There is no such row.
+    /// If there is no such row.
     pub fn parity_of_data(&self, row: u64, right: &mut Vec<AlignedBuffer>) {
         let (_, first) = self.bytes_of(row, 0);
         let all = &self.data[first.start..first.start + self.data_columns * self.len];
@@ -254,13 +254,13 @@ impl FullStripes {
         }
     }
 
-    /// Which row of those that were read.
+    /// Returns the index of a row among those that were read.
     fn number(&self, row: u64) -> usize {
         assert!(self.rows.contains(&row), "row {row} of {:?}", self.rows);
         index(row - self.rows.start)
     }
 
-    /// Whether an element is data, and where its bytes are among those of its kind.
+    /// Whether an element is data, and the place of its bytes among those of its kind.
     fn bytes_of(&self, row: u64, column: usize) -> (bool, Range<usize>) {
         assert!(column < self.columns, "column {column} of {}", self.columns);
         let is_data = column < self.data_columns;
@@ -273,7 +273,7 @@ impl FullStripes {
     }
 }
 
-/// What a stripe of a chunk has of rows.
+/// Returns the part of a chunk's stripe that belongs to some rows.
 fn of_stripe(chunk: &Chunk, stripe: usize, rows: &Range<u64>) -> (Physical, u64) {
     let chunk_stripe = &chunk.stripes[stripe];
     let offset = chunk_stripe.offset + rows.start * chunk.stripe_len;

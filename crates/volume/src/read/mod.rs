@@ -1,7 +1,7 @@
 //! Reading tree blocks and data: copy after copy until one is good.
 //!
-//! Copies are asked in the order of their members' states (`members`), each piece of a range by itself; what has parity can be rebuilt (`ways`).
-//! A tree block that none of that gives whole is put together from all of it (`by_sector`).
+//! Copies are read in the order of their members' states (`members`), each piece of a range by itself; data with parity can be rebuilt (`ways`).
+//! A tree block that no way returns whole is put together from all of them (`by_sector`).
 
 mod attempt;
 mod by_sector;
@@ -27,30 +27,30 @@ pub use ways::{Way, Ways};
 use crate::index::index;
 use crate::volume::Volume;
 
-/// Gets the ways that gave a tree block bad, and its good bytes.
+/// Called with the ways that returned a bad tree block, and its good bytes.
 type TookBlock<'t> = &'t dyn Fn(&[(Way, Error)], &[u8]);
 
 impl Volume {
-    /// Reads the tree block at `at`, which is the address in `want`, from the first copy that is as expected; where none is, put together
-    /// of all (`by_sector`).
-    /// Bad copies before it are rewritten when the volume is open for writing.
+    /// Reads the tree block at `at`, which is the address in `want`, from the first copy that is as expected. If there is none, puts it together
+    /// from all of them (`by_sector`).
+    /// Bad copies before it are rewritten if the volume is open for writing.
     ///
     /// # Errors
-    /// [`ErrorKind::WouldBlock`] for [`Wait::No`]; [`ErrorKind::Unreadable`] or [`ErrorKind::Io`] when no copy is
-    /// good, with what each of them had; [`ErrorKind::Corrupt`] when the address lies nowhere.
+    /// [`ErrorKind::WouldBlock`] for [`Wait::No`]; [`ErrorKind::Unreadable`] or [`ErrorKind::Io`] if no copy is
+    /// good, with the result of each; [`ErrorKind::Corrupt`] if no chunk covers the address.
     pub fn read_tree_block(&self, at: Logical, want: &Expected, wait: Wait) -> Result<AlignedBuffer> {
         self.search_tree_block(at, want, wait, &|bad, good| self.repair_tree_block(bad, good, want))
     }
 
-    /// As [`read_tree_block`](Self::read_tree_block), and rewrites nothing: for those that only look, or have a [`Mender`](crate::Mender) that rewrites.
+    /// Reads a tree block like [`read_tree_block`](Self::read_tree_block), but rewrites nothing: for callers that only look, or have a [`Mender`](crate::Mender) that rewrites.
     ///
     /// # Errors
-    /// As [`read_tree_block`](Self::read_tree_block).
+    /// Those of [`read_tree_block`](Self::read_tree_block).
     pub fn find_tree_block(&self, at: Logical, want: &Expected, wait: Wait) -> Result<AlignedBuffer> {
         self.search_tree_block(at, want, wait, &|_, _| ())
     }
 
-    /// Goes through the ways. `took` gets those that were bad, and the good bytes.
+    /// Tries the ways. `took` gets those that were bad, and the good bytes.
     fn search_tree_block(
         &self,
         at: Logical,
@@ -101,7 +101,7 @@ impl Volume {
         Err(no_good_copy(DamagedBlock::Tree(at), &bad))
     }
 
-    /// Reads a range that begins at `at`, and that `way` is one of.
+    /// Reads a range that begins at `at` in one of its ways.
     ///
     /// # Errors
     /// A device is missing, or fails.
@@ -112,8 +112,8 @@ impl Volume {
         }
     }
 
-    /// Reads tree blocks that lie side by side, with one request for each device that has some, from their first copies. For who
-    /// can do without: those that are not as expected are none, and nothing is repaired or counted as unreadable.
+    /// Reads adjacent tree blocks, with one request for each device that has some, from their first copies. For callers that
+    /// can do without: a block that is not as expected is `None`, and is neither repaired nor counted as unreadable.
     pub fn read_tree_blocks(&self, wants: &[Expected]) -> Vec<Option<AlignedBuffer>> {
         let node_size = index(self.node_size());
         let mut all = AlignedBuffer::zeroed(wants.len() * node_size);
@@ -132,7 +132,7 @@ impl Volume {
         wants.iter().enumerate().map(verified).collect()
     }
 
-    /// Rewrites the copies that were bad.
+    /// Rewrites the bad copies.
     fn repair_tree_block(&self, bad: &[(Way, Error)], good: &[u8], want: &Expected) {
         if self.repair_later(want) {
             return;
@@ -141,8 +141,8 @@ impl Volume {
         for (way, _) in bad {
             self.repair(way.direct(), good, 1, &|now| {
                 let Err(_) = self.verify_read(now, want) else { return false };
-                // A whole block of this place with a later generation is not damage: it was freed and written
-                // anew, and whoever asked for the old one is late. It must not be undone.
+                // An intact block of this place with a later generation is not damage: the space was freed and written
+                // anew, and the reader of the old block is late. The new block must not be undone.
                 let newer = verify_block(now, &anything).is_ok()
                     && BlockRef::new(now).generation() > BlockRef::new(good).generation();
                 !newer
@@ -154,7 +154,7 @@ impl Volume {
 /// Ways that an error lists.
 const LISTED: usize = 4;
 
-/// One line that lists what each copy had.
+/// Returns an error that lists the result of each copy in one line.
 fn no_good_copy(block: DamagedBlock, bad: &[(Way, Error)]) -> Error {
     let is_io = bad.iter().all(|(_, error)| error.kind() == ErrorKind::Io);
     let kind = if is_io { ErrorKind::Io } else { ErrorKind::Unreadable };

@@ -1,4 +1,4 @@
-//! Asking devices for one copy of a range.
+//! Requests to devices for one copy of a range.
 
 use creamery_base::{ErrorKind, Result};
 use creamery_device::{AlignedBuffer, Reply, Request};
@@ -13,7 +13,7 @@ use crate::piece::Piece;
 use crate::volume::Volume;
 
 impl Volume {
-    /// Copies in the order in which they are asked.
+    /// Sorts copies by the order in which they are read.
     pub(super) fn in_order(&self, copies: MirrorSet) -> MirrorSet {
         if self.members().are_alike() {
             return copies;
@@ -31,13 +31,13 @@ impl Volume {
         }
     }
 
-    /// Reads a range in one way: straight into `out` where it is in one place, or else all requests at once.
+    /// Reads a range in one way: straight into `out` if it is in one place, or else with all requests at once.
     pub(super) fn read_attempt(&self, attempt: &Attempt, out: &mut [u8]) -> Result<()> {
         if let Some(piece) = attempt.single() {
             return self.read_piece(&piece, out);
         }
         let places: Vec<Piece> = attempt.places().collect();
-        // Devices that fetch ahead by themselves all begin before one is read. Then nothing is copied that lies where it is wanted.
+        // Devices that read ahead by themselves all begin before one is read. Then bytes are read into place, without a copy.
         let begins =
             |piece: &Piece| Ok(self.member(piece.at.dev)?.device.will_read(piece.at.offset, piece.len));
         let in_place = places.iter().map(begins).collect::<Result<Vec<bool>>>()?;
@@ -64,7 +64,7 @@ impl Volume {
         self.answered((member, piece.at.offset), member.device.read_at(piece.at.offset, out))
     }
 
-    /// Reads pieces, each into a buffer of its own: all at once.
+    /// Reads pieces, each into a buffer of its own, all at once.
     fn read_each(&self, pieces: &[Piece]) -> Result<Vec<AlignedBuffer>> {
         let start = |piece: &Piece| {
             let buffer = AlignedBuffer::zeroed(index(piece.len));
@@ -77,7 +77,7 @@ impl Volume {
                 Reply::Done => unreachable!("a read is answered with its buffer"),
             }
         };
-        // Those to one device follow one another.
+        // Requests to one device must follow one another.
         let mut order: Vec<usize> = (0..reads.len()).collect();
         order.sort_by_key(|&number| reads[number].0.dev);
         let mut reads: Vec<_> = reads.into_iter().map(Some).collect();
@@ -89,8 +89,8 @@ impl Volume {
         Ok(buffers.into_iter().flatten().collect())
     }
 
-    /// An answer of a member to a request at `offset`. One of several that cannot even give its superblock any more, or that answers with errors alone, has
-    /// failed, and is asked last from now on.
+    /// Handles an answer of a member to a request at `offset`. If there are several members, one that cannot even return its superblock any more, or that answers with
+    /// errors alone, has failed, and is read last from now on.
     fn answered<T>(&self, (member, offset): (&Member, u64), answer: Result<T>) -> Result<T> {
         if self.members().all().len() < 2 {
             return answer;

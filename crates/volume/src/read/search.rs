@@ -1,11 +1,11 @@
-//! What is still to be read of a range of data, and in which way: the steps that all reads of data go through, whoever asks the devices.
+//! The state of one data read: the sectors still to be read, and in which way. All reads of data take these steps, whichever code sends the requests.
 //!
 //! ```text
 //! the whole range, first way --bad sectors--> runs of them, each in one piece, way after way --good--> repaired where it was bad
 //!        |                                            |
 //!        +--not read: its pieces, then its sectors    +--no way is left: bad
 //! ```
-//! A step says what to read in which way; whoever reads gives the outcome back, and gets the next step.
+//! A step is a range to read in one way; the caller returns the outcome, and gets the next step.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -17,10 +17,10 @@ use crate::index::index;
 use crate::piece::Piece;
 use crate::volume::Volume;
 
-/// Judges one sector of a data read, by its index in the range.
+/// Checks one sector of a data read, by its index in the range.
 pub(super) type VerifySector<'a> = &'a dyn Fn(usize, &[u8]) -> Verdict;
 
-/// See the [module](self). Sectors are counted from where the range begins.
+/// The state of a data read, see the [module](self). Sectors are counted from the beginning of the range.
 pub(super) struct Search {
     at: Logical,
     sector: usize,
@@ -33,11 +33,11 @@ pub(super) struct Search {
 pub(super) struct Step {
     run: Range<usize>,
     way: Way,
-    /// Behind the first way.
+    /// Set behind the first way.
     further: Option<Further>,
 }
 
-/// The ways of a piece, each of all of it.
+/// The ways of a piece; each covers all of it.
 #[derive(Clone)]
 struct Further {
     piece: Range<usize>,
@@ -46,7 +46,7 @@ struct Further {
     left: Ways,
 }
 
-/// Sectors that are good now, and were bad in these ways: each reads just them.
+/// Sectors that are good now, and the ways in which they were bad, cut to these sectors.
 pub(super) struct Mended {
     pub(super) sectors: Range<usize>,
     pub(super) bad: Vec<Way>,
@@ -59,10 +59,10 @@ impl Step {
 }
 
 impl Search {
-    /// For `len` bytes, whole sectors, at `at`.
+    /// Creates the search for `len` bytes, whole sectors, at `at`.
     ///
     /// # Errors
-    /// The range lies nowhere.
+    /// No chunk covers the range.
     pub(super) fn new(volume: &Volume, at: Logical, len: usize) -> Result<Self> {
         let sector = index(volume.sector_size());
         let mut search = Self { at, sector, steps: VecDeque::new(), bad: Vec::new() };
@@ -70,12 +70,12 @@ impl Search {
         Ok(search)
     }
 
-    /// What to read next.
+    /// Returns the next step.
     pub(super) fn next(&mut self) -> Option<Step> {
         self.steps.pop_front()
     }
 
-    /// Sectors that are good in no way, when there is no next step.
+    /// Returns the sectors that are good in no way. Call it when there is no next step.
     pub(super) fn into_bad(mut self) -> Vec<Range<usize>> {
         self.bad.sort_by_key(|run| run.start);
         let mut merged = Vec::new();
@@ -87,7 +87,7 @@ impl Search {
         self.at + (run.start * self.sector) as u64
     }
 
-    /// Where a step begins, and its bytes in the range.
+    /// Returns the address of a step, and its bytes in the range.
     pub(super) fn target(&self, step: &Step) -> (Logical, Range<usize>) {
         (self.place(&step.run), self.bytes(&step.run))
     }
@@ -107,10 +107,10 @@ impl Search {
         Ok(())
     }
 
-    /// Takes what came of a step: whether its bytes of `out` were read. Gives sectors that are good now and were bad before.
+    /// Takes the outcome of a step: whether its bytes of `out` were read. Returns sectors that are good now and were bad before.
     ///
     /// # Errors
-    /// The range lies nowhere.
+    /// No chunk covers the range.
     pub(super) fn took(
         &mut self,
         volume: &Volume,
@@ -143,7 +143,7 @@ impl Search {
         Ok(mended)
     }
 
-    /// Into pieces, or, where it is one, into sectors.
+    /// Splits a run into pieces, or, if it is one piece, into sectors.
     fn split(
         &mut self,
         volume: &Volume,
@@ -174,8 +174,8 @@ impl Search {
         way.direct().iter().map(part).collect()
     }
 
-    /// Begins with a run that is bad in the way that came first in all ways, piece by piece. Which comes first may have changed meanwhile: a
-    /// member may have failed. So none is left out.
+    /// Tries all ways, piece by piece, for a run that is bad in the first way. The first way may be another one by now, because a
+    /// member may have failed, so none is left out.
     fn search(&mut self, volume: &Volume, run: &Range<usize>) -> Result<()> {
         let Some(first) = self.ways(volume, run)?.next() else { return Ok(()) };
         for piece in self.pieces(run, &first) {
@@ -193,7 +193,7 @@ impl Search {
         self.steps.push_back(Step { run, way, further: Some(further) });
     }
 
-    /// What is bad in this way is read in the next one, if there is one.
+    /// Reads a run that is bad in this way in the next one, if there is one.
     fn go_on(&mut self, run: Range<usize>, mut further: Further) {
         match further.left.next() {
             None => self.bad.push(run),
@@ -204,7 +204,7 @@ impl Search {
         }
     }
 
-    /// The sectors of a run that are not good as they were read in this way.
+    /// Returns the sectors of a run that are bad as read in this way.
     fn judge(
         &self,
         volume: &Volume,
@@ -230,7 +230,7 @@ impl Search {
     }
 }
 
-/// Appends a run, as part of the last one where it continues that.
+/// Appends a run, or extends the last one if the run continues it.
 fn push_run(runs: &mut Vec<Range<usize>>, run: Range<usize>) {
     match runs.last_mut() {
         Some(last) if last.end == run.start => last.end = run.end,
@@ -238,7 +238,7 @@ fn push_run(runs: &mut Vec<Range<usize>>, run: Range<usize>) {
     }
 }
 
-/// The parts of `run` that none of the ascending `holes` covers.
+/// Returns the parts of `run` that none of the ascending `holes` covers.
 fn without(run: &Range<usize>, holes: &[Range<usize>]) -> Vec<Range<usize>> {
     let mut parts = Vec::new();
     let mut from = run.start;

@@ -4,12 +4,12 @@
 //! ReadBatch --a search each--> requests of the first ways, all of them --answers--> judged; what is bad in the next way, and so on
 //!                                                                          the last range that is done: done(ReadReport)
 //! ```
-//! The bytes lie in buffers that come along and go back with the report, so nobody else sees them before they are judged. Whoever gives the last
-//! answer of a step goes on with the next one, and waits for nothing. Nothing is repaired on the way: the report says where a copy was bad, and a read
+//! The bytes are in buffers that come with the batch and return with the report, so nobody else sees them before they are checked. The thread that gives
+//! the last answer of a step goes on with the next one, and waits for nothing. Such a read repairs nothing: the report says where a copy was bad, and a read
 //! that waits repairs it.
 //!
-//! What a device has yet to answer keeps no volume alive, and so no device: each of them may keep its requests for ever. Of a volume that is gone
-//! the report says that.
+//! Open answers of a device keep no volume alive, and so no device: any device may keep its requests for ever. If the volume is gone,
+//! the report says so.
 //!
 //! # Invariants
 //! - READ-BATCH-1: each range has one report, with its buffer, whatever devices do: a request that is dropped without an answer has failed, and
@@ -33,10 +33,10 @@ use crate::counters::AtomicCounters;
 use crate::index::index;
 use crate::volume::Volume;
 
-/// Judges one sector of a range, by its index in it; it may be asked from any thread.
+/// Checks one sector of a range, by its index in it. Called from any thread.
 pub type SharedVerifier = Arc<dyn Fn(usize, &[u8]) -> Verdict + Send + Sync>;
 
-/// Called exactly once with what became of a batch, on any thread. It must be short, must not wait, and must not need a lock that the submitter
+/// Called exactly once with the outcome of a batch, on any thread. It must be short, must not wait, and must not need a lock that the submitter
 /// holds.
 pub type ReadDone = Box<dyn FnOnce(Vec<ReadReport>) + Send>;
 
@@ -72,20 +72,20 @@ impl ReadBatch {
         self.ranges.push(Wanted { at, buffer, verify: Arc::new(verify) });
     }
 
-    /// How many ranges there are.
+    /// Returns the number of ranges.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.ranges.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no ranges.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 }
 
-/// What became of a range.
+/// The outcome of one range.
 ///
 /// ```
 /// # fn example(report: creamery_volume::ReadReport) -> creamery_base::Result<()> {
@@ -104,21 +104,21 @@ pub struct ReadReport {
     pub buffer: AlignedBuffer,
     /// Sectors that are good in no way.
     pub bad: Vec<Range<usize>>,
-    /// Sectors that are good, and were not in a way that was tried before.
+    /// The number of sectors that are good, but were bad in a way that was tried before.
     pub mended: u64,
-    /// Why not all was read: the range lies nowhere, or the volume is gone.
+    /// The reason if not all was read: no chunk covers the range, or the volume is gone.
     pub error: Option<Error>,
 }
 
 impl ReadReport {
-    /// Whether all of it is there.
+    /// Whether all of it was read and is good.
     #[must_use]
     pub const fn is_good(&self) -> bool {
         self.bad.is_empty() && self.error.is_none()
     }
 }
 
-/// What the ranges of a batch share. Its end is the completion.
+/// The shared state of a batch. Its drop is the completion.
 struct Batch {
     reports: RankedMutex<Vec<(usize, ReadReport)>, { rank::LEAF }>,
     done: RankedMutex<Option<ReadDone>, { rank::LEAF }>,
@@ -137,14 +137,14 @@ impl Drop for Batch {
 struct Flight {
     /// Gone with its last user, whatever is under way (READ-BATCH-3).
     volume: Weak<Volume>,
-    /// Whether a thread that comes here may ask a device by itself.
+    /// Whether a thread that comes here may send requests to a device itself.
     wait: Wait,
     counters: Arc<AtomicCounters>,
     batch: Arc<Batch>,
     number: usize,
     at: Logical,
     buffer: AlignedBuffer,
-    /// A device has the buffer, which is so long.
+    /// The length of the buffer while a device has it.
     lent: Option<usize>,
     verify: SharedVerifier,
     search: Search,
@@ -152,24 +152,24 @@ struct Flight {
     error: Option<Error>,
 }
 
-/// A step of a range, of which devices have yet to answer.
+/// A step of a range with open answers.
 struct Round {
-    /// Taken by whoever answers last.
+    /// Taken by the thread with the last answer.
     flight: RankedMutex<Option<(Flight, Step, Attempt)>, { rank::LEAF }>,
     answers: RankedMutex<Answers, { rank::LEAF }>,
 }
 
 struct Answers {
     read: Vec<Option<Result<AlignedBuffer>>>,
-    /// Those that are owed, and one of whoever submits.
+    /// The number of open answers, plus one for the submitter.
     owed: usize,
 }
 
-/// An answer that a request owes.
+/// The open answer of a request.
 struct Owed {
     round: Arc<Round>,
     number: usize,
-    /// Bytes that were asked for.
+    /// Bytes requested.
     len: usize,
     given: bool,
 }
@@ -203,7 +203,7 @@ impl Drop for Owed {
 }
 
 impl Round {
-    /// Notes an answer, or that all requests are submitted. Whoever comes last gets the flight, which has taken them.
+    /// Notes an answer, or that all requests are submitted. The last call returns the flight, which includes all answers.
     fn answer(&self, answer: Option<(usize, Result<AlignedBuffer>)>) -> Option<Flight> {
         let mut answers = self.answers.lock();
         if let Some((number, read)) = answer {
@@ -223,7 +223,7 @@ impl Round {
 }
 
 impl Flight {
-    /// The volume. Notes where it is gone.
+    /// Returns the volume, or notes that it is gone.
     fn volume(&mut self) -> Option<Arc<Volume>> {
         let volume = self.volume.upgrade();
         if volume.is_none() {
@@ -241,7 +241,7 @@ impl Flight {
             let attempt = Attempt::of(step.way(), at, bytes.len() as u64);
             let whole = self.buffer.len();
             let requests = attempt.and_then(|attempt| {
-                // All of the range in one place: the device fills the range's own buffer.
+                // The whole range is in one place: the device fills the range's own buffer.
                 let lends = bytes.len() == whole && attempt.single().is_some();
                 self.lent = lends.then_some(whole);
                 let own = lends.then(|| std::mem::take(&mut self.buffer));
@@ -269,7 +269,7 @@ impl Flight {
                 by_device.add(member, request, Box::new(move |reply| owed.give(reply)));
             }
             by_device.submit(wait);
-            // Where devices have answered already, this thread goes on: no step stands on the one before.
+            // If devices have answered already, this thread goes on in its loop: no recursion.
             match round.answer(None) {
                 Some(flight) => self = flight,
                 None => return,
@@ -294,8 +294,8 @@ impl Flight {
         }
     }
 
-    /// Has the range's own buffer again, if it was lent: as a device has `read` it, or with zeros where that failed, and keeps the buffer. A device
-    /// fills all of a range only where nothing of that was good before.
+    /// Takes the range's own buffer back, if it was lent: with the bytes that the device has `read`, or with zeros if that failed and the device kept the
+    /// buffer. A device gets the buffer only while no byte in it was good before.
     fn take_back(&mut self, mut read: Vec<AlignedBuffer>) {
         if let Some(len) = self.lent.take() {
             self.buffer = read.pop().unwrap_or_else(|| AlignedBuffer::zeroed(len));
@@ -324,7 +324,7 @@ impl Flight {
     }
 }
 
-/// How many bytes a read asks for.
+/// Returns how many bytes a read asks for.
 fn bytes_of(request: &Request) -> usize {
     match request {
         Request::Read { buffer, .. } => buffer.len(),
@@ -332,7 +332,7 @@ fn bytes_of(request: &Request) -> usize {
     }
 }
 
-/// What devices are asked for. The first one fills `own`, if that is there.
+/// Returns the requests to devices. The first one fills `own`, if there is one.
 fn requests(
     volume: &Volume,
     attempt: &Attempt,
@@ -348,11 +348,11 @@ fn requests(
 
 impl Volume {
     /// Reads a batch of data; `done` gets a report of each range, in their order. All first requests are submitted before this returns, and
-    /// it waits for none. Without `wait` this thread asks no device by itself, for a caller that has seen that the volume
+    /// it waits for none. Without `wait` this thread sends no request to a device itself, for a caller that has seen that the volume
     /// [takes requests at once](Self::takes_at_once).
     ///
     /// # Panics
-    /// A range is not whole sectors.
+    /// If a range is not whole sectors.
     pub fn submit_read(self: &Arc<Self>, batch: ReadBatch, wait: Wait, done: ReadDone) {
         let sector = u64::from(self.sector_size());
         let shared =

@@ -1,6 +1,6 @@
-//! How a sector of data is judged.
+//! The verdict on a sector of data.
 
-/// What is known of a sector that was read.
+/// The result of checking a sector that was read.
 ///
 /// ```
 /// use creamery_volume::Verdict;
@@ -10,14 +10,14 @@
 pub enum Verdict {
     /// It agrees with its checksum.
     Good,
-    /// It does not.
+    /// It does not agree with its checksum.
     Bad,
-    /// It has no checksum. A device that missed writes is not believed then.
+    /// It has no checksum. A device that missed writes is not trusted then.
     Unknown,
 }
 
 impl Verdict {
-    /// That of a sector with a checksum.
+    /// Returns the verdict on a sector with a checksum.
     #[must_use]
     pub const fn of_checksum(agrees: bool) -> Self {
         if agrees { Self::Good } else { Self::Bad }

@@ -1,9 +1,9 @@
-//! The ways to come by the bytes of a range, in the order in which they are tried.
+//! The ways to read the bytes of a range, in the order in which they are tried.
 //!
-//! Of a chunk without parity each copy is one. Of a chunk with parity each set of stripes is one that may be lost: the bytes that lie on those are
-//! rebuilt from the others (`attempt`). Stripes of members that are missing are lost in all of them. First those of members that missed writes or
-//! have failed are lost, too; then nothing else; then one stripe more after the other, and at RAID6 pairs of them, as many as the parity bears.
-//! That stripes are lost which can be read is a guess: whoever has no checksum to judge by takes none of those (PARITY-2).
+//! In a chunk without parity each copy is a way. In a chunk with parity each set of stripes that may be lost is a way: the bytes on those are
+//! rebuilt from the others (`attempt`). Stripes of missing members are lost in all ways. In the first way those of members that missed writes or
+//! have failed are lost, too. Then come: no other stripe; each single other stripe; for RAID6 pairs of them, as many as the parity allows.
+//! A way that treats a readable stripe as lost is a guess: a reader without a checksum takes none of those (PARITY-2).
 
 use std::fmt;
 use std::sync::Arc;
@@ -33,20 +33,20 @@ pub struct Way(pub(crate) Kind);
 
 #[derive(Clone, Debug)]
 pub(crate) enum Kind {
-    /// A copy of a part of a chunk; the chunk where it makes a difference which members have it.
+    /// A copy of a part of a chunk. The chunk is set if it matters which members have it.
     Copy(Mirror, Option<Arc<Chunk>>),
-    /// As if these stripes of a chunk with parity were lost.
+    /// A read as if these stripes of a chunk with parity were lost.
     Without { chunk: Arc<Chunk>, lost: Stripes, direct: Mirror, trust: Trust },
 }
 
-/// What is known of the bytes when nothing says whether they are right.
+/// The trust in bytes without a checksum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Trust {
-    /// Members that have the last commit say so.
+    /// They come from members that have the last commit.
     Known,
-    /// A member that missed writes has a part in it.
+    /// A member that missed writes contributes to them.
     Stale,
-    /// A member counts as failed that may still be read there: whoever has no checksum asks it first.
+    /// They avoid a failed member that may still be readable there: a reader without a checksum tries that member first.
     Unasked,
 }
 
@@ -57,7 +57,7 @@ impl Way {
         matches!(&self.0, Kind::Without { lost, .. } if !lost.is_empty())
     }
 
-    /// Where the bytes lie that are asked for; some of them may not be read there.
+    /// Returns the place of the requested bytes; some of them may not be read there.
     #[must_use]
     pub fn direct(&self) -> &Mirror {
         match &self.0 {
@@ -67,10 +67,10 @@ impl Way {
 }
 
 impl Way {
-    /// The part of the way that reads `len` bytes of the range, `from` its beginning on.
+    /// Returns the part of the way that reads `len` bytes of the range, from offset `from` on.
     ///
     /// # Panics
-    /// The part lies in several pieces, or not in the range.
+    /// If the part lies in several pieces, or outside the range.
     #[must_use]
     pub fn part(&self, from: u64, len: u64) -> Self {
         let cut = |mirror: &Mirror| -> Mirror {
@@ -111,7 +111,7 @@ impl fmt::Display for Way {
     }
 }
 
-/// All ways to read a range, in the order in which they are tried: its copies; of a chunk with parity each set of stripes that may be lost.
+/// All ways to read a range, in the order in which they are tried: its copies; or, in a chunk with parity, each set of stripes that may be lost.
 ///
 /// ```no_run
 /// # fn example(volume: &creamery_volume::Volume, at: creamery_base::Logical) -> creamery_base::Result<()> {
@@ -138,13 +138,13 @@ struct Hypotheses {
     chunk: Arc<Chunk>,
     direct: Mirror,
     parity: usize,
-    /// Those of members that are missing.
+    /// Stripes of missing members.
     gone: Stripes,
-    /// Those, and of members that missed writes or have failed.
+    /// Stripes of missing members, and of members that missed writes or have failed.
     suspect: Stripes,
-    /// Those of members that missed writes.
+    /// Stripes of members that missed writes.
     stale: Stripes,
-    /// Those on which the range lies itself.
+    /// Stripes that contain the range itself.
     own: SmallVec<[usize; 4]>,
     next: Next,
 }
@@ -159,10 +159,10 @@ enum Next {
 }
 
 impl Volume {
-    /// The ways to read `[at, at + len)`.
+    /// Returns the ways to read `[at, at + len)`.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`] when no chunk covers the range (addresses come from the disk).
+    /// [`ErrorKind::Corrupt`] if no chunk covers the range (addresses come from the disk).
     pub fn ways(&self, at: Logical, len: u64) -> Result<Ways> {
         let Some(chunk) = self.chunk_at(at) else {
             return Err(Error::new(ErrorKind::Corrupt, format!("no chunk covers logical {at}")));
@@ -259,20 +259,20 @@ impl Hypotheses {
         }
     }
 
-    /// Whether that these are lost, too, gives other bytes: none is gone anyway, and a part of the range has to be rebuilt.
+    /// Whether these lost stripes give other bytes: none of them is missing anyway, and a part of the range has to be rebuilt.
     fn is_news(&self, more: &[usize]) -> bool {
         let is_rebuilt = |stripe: &usize| more.contains(stripe) || self.gone.contains(stripe);
         !more.iter().any(|stripe| self.gone.contains(stripe)) && self.own.iter().any(is_rebuilt)
     }
 
-    /// Whether a member that missed writes has a part in it: what is not lost is read where it is, and for what is lost all others are read.
+    /// Whether a member that missed writes contributes: other stripes are read in place, and to rebuild a lost stripe all others are read.
     fn reads_stale(&self, lost: &[usize]) -> bool {
         let is_rebuilt = self.own.iter().any(|stripe| lost.contains(stripe));
         let is_read = |stripe: &&usize| !lost.contains(stripe) && (is_rebuilt || self.own.contains(stripe));
         self.stale.iter().any(|stripe| is_read(&stripe))
     }
 
-    /// Whether something of the range is rebuilt that lies on a member that has failed, and is neither missing nor an old one.
+    /// Whether a part of the range is rebuilt that is on a failed member, and the member is neither missing nor stale.
     fn passes_over_failed(&self, lost: &[usize]) -> bool {
         let has_failed = |stripe: &&usize| !self.gone.contains(stripe) && !self.stale.contains(stripe);
         lost.iter().filter(has_failed).any(|stripe| self.own.contains(stripe))

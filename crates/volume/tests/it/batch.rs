@@ -1,4 +1,4 @@
-//! Batches: what became of each copy, told once, whenever and wherever the devices answer; and reads of stripes.
+//! Batches: the outcome of each copy, reported once, whenever and wherever the devices answer; and reads of stripes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
@@ -15,7 +15,7 @@ use crate::images::*;
 const KIB: u64 = 1024;
 const MIB: u64 = 1 << 20;
 
-/// A device that keeps requests until somebody has it answer.
+/// A device that keeps requests until the test makes it answer.
 struct Late {
     below: Arc<MemoryDevice>,
     keeps: AtomicBool,
@@ -74,7 +74,7 @@ fn late() -> Option<(Arc<Late>, Volume, Arc<Chunk>)> {
     Some((device, volume, chunk))
 }
 
-/// Two columns of stripes where the volume's two copies of data were.
+/// Replaces the volume's two copies of data by two columns of stripes.
 fn striped(volume: &Volume, copies: &Chunk) -> Arc<Chunk> {
     volume.remove_chunk(copies.start);
     let flags = BlockGroupFlags::DATA | BlockGroupFlags::RAID0;
@@ -85,7 +85,7 @@ fn striped(volume: &Volume, copies: &Chunk) -> Arc<Chunk> {
     volume.chunk_at(start).unwrap()
 }
 
-/// Waits until the device keeps so many requests.
+/// Waits until the device keeps `count` requests.
 fn kept(device: &Late, count: usize) -> Vec<(Request, Completion)> {
     while device.kept.lock().unwrap().len() < count {
         std::thread::yield_now();
@@ -217,7 +217,7 @@ fn the_report_names_each_copy_that_was_missed_and_no_other() {
     let volume = open(vec![Arc::clone(&faulty) as Arc<dyn BlockDevice>]);
     let chunk = chunk_of(&volume, BlockGroupFlags::DATA);
     let places = [0, 1].map(|copy| chunk.stripes[copy].offset);
-    // Two neighbours, given the wrong way round, and one apart.
+    // Two neighbours in reverse order, and one apart.
     let froms = [64 * KIB, 0, MIB];
     let mut batch = WriteBatch::default();
     froms.iter().for_each(|&from| batch.add_data(chunk.start + from, parts(&sectors(16), 16384)));
@@ -273,12 +273,12 @@ fn stripes_are_written_and_read_with_one_request_for_each_column_all_at_once() {
     let mut out = vec![0; bytes.len()];
     std::thread::scope(|scope| {
         let reading = scope.spawn(|| volume.read_data(from, &mut out, &|_, _| Verdict::Unknown, Wait::Yes));
-        // Both are under way, and the last to be asked answers first.
+        // Both are under way, and the last request is answered first.
         kept(&device, 2).into_iter().rev().for_each(|request| device.answer(request));
         reading.join().unwrap().unwrap();
     });
     assert!(out == bytes, "every stripe is where it belongs");
-    // What is lent goes the same way.
+    // Borrowed bytes go the same way.
     device.keeps.store(false, Ordering::Relaxed);
     let before = volume.counters().writes;
     let other: Vec<u8> = bytes.iter().map(|byte| byte ^ 0xff).collect();

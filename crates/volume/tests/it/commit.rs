@@ -1,4 +1,4 @@
-//! The order of a commit against the platter, and what a crash leaves.
+//! The order of a commit against the platter, and the states after a crash.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -92,7 +92,7 @@ fn a_filesystem_smaller_than_its_device_keeps_its_copies_inside() {
     assert_eq!(faulty.take_events(), [Event::Flush, write(FIRST), Event::Flush]);
 }
 
-/// What is on the platter when power fails after so many writes of a commit, each torn or not.
+/// The platter if power fails after each number of writes of a commit, each torn or not.
 #[test]
 fn power_cut_anywhere_in_a_commit_leaves_this_or_the_last_one() {
     let Some(device) = btrfs(&[]) else { return };
@@ -101,7 +101,7 @@ fn power_cut_anywhere_in_a_commit_leaves_this_or_the_last_one() {
     let _committed = commit(&open(&device, Mode::ReadWrite).unwrap()).unwrap();
     let after = [FIRST, SECOND].map(|offset| bytes_at(&*device, offset, 4096));
     let torn = |copy: usize| [&after[copy][..512], &before[copy][512..]].concat();
-    // The first copy, the other one, and whose generation is to be found.
+    // The first copy, the other one, and the generation to be found.
     let table = [
         (before[0].clone(), before[1].clone(), old),
         (torn(0), before[1].clone(), old),
@@ -114,7 +114,7 @@ fn power_cut_anywhere_in_a_commit_leaves_this_or_the_last_one() {
         device.write_at(SECOND, &second).unwrap();
         let volume = match open(&device, Mode::ReadWrite) {
             Err(error) => {
-                // A torn first copy leads to nothing, and this one was not to be torn (media-assumptions 6).
+                // A torn first copy leads to nothing, and a device must not tear this one (media-assumptions 6).
                 assert_eq!((row, error.kind()), (1, ErrorKind::Unsupported), "{error}");
                 open_by_copy(&device).unwrap()
             }

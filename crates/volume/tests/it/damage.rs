@@ -1,4 +1,4 @@
-//! Bad copies are passed over, repaired where writing is allowed, and named when there is no good one.
+//! Bad copies are skipped, repaired if writing is allowed, and named if there is no good one.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::images::*;
 
 const SECTOR: usize = 4096;
 
-/// Where the two copies of a block lie on the only device.
+/// The places of the two copies of a block on the only device.
 fn places(volume: &Volume, want: &Expected) -> [u64; 2] {
     let set = volume.map(want.logical, u64::from(volume.node_size())).unwrap();
     [set.mirrors()[0][0].at.offset, set.mirrors()[1][0].at.offset]
@@ -38,7 +38,7 @@ fn one_bad_copy_of_a_root_is_served_from_the_other_and_repaired() {
         damage(&*device, places[copy] + 300);
         assert_eq!(read(&volume, &root).unwrap()[..], good[..]);
         let counters = volume.counters();
-        // The second copy is not looked at while the first one is good.
+        // The second copy is not read while the first one is good.
         let expected = if copy == 0 { (1, 1) } else { (0, 0) };
         assert_eq!((counters.mirror_fallbacks, counters.repaired), expected);
         if copy == 0 {
@@ -62,7 +62,7 @@ fn a_reader_repairs_nothing() {
     assert_eq!(bytes_at(&*device, place, 16384), before);
 }
 
-/// In a volume that is written to, the bytes are found in the other copy, and the bad one is left to those that mend it.
+/// In a volume that is open for writing, the bytes are found in the other copy, and the bad one is left to a mender.
 #[test]
 fn what_only_looks_for_good_bytes_repairs_nothing() {
     let Some((device, volume)) = dup(Mode::ReadWrite) else { return };
@@ -168,7 +168,7 @@ fn a_pointer_to_nowhere_is_damage() {
     }
 }
 
-/// A range of data in two copies, each sector filled with its number, and what makes a sector good.
+/// A range of data in two copies, each sector filled with its number, and the check of a good sector.
 struct Data {
     at: Logical,
     bytes: Vec<u8>,
@@ -274,7 +274,7 @@ fn a_repair_that_fails_does_not_fail_the_read() {
     damage(&*device, places(&volume, &root)[0]);
     faulty.fail_writes(0..device.len());
     read(&volume, &root).unwrap();
-    // It is held, and tried with the first change, which does not fail with it.
+    // It is held, and tried with the first change, which does not fail if the repair does.
     assert_eq!((volume.counters().repaired, volume.counters().repair_failures), (0, 0));
     volume.begin_writing().unwrap();
     assert_eq!((volume.counters().repaired, volume.counters().repair_failures), (0, 1));

@@ -1,4 +1,4 @@
-//! A device that notes what it is asked, in order, and fails where it is told to.
+//! A device that notes its requests, in order, and fails at chosen places.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
@@ -46,7 +46,7 @@ impl Faults {
         *self.bad_flushes.lock().unwrap() = true;
     }
 
-    /// What happened since the last call.
+    /// Returns the events since the last call.
     pub(crate) fn take_events(&self) -> Vec<Event> {
         std::mem::take(&mut self.events.lock().unwrap())
     }

@@ -1,4 +1,4 @@
-//! Devices that fetch ahead by themselves, as files do: a read of several stripes has all of them begin before it waits for one.
+//! Devices that read ahead by themselves, like files: a read of several stripes makes all of them begin before it waits for one.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,19 +9,19 @@ use creamery_volume::{DeviceSet, Mode, Verdict, Volume};
 
 use crate::images::*;
 
-/// What a device was asked, in order, by the last digit of its name.
+/// A request of a device, in order, by the last digit of its name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Asked {
     WillRead(usize, u64),
     Read(usize, u64),
 }
 
-/// A device that notes what it is asked.
+/// A device that notes its requests.
 struct Noting {
     number: usize,
     inner: Arc<MemoryDevice>,
     asked: Arc<Mutex<Vec<Asked>>>,
-    /// Whether it fetches ahead.
+    /// Whether it reads ahead.
     fetches: bool,
 }
 
@@ -53,7 +53,7 @@ impl BlockDevice for Noting {
     }
 }
 
-/// What is asked of the devices of a RAID0 by a read of four of its stripes, and the bytes.
+/// Returns the requests to the devices of a RAID0 for a read of four of its stripes, and the bytes.
 fn read_four_stripes(devices: &[Arc<MemoryDevice>], fetches: [bool; 2]) -> (Vec<Asked>, Vec<u8>) {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let noting = |(number, inner): (usize, &Arc<MemoryDevice>)| {
@@ -86,7 +86,7 @@ fn all_stripes_begin_to_be_fetched_before_one_is_read() {
     assert!(begun >= 2 && of_device(0) > 0 && of_device(1) > 0, "{asked:?}");
     assert!(asked[begun..].iter().all(|asked| matches!(asked, Asked::Read(..))), "{asked:?}");
     assert!(asked.len() > begun, "{asked:?}");
-    // Where one of them does not, requests are submitted to both at once, and nothing is read in place.
+    // If one of them does not, requests are submitted to both at once, and nothing is read in place.
     let (asked, submitted) = read_four_stripes(&pair, [true, false]);
     assert!(asked.iter().all(|asked| matches!(asked, Asked::WillRead(..))), "{asked:?}");
     assert_eq!(in_place, submitted);

@@ -1,4 +1,4 @@
-//! Images that mkfs.btrfs made, in memory, and ways to look at and to spoil them.
+//! Images made by mkfs.btrfs, in memory, and helpers to read and to damage them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,14 +12,14 @@ use creamery_volume::{Chunk, Mode, Volume};
 pub(crate) const FIRST: u64 = 64 << 10;
 pub(crate) const SECOND: u64 = 64 << 20;
 
-/// Says that a test stops here for lack of `what`, which is a failure where everything must be there.
+/// Reports that a test stops here because `what` is missing. Panics if everything must be there.
 pub(crate) fn skipped(what: &str) {
     let required = std::env::var_os("CREAMERY_REQUIRE_JUDGES").is_some_and(|value| value == "1");
     assert!(!required, "{what} missing");
     println!("skipped: {what} missing");
 }
 
-/// Runs a mkfs program on files of `sizes` and gives back their bytes. Nothing when there is no such program.
+/// Runs a mkfs program on files of `sizes` and returns their bytes. `None` if there is no such program.
 pub(crate) fn made_by(program: &str, options: &[&str], sizes: &[u64]) -> Option<Vec<Arc<MemoryDevice>>> {
     let dir = tempfile::tempdir().unwrap();
     let paths = new_files(dir.path(), sizes);
@@ -56,12 +56,12 @@ pub(crate) fn open(device: &Arc<MemoryDevice>, mode: Mode) -> Result<Volume> {
     Volume::open(vec![Arc::clone(device) as Arc<dyn BlockDevice>], mode)
 }
 
-/// For writing, by a copy where the first superblock is damaged.
+/// Opens for writing, by a copy if the first superblock is damaged.
 pub(crate) fn open_by_copy(device: &Arc<MemoryDevice>) -> Result<Volume> {
     Volume::open_by_copy(vec![Arc::clone(device) as Arc<dyn BlockDevice>])
 }
 
-/// The single line of the refusal.
+/// Returns the single line of the error.
 pub(crate) fn refusal(device: &Arc<MemoryDevice>, mode: Mode) -> (creamery_base::ErrorKind, String) {
     let error = open(device, mode).err().unwrap_or_else(|| panic!("{mode:?} was let in"));
     let text = match error.advice() {
@@ -97,7 +97,7 @@ pub(crate) fn edit_superblock(device: &MemoryDevice, offsets: &[u64], edit: impl
     }
 }
 
-/// Has a member go on by a commit from `earlier`, which its backups remember. The new roots are nowhere.
+/// Makes a member go on by a commit from `earlier`, which its backups remember. The new roots do not exist.
 pub(crate) fn go_on(device: &MemoryDevice, earlier: &Superblock) {
     let (generation, (root, level)) = (earlier.generation().get(), earlier.root());
     let (chunk_root, chunk_level, chunk_generation) = earlier.chunk_root();
@@ -127,7 +127,7 @@ pub(crate) fn bytes_at(device: &dyn BlockDevice, offset: u64, len: usize) -> Vec
     bytes
 }
 
-/// What is known of the chunk tree's root.
+/// The expectation for the chunk tree's root.
 pub(crate) fn chunk_root(volume: &Volume) -> Expected {
     let (logical, level, generation) = volume.superblock().chunk_root();
     expected(volume, logical, level, generation, TreeId::CHUNK)
@@ -172,7 +172,7 @@ pub(crate) fn for_each_leaf(volume: &Volume, root: &Expected, visit: &mut dyn Fn
     }
 }
 
-/// Pushes all chunks of the chunk tree, as whoever mounts does.
+/// Pushes all chunks of the chunk tree, like a mount does.
 pub(crate) fn push_all_chunks(volume: &Volume) {
     let mut chunks = Vec::new();
     for_each_leaf(volume, &chunk_root(volume), &mut |leaf| {

@@ -1,4 +1,4 @@
-//! Members beside the one that is named.
+//! Members beside a named one.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ fn store(device: &Arc<MemoryDevice>, path: &Path) {
     for offset in [FIRST, SECOND] {
         file.write_at(offset, &bytes_at(&**device, offset, 4096)).unwrap();
     }
-    // What the roots and the chunk tree need lies before this.
+    // The roots and the chunk tree need nothing behind this.
     file.write_at(1 << 20, &bytes_at(&**device, 1 << 20, 60 << 20)).unwrap();
 }
 
@@ -43,26 +43,26 @@ fn what_is_found_leads_nothing_that_is_whole_without_it() {
     store(&pair[0], &path("m1.img"));
     store(&newer[1], &path("m2-copy.img"));
     let named = || NamedSet::new(path("m1.img"));
-    // Alone beside it, one that went on is the newest of one history, and leads.
+    // Alone beside it, a member that went on is the newest of one history, and leads.
     for set in [named(), named().device(path("m2-copy.img"))] {
         let volume = open(&set).unwrap();
         assert_eq!(volume.generation(), Generation::new(generation.get() + 1));
         assert_eq!(volume.member_state(DevId::new(1)), MemberState::Stale(generation));
     }
-    // Beside the one that is of the same commit it does not count.
+    // Beside a member of the same commit it does not count.
     store(&pair[1], &path("m2.img"));
     let volume = open(&named()).unwrap();
     assert_eq!((volume.generation(), state_of_second(&volume)), (generation, MemberState::Present));
-    // Nor does one that was there before.
+    // Nor does an older one.
     std::fs::remove_file(path("m2-copy.img")).unwrap();
     store(&newer[0], &path("m1.img"));
     store(&newer[1], &path("m2-new.img"));
     let volume = open(&named()).unwrap();
     assert_eq!(state_of_second(&volume), MemberState::Present);
-    // But where there is no other, it is one that missed writes.
+    // But if there is no other, it is one that missed writes.
     std::fs::remove_file(path("m2-new.img")).unwrap();
     assert_eq!(state_of_second(&open(&named()).unwrap()), MemberState::Stale(generation));
-    // Two of the same commit are none, unless one of them is named.
+    // Two of the same commit are ambiguous, unless one of them is named.
     std::fs::copy(path("m2.img"), path("m2-again.img")).unwrap();
     let text = open(&named()).map(drop).unwrap_err().to_string();
     assert!(text.contains("both device 2 of the filesystem"), "{text}");
@@ -71,7 +71,7 @@ fn what_is_found_leads_nothing_that_is_whole_without_it() {
     assert_eq!(state_of_second(&volume), MemberState::Missing, "{:?}", volume.notes());
 }
 
-/// The error of a set in which a member counts as missing, and the notes where it may be.
+/// Returns the error of a set in which a member counts as missing, and the notes if it is allowed to be.
 fn told_of_missing(named: &NamedSet) -> (String, String) {
     let error = open(named).map(drop).unwrap_err();
     let volume = open(&named.clone().degraded()).unwrap();
@@ -112,7 +112,7 @@ fn a_member_that_cannot_be_one_is_named_where_one_is_missing() {
     for said in [error, notes] {
         assert!(said.contains("m2.img") && said.contains("XFS"), "{said}");
     }
-    // Whole again, it is one.
+    // Repaired, it is a member.
     store(&pair[1], &path("m2.img"));
     assert_eq!(state_of_second(&open(&named).unwrap()), MemberState::Present);
 }
@@ -123,7 +123,7 @@ fn the_end_of_a_search_is_told_where_a_member_is_missing() {
     let Some(pair) = made_by("mkfs.btrfs", &options, &[256 << 20, 256 << 20]) else { return };
     let dir = tempfile::tempdir().unwrap();
     store(&pair[0], &dir.path().join("m1.img"));
-    // 64 are asked.
+    // 64 candidates are read.
     let others = |count: usize| {
         for number in 0..count {
             std::fs::write(dir.path().join(format!("m1.im{number}")), vec![0; 100_000]).unwrap();

@@ -1,4 +1,4 @@
-//! What is opened, what is refused, and in what words.
+//! Which filesystems open, which do not, and the messages.
 
 use std::sync::Arc;
 
@@ -246,7 +246,7 @@ fn what_forbids_only_writing_is_noted_for_readers() {
     for (edit, name) in table {
         device.write_at(FIRST, &bytes_at(&pristine, FIRST, 4096)).unwrap();
         edit_superblock(&device, &[FIRST], edit);
-        // Who may write replays a log.
+        // A writer replays a log.
         if name != "a log to replay" {
             let (kind, text) = refusal(&device, Mode::ReadWrite);
             assert_eq!(kind, ErrorKind::Unsupported);
@@ -334,7 +334,7 @@ fn members_of_two_histories_are_refused() {
     }
 }
 
-/// Whatever stands in a superblock whose checksum is right: no panic, no endless loop.
+/// Opens superblocks with any content and a right checksum: no panic, no endless loop.
 #[test]
 fn hostile_superblocks_are_opened_or_refused() {
     let Some(device) = btrfs(&[]) else { return };

@@ -1,4 +1,4 @@
-//! What is rebuilt from parity, with damage in every column of a row. Linux made the sets.
+//! Rebuilding from parity, with damage in every column of a row. Linux made the sets.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::profiles::{made, open_set, read_everything};
 
 const NODE: u64 = 4096;
 
-/// Where the bytes of each stripe of the row lie that has `at`: the device's index and the offset. The first one is that of `at` itself.
+/// Returns the device index and the offset of each stripe's bytes in the row of `at`. The first one is that of `at` itself.
 fn row_of(chunk: &Chunk, at: Logical, parity: u64) -> Vec<(usize, u64)> {
     let stripes = chunk.stripes.len() as u64;
     let from = at.get() - chunk.start.get();
@@ -98,14 +98,14 @@ fn data_without_checksums_is_rebuilt_but_never_guessed() {
             volume.read_data(at, &mut out, &|_, _| Verdict::Unknown, Wait::Yes).map(|()| out)
         };
         let good = read(&whole).unwrap();
-        // What is rotten is given as it is: nothing says that it is.
+        // Rotten bytes are returned unchanged: without a checksum nothing shows the rot.
         let rotten: Vec<_> =
             devices.iter().map(|device| Arc::new(MemoryDevice::copy_of(&**device).unwrap())).collect();
         damage(&*rotten[row[0].0], row[0].1);
         let volume = open_set(&rotten);
         assert_eq!(read(&volume).unwrap()[1..], good[1..]);
         assert_eq!(volume.counters().parity_read_bytes, 0, "{profile}");
-        // What cannot be read is rebuilt, whatever else cannot be read, as far as the parity goes.
+        // Unreadable stripes are rebuilt, whichever others are unreadable, as far as the parity allows.
         for broken in sets_with_first(count, parity + 1) {
             let set: Vec<_> = devices.iter().map(faulty::on).collect();
             let devices = set.iter().map(|device| Arc::clone(device) as Arc<dyn BlockDevice>);

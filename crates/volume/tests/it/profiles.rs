@@ -37,7 +37,7 @@ pub(crate) fn made(profile: &str, devices: usize) -> Option<Vec<Arc<MemoryDevice
     for number in 0..1500 {
         std::fs::write(at.join(format!("{number}-{}", "x".repeat(200))), b"").unwrap();
     }
-    // Programs that look at all mounts have it open for a moment.
+    // Programs that read all mounts have it open for a moment.
     Run::new("umount").arg(&at).again_while_busy().ok().expect("it is unmounted");
     run(Command::new("btrfs").args(["device", "scan", "--forget"]).args(nodes));
     drop(loops);
@@ -59,7 +59,7 @@ fn set(devices: &[Arc<MemoryDevice>]) -> DeviceSet {
     devices.iter().map(|device| Arc::clone(device) as Arc<dyn BlockDevice>).collect()
 }
 
-/// The volume of those of a kernel-made set that are there, if all of its chunks can be read.
+/// Opens the volume of the remaining devices of a kernel-made set, if all of its chunks can be read.
 fn open_degraded(devices: &[Arc<MemoryDevice>], count: usize) -> Result<Volume> {
     let volume = Volume::open(set(devices).degraded(true), Mode::ReadOnly)?;
     push_all_chunks(&volume);
@@ -87,7 +87,7 @@ fn roots(volume: &Volume) -> Vec<Expected> {
     roots
 }
 
-/// Reads every leaf of every tree; gives back the addresses.
+/// Reads every leaf of every tree; returns the addresses.
 pub(crate) fn read_everything(volume: &Volume) -> BTreeSet<Logical> {
     let mut leaves = BTreeSet::new();
     for root in roots(volume) {
@@ -133,7 +133,7 @@ fn a_device_full_of_damage_is_made_up_for_by_its_mirror() {
     for (profile, count) in [("raid1", 2), ("raid10", 4)] {
         let Some(devices) = made(profile, count) else { return };
         let whole = read_everything(&open_set(&devices));
-        // All but the superblocks of the first device.
+        // Everything but the superblocks of the first device.
         devices[0].zero((64 << 10) + 4096, (64 << 20) - (64 << 10) - 4096).unwrap();
         devices[0].zero((64 << 20) + 4096, (192 << 20) - 4096).unwrap();
         let volume = open_set(&devices);
@@ -149,7 +149,7 @@ fn a_member_that_fails_in_the_middle_is_made_up_for() {
         let whole = read_everything(&open_set(&devices));
         for failing in 0..count {
             let set: Vec<_> = devices.iter().map(faulty::on).collect();
-            // All but the superblocks.
+            // Everything but the superblocks.
             set[failing].fail_reads(1 << 20..64 << 20);
             set[failing].fail_reads((64 << 20) + 4096..u64::MAX);
             let all = set.iter().map(|device| Arc::clone(device) as Arc<dyn BlockDevice>);
@@ -162,14 +162,14 @@ fn a_member_that_fails_in_the_middle_is_made_up_for() {
             assert_eq!(counters.unreadable, 0);
             let written = set.iter().flat_map(|device| device.take_events());
             assert_eq!(written.count(), 0, "who reads writes nothing");
-            // The first copies are its: it is not asked for ever, although it can give its superblock.
+            // The first copies are its own: it is not read for ever, although its superblock can be read.
             let state = volume.member_state(DevId::new(failing as u64 + 1));
             assert!(failing > 0 || state == MemberState::Failed, "{profile}: {state}");
         }
     }
 }
 
-/// Every way to take `count` of `devices` away, as what is left.
+/// Returns the rest of `devices` for every way to remove `count` of them.
 fn without(devices: &[Arc<MemoryDevice>], count: usize) -> Vec<Vec<Arc<MemoryDevice>>> {
     let masks = (0..1_u32 << devices.len()).filter(|mask| mask.count_ones() as usize == count);
     let left = |mask: u32| {
@@ -181,7 +181,7 @@ fn without(devices: &[Arc<MemoryDevice>], count: usize) -> Vec<Vec<Arc<MemoryDev
 
 #[test]
 fn as_many_members_may_be_missing_as_the_profile_bears() {
-    // Metadata lies on devices as the profile says; the groups of single data are empty, and one of them goes with each device.
+    // Metadata is on devices as the profile says; the groups of single data are empty, and one of them goes with each device.
     let table = [
         ("raid1", 2, 1),
         ("raid1c3", 3, 2),
@@ -259,7 +259,7 @@ fn each_pair_of_raid10_bears_one() {
     assert_eq!(read.count(), 4, "of six ways to take two away, two take a pair");
 }
 
-/// A member that has failed since is still one that missed writes.
+/// A member that failed after it missed writes still counts as one that missed writes.
 #[test]
 fn a_member_that_answers_again_is_believed_no_more_than_before() {
     let options = ["-q", "-m", "raid1", "-d", "raid1"];
@@ -281,7 +281,7 @@ fn a_member_that_answers_again_is_believed_no_more_than_before() {
     assert!(read(Verdict::Good).is_ok(), "a checksum says that it is right");
 }
 
-/// One sector, while its member stops answering: the other one has it.
+/// One sector, while its member stops answering: the other member has it.
 #[test]
 fn the_read_in_which_a_member_fails_is_answered_by_another() {
     for (profile, count) in [("raid1", 2), ("raid5", 3), ("raid6", 4)] {
@@ -303,7 +303,7 @@ fn the_read_in_which_a_member_fails_is_answered_by_another() {
     }
 }
 
-/// A power cut between the superblocks of two members leaves one behind, that has all of its data.
+/// A power cut between the superblocks of two members leaves one behind that has all of its data.
 #[test]
 fn what_cannot_be_written_without_a_member_has_missed_nothing() {
     for profile in ["raid0", "single"] {
@@ -320,7 +320,7 @@ fn what_cannot_be_written_without_a_member_has_missed_nothing() {
         let Some(chunk) = chunks.iter().find(is_on_second) else { continue };
         let mut out = vec![0; 128 << 10];
         volume.read_data(chunk.start, &mut out, &|_, _| Verdict::Unknown, Wait::Yes).unwrap();
-        // One that is further behind is an old copy: it lacks what was overwritten in place.
+        // A member that is further behind is an old copy: it lacks data that was overwritten in place.
         edit_superblock(&pair[0], &[FIRST, SECOND], |raw| raw.generation = (raw.generation.get() + 1).into());
         let volume = open_set(&pair);
         let mut read = |verdict| volume.read_data(chunk.start, &mut out, &|_, _| verdict, Wait::Yes);
@@ -329,7 +329,7 @@ fn what_cannot_be_written_without_a_member_has_missed_nothing() {
     }
 }
 
-/// The first one of a pair, which went on by a commit, and the second one as it was before.
+/// The first one of a pair, which went on by a commit, and the second one in its earlier state.
 #[test]
 fn a_member_that_missed_writes_is_believed_only_where_a_checksum_says_so() {
     let options = ["-q", "-m", "raid1", "-d", "raid1"];

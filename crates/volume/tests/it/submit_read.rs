@@ -1,4 +1,4 @@
-//! Reads that nobody waits for, on sets that Linux made.
+//! Reads without a waiting thread, on sets that Linux made.
 
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
@@ -10,18 +10,18 @@ use creamery_volume::{DeviceSet, Mode, ReadBatch, ReadReport, Verdict, Volume};
 use crate::images::*;
 use crate::profiles::{made, open_set, read_everything};
 
-/// What becomes of requests.
+/// The outcome of requests.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Manner {
     /// Answered at once.
     AtOnce,
     /// Answered by threads of their own.
     ByThreads,
-    /// Dropped without a word.
+    /// Dropped without an answer.
     Dropped,
-    /// Answered with the half of it.
+    /// Answered with half of the bytes.
     Short,
-    /// Kept until there are so many, and answered then, the last one first.
+    /// Kept until there are this many, and then answered, the last one first.
     Kept(usize),
 }
 
@@ -69,7 +69,7 @@ impl BlockDevice for Odd {
     }
 }
 
-/// A volume of these devices, and how each of them answers.
+/// Opens a volume on these devices, with a manner of answering for each of them.
 fn odd_volume(devices: &[Arc<MemoryDevice>]) -> (Arc<Volume>, Vec<Arc<Mutex<Manner>>>) {
     let kept = Kept::default();
     let manners: Vec<_> = devices.iter().map(|_| Arc::new(Mutex::new(Manner::AtOnce))).collect();
@@ -97,7 +97,7 @@ fn truth(devices: &[Arc<MemoryDevice>], count: usize) -> Vec<(Logical, Vec<u8>)>
     read_everything(&whole).into_iter().step_by(7).take(count).map(bytes).collect()
 }
 
-/// Reads the leaves in one batch; their bytes are the checksums.
+/// Reads the leaves in one batch; the expected bytes serve as checksums.
 fn read(volume: &Arc<Volume>, leaves: &[(Logical, Vec<u8>)]) -> Vec<ReadReport> {
     let mut batch = ReadBatch::default();
     for (at, bytes) in leaves.iter().cloned() {
@@ -134,7 +134,7 @@ fn all_first_requests_of_a_batch_are_started_before_one_is_answered() {
     }
 }
 
-/// Nothing is copied: the caller has back what the device has filled, and a buffer of the same length where no device has answered.
+/// Nothing is copied: the caller gets the buffer back that the device has filled, or one of the same length if no device has answered.
 #[test]
 fn a_device_fills_the_buffer_of_the_caller_where_all_of_it_lies_in_one_place() {
     let Some(devices) = made("raid1", 2) else { return };
@@ -167,7 +167,7 @@ fn a_batch_is_answered_once_whatever_the_devices_do() {
             let reports = read(&volume, &leaves);
             expect_good(&reports, &leaves);
             assert!(reports.iter().all(|report| report.mended == 0));
-            // As many devices answer nothing, or too little, as the profile bears, and then one more.
+            // As many devices as the profile allows answer nothing, or too little, and then one more.
             for (bad, silent) in
                 (1..=borne + 1).flat_map(|silent| [(Manner::Dropped, silent), (Manner::Short, silent)])
             {
@@ -196,7 +196,7 @@ fn what_is_rotten_comes_from_elsewhere() {
     for (profile, count) in [("raid1", 2), ("raid1c3", 3), ("raid5", 3), ("raid6", 4)] {
         let Some(devices) = made(profile, count) else { return };
         let leaves = truth(&devices, 40);
-        // All but the superblocks of the second device.
+        // Everything but the superblocks of the second device.
         devices[1].zero((64 << 10) + 4096, (64 << 20) - (64 << 10) - 4096).unwrap();
         devices[1].zero((64 << 20) + 4096, (192 << 20) - 4096).unwrap();
         let (volume, manners) = odd_volume(&devices);

@@ -1,4 +1,4 @@
-//! A volume that is open for writing and that nobody has changed leaves its devices as they are.
+//! A volume that is open for writing and has no changes leaves its devices unchanged.
 
 use std::sync::Arc;
 

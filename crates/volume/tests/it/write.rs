@@ -1,4 +1,4 @@
-//! Writing reaches every copy, in few requests, and nothing is written that no reader would accept.
+//! Writes reach every copy, in few requests, and no block is written that a reader would not accept.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::images::*;
 
 const NODE: u64 = 16384;
 
-/// A DUP image behind a device that takes notes.
+/// A DUP image behind a device that notes its requests.
 fn dup() -> Option<(Arc<MemoryDevice>, Arc<Faulty>, Volume)> {
     let device = btrfs(&["-m", "dup", "-d", "dup"])?;
     let faulty = faulty::on(&device);
@@ -22,19 +22,19 @@ fn dup() -> Option<(Arc<MemoryDevice>, Arc<Faulty>, Volume)> {
     Some((device, faulty, volume))
 }
 
-/// The second half of the metadata chunk is free in a fresh image; its address, and where it lies in both copies.
+/// Returns the address of the second half of the metadata chunk, which is free in a fresh image, and its places in both copies.
 fn free_metadata(volume: &Volume) -> (Logical, [u64; 2]) {
     let chunk = chunk_of(volume, BlockGroupFlags::METADATA);
     let half = chunk.len / 2;
     (chunk.start + half, [chunk.stripes[0].offset + half, chunk.stripes[1].offset + half])
 }
 
-/// A root for that address.
+/// Makes a root for that address.
 fn block(volume: &Volume, at: Logical) -> Vec<u8> {
     block_with(volume, at, Key::MIN, 100)
 }
 
-/// A root with one item, all of it zeros.
+/// Makes a root with one item, all of it zeros.
 fn block_with(volume: &Volume, at: Logical, key: Key, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; volume.node_size() as usize];
     let new = NewBlock {
@@ -108,7 +108,7 @@ fn a_large_batch_is_written_by_two_threads_and_complete() {
 fn leaves_that_linux_does_not_take_are_neither_read_for_writing_nor_written() {
     let Some((device, _, volume)) = dup() else { return };
     let (at, places) = free_metadata(&volume);
-    // Transactions that are not yet: those of its inode lie behind that of the leaf.
+    // Future transactions: that of the inode is after that of the leaf.
     let key = Key::new(ObjectId::FIRST_FREE, KeyType::INODE_ITEM, 0);
     let mut bytes = block_with(&volume, at, key, RawInodeItem::LEN);
     let mut leaf = BlockMut::new(&mut bytes);
@@ -117,7 +117,7 @@ fn leaves_that_linux_does_not_take_are_neither_read_for_writing_nor_written() {
     seal(&mut bytes, volume.checksum_type());
     let error = volume.write(batch(&[(at, bytes.clone())])).unwrap_err();
     assert!(error.to_string().contains("transid of an inode"), "{error}");
-    // Somebody else has written it.
+    // Another program has written it.
     places.iter().for_each(|&place| device.write_at(place, &bytes).unwrap());
     let want = Expected { generation: None, owner: None, logical: at, ..root_root(&volume) };
     let error = read(&volume, &want).unwrap_err();
@@ -143,7 +143,7 @@ fn a_block_that_no_reader_would_accept_stops_the_whole_batch() {
         let words = format!("about to write the tree block at logical {}", all.last().unwrap());
         assert!(error.to_string().contains(&words), "{error}");
     }
-    // Right in itself, but for another place.
+    // Valid, but for another place.
     let misplaced = block(&volume, at + NODE);
     assert!(volume.write(batch(&[(at, misplaced)])).is_err());
     assert_eq!(faulty.take_events(), []);
