@@ -1,7 +1,7 @@
-//! A program that keeps its state in a Btrfs of its own, inside a file that has something else in it, too: no root, no mount, no
+//! A program that keeps its state in its own Btrfs, inside a file with other content: no root, no mount, no
 //! helper, one dependency.
 //!
-//! `appliance FILE update NAME TEXT` sets a value, and keeps what was before as a snapshot; `appliance FILE show` prints all values,
+//! `appliance FILE update NAME TEXT` sets a value, and keeps the old state as a snapshot; `appliance FILE show` prints all values;
 //! `appliance FILE undo` goes back. The file begins with a header of the appliance's own.
 
 use std::fs::File;
@@ -13,11 +13,11 @@ use creamery::device::StreamDevice;
 use creamery::{Filesystem, Image};
 
 const HEADER: &[u8] = b"APPLIANCE 1\n";
-/// Where in the file the filesystem begins, and how long it is.
+/// Offset of the filesystem in the file, and its length, bytes.
 const BEGIN: u64 = 1 << 20;
 const LEN: u64 = 128 << 20;
 
-/// A file from a byte on: what can be read, written and sought in is a device.
+/// A file from an offset on: everything that reads, writes and seeks is a device.
 struct Inside(File);
 
 impl Read for Inside {
@@ -31,7 +31,7 @@ impl Write for Inside {
         self.0.write(bytes)
     }
 
-    /// What the filesystem has flushed is on the disk.
+    /// Makes the data that the filesystem flushes durable on the disk.
     fn flush(&mut self) -> io::Result<()> {
         self.0.sync_data()
     }
@@ -47,7 +47,7 @@ impl Seek for Inside {
     }
 }
 
-/// Opens the store, and makes it where there is none.
+/// Opens the store, or makes it if it does not exist.
 fn open(path: &Path) -> io::Result<Filesystem> {
     let is_new = !path.exists();
     let mut file = File::options().read(true).write(true).create(true).truncate(false).open(path)?;

@@ -1,7 +1,7 @@
-//! A table whose pages are read and written past all memory, many at once, by a program with one thread.
+//! A table whose pages are read and written past the page cache, many at once, by a program with one thread.
 //!
-//! The first half keeps so many writes with the device, and waits for the oldest one when one more is to go. The second half awaits
-//! reads, all at once, with an executor of its own: any other one will do.
+//! The first half keeps many writes in flight, and waits for the oldest one before it starts another. The second half awaits
+//! reads, all at once, with its own executor: any other one works, too.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ fn fill(page: u64, mut buffer: AlignedBuffer) -> AlignedBuffer {
     buffer
 }
 
-/// Writes all pages, `IN_FLIGHT` at once, out of so many buffers.
+/// Writes all pages, `IN_FLIGHT` at once, from as many buffers.
 fn write(table: &File) -> Result<()> {
     let mut in_flight: VecDeque<Started> = VecDeque::new();
     let mut spare: Vec<_> = (0..IN_FLIGHT).map(|_| AlignedBuffer::zeroed(PAGE)).collect();
@@ -42,7 +42,7 @@ fn write(table: &File) -> Result<()> {
     in_flight.into_iter().try_for_each(|started| written(started).map(drop))
 }
 
-/// The buffer of a page that was written.
+/// Returns the buffer of a finished write.
 fn written(started: Started) -> Result<AlignedBuffer> {
     let DirectDone { buffer, outcome } = started.wait();
     let part = outcome?;
@@ -50,7 +50,7 @@ fn written(started: Started) -> Result<AlignedBuffer> {
     Ok(buffer)
 }
 
-/// The number that a page begins with.
+/// Reads the number that a page begins with.
 async fn read(table: &File, page: u64) -> Result<u64> {
     let request = DirectRequest::Read { offset: place(page), buffer: AlignedBuffer::zeroed(PAGE) };
     let DirectDone { buffer, outcome } = table.start(request).await;
@@ -58,7 +58,7 @@ async fn read(table: &File, page: u64) -> Result<u64> {
     Ok(u64::from_le_bytes(buffer[..8].try_into().expect("eight bytes")))
 }
 
-/// Wakes the thread that executes.
+/// Wakes the thread of the executor.
 struct Unpark(Thread);
 
 impl Wake for Unpark {
@@ -67,7 +67,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Executes all futures on this thread, and sleeps while none of them goes on.
+/// Executes all futures on this thread, which sleeps while all of them wait.
 fn join<T>(futures: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let mut context = Context::from_waker(&waker);
@@ -93,7 +93,7 @@ pub(crate) fn main() -> Result<()> {
     Image::make_on(Arc::clone(&device) as _).run()?;
     let fs = Image::options().write().open_device(device)?;
     let table = OpenOptions::new().read(true).write(true).create_new(true).open(&fs, "/table")?;
-    // A write that makes the file longer has it alone, so it gets its length first.
+    // A write that makes the file longer locks it exclusively, so the file gets its length first.
     table.set_len(place(PAGES))?;
     write(&table)?;
     table.sync_data()?;

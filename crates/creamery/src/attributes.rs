@@ -1,4 +1,4 @@
-//! Changing attributes of one file, or of all in a directory.
+//! Changes attributes of one file, or of a directory and everything below it.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ pub use crate::file_times::FileTimes;
 pub use crate::mode_change::ModeChange;
 pub use crate::owner::Owner;
 
-/// Which attributes of a file become what; those that are not given stay.
+/// Changes to a file's attributes; a field that is not set leaves its attribute alone.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -37,11 +37,11 @@ pub use crate::owner::Owner;
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct AttributeChange {
-    /// Permission bits. A symbolic link has none of its own.
+    /// Permission bits. A symbolic link has none.
     pub mode: Option<ModeChange>,
-    /// What a change of the mode that names nobody leaves alone.
+    /// Bits that a mode change without any of `ugoa` leaves alone.
     pub umask: u32,
-    /// Owner. As on Linux, a new owner or group takes set-user-id, set-group-id and capabilities from what is no directory.
+    /// Owner. As on Linux, a new owner or group clears set-user-id, set-group-id and capabilities, except on directories.
     pub uid: Option<u32>,
     /// Group.
     pub gid: Option<u32>,
@@ -52,7 +52,7 @@ pub struct AttributeChange {
 }
 
 impl AttributeChange {
-    /// Changes attributes of the file that the path leads to, as chmod(1), chown(1) and touch(1) do.
+    /// Changes attributes of the path's target, like chmod(1), chown(1) and touch(1).
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -72,7 +72,7 @@ impl AttributeChange {
         fs.change_attributes(path.as_ref(), self)
     }
 
-    /// Changes attributes of a file, or of a symbolic link itself, as `chown -h` and `touch -h` do.
+    /// Changes attributes of a file, or of a symbolic link itself, like `chown -h` and `touch -h`.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -92,8 +92,8 @@ impl AttributeChange {
         fs.change_symlink_attributes(path.as_ref(), self)
     }
 
-    /// Changes attributes of all that is in a directory and below, and the directory itself. Symbolic links are not followed. Each that cannot be
-    /// changed, or read to find what is below, is told to `failed`; the others are changed.
+    /// Changes attributes of a directory and of everything below it. Symbolic links are not followed. Calls `failed` for each file that cannot be
+    /// changed and each directory that cannot be listed; the others are changed.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;

@@ -16,7 +16,7 @@ impl Filesystem {
         self.fs.set_attributes(id, set).map(drop).map_err(at(path))
     }
 
-    /// Changes permission bits, as [`std::fs::set_permissions`].
+    /// Changes permission bits, as [`std::fs::set_permissions`] does.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -36,8 +36,8 @@ impl Filesystem {
         self.change(path.as_ref(), Last::Follow, &set)
     }
 
-    /// Changes owner and group of a file, or of a symbolic link itself, as [`std::os::unix::fs::lchown`]. As on Linux, that takes set-user-id,
-    /// set-group-id and capabilities from what is no directory.
+    /// Changes owner and group of a file, or of a symbolic link itself, as [`std::os::unix::fs::lchown`] does. As on Linux, that clears set-user-id,
+    /// set-group-id and capabilities, except on directories.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -51,14 +51,14 @@ impl Filesystem {
     /// ```
     ///
     /// # Errors
-    /// When there is no such file; when a number is 4294967295, which is no user's and no group's.
+    /// When there is no such file; when a number is 4294967295, which is not a valid user or group.
     pub fn chown(&self, path: impl AsRef<Path>, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
         let change = AttributeChange { uid, gid, ..AttributeChange::default() };
         change.apply_to_symlink(self, path)
     }
 
-    /// Sets the times of last access and of the last change of the data, of a symbolic link itself, as utimensat(2) with
-    /// `AT_SYMLINK_NOFOLLOW`; [`File::set_times`](crate::File::set_times) is that of an open file.
+    /// Sets the times of the last access and of the last change of the data, of a symbolic link itself, like utimensat(2) with
+    /// `AT_SYMLINK_NOFOLLOW`. For an open file use [`File::set_times`](crate::File::set_times).
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -79,7 +79,7 @@ impl Filesystem {
         self.change(path.as_ref(), Last::Keep, &times.to_set())
     }
 
-    /// The names of a file's extended attributes, as listxattr(2): a symbolic link is followed.
+    /// Lists the names of a file's extended attributes, like listxattr(2): a symbolic link is followed.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -99,7 +99,7 @@ impl Filesystem {
         self.fs.list_xattrs(id, Wait::Yes).map_err(at(path.as_ref()))
     }
 
-    /// The value of an extended attribute, as getxattr(2): a symbolic link is followed.
+    /// Returns the value of an extended attribute, like getxattr(2): a symbolic link is followed.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -113,13 +113,13 @@ impl Filesystem {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::NoAttribute`](crate::ErrorKind::NoAttribute) when there is none.
+    /// [`ErrorKind::NoAttribute`](crate::ErrorKind::NoAttribute) when the file does not have the attribute.
     pub fn xattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>) -> Result<Vec<u8>> {
         let id = self.resolve(path.as_ref(), Last::Follow)?;
         self.fs.get_xattr(id, name.as_ref(), Wait::Yes).map_err(at(path.as_ref()))
     }
 
-    /// The names of the extended attributes of a file, or of a symbolic link itself, as llistxattr(2).
+    /// Lists the names of the extended attributes of a file, or of a symbolic link itself, like llistxattr(2).
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -138,7 +138,7 @@ impl Filesystem {
         self.fs.list_xattrs(id, Wait::Yes).map_err(at(path.as_ref()))
     }
 
-    /// The value of an extended attribute of a file, or of a symbolic link itself, as lgetxattr(2).
+    /// Returns the value of an extended attribute of a file, or of a symbolic link itself, like lgetxattr(2).
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -152,13 +152,13 @@ impl Filesystem {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::NoAttribute`](crate::ErrorKind::NoAttribute) when there is none.
+    /// [`ErrorKind::NoAttribute`](crate::ErrorKind::NoAttribute) when the file does not have the attribute.
     pub fn symlink_xattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>) -> Result<Vec<u8>> {
         let id = self.resolve(path.as_ref(), Last::Keep)?;
         self.fs.get_xattr(id, name.as_ref(), Wait::Yes).map_err(at(path.as_ref()))
     }
 
-    /// Sets an extended attribute, as setxattr(2): a symbolic link is followed.
+    /// Sets an extended attribute, like setxattr(2): a symbolic link is followed.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -172,7 +172,7 @@ impl Filesystem {
     /// ```
     ///
     /// # Errors
-    /// When the name is of no known kind or the value too large.
+    /// When the name has an unknown prefix or the value is too large.
     pub fn set_xattr(
         &self,
         path: impl AsRef<Path>,
@@ -183,7 +183,7 @@ impl Filesystem {
         self.fs.set_xattr(id, name.as_ref(), value.as_ref(), XattrMode::Any).map_err(at(path.as_ref()))
     }
 
-    /// Removes an extended attribute, as removexattr(2): a symbolic link is followed.
+    /// Removes an extended attribute, like removexattr(2): a symbolic link is followed.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -198,7 +198,7 @@ impl Filesystem {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::NoAttribute`](crate::ErrorKind::NoAttribute) when there is none.
+    /// [`ErrorKind::NoAttribute`](crate::ErrorKind::NoAttribute) when the file does not have the attribute.
     pub fn remove_xattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>) -> Result<()> {
         let id = self.resolve(path.as_ref(), Last::Follow)?;
         self.fs.remove_xattr(id, name.as_ref()).map_err(at(path.as_ref()))

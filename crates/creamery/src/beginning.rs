@@ -1,12 +1,12 @@
-//! Where paths begin: in the default subvolume, as on Linux, or in the one that was chosen. Behind `<FS_TREE>` a path begins at the top level in any
-//! case; `btrfs subvolume list -a` shows such paths so.
+//! Where paths begin: in the default subvolume, as on Linux, or in the chosen one. Behind `<FS_TREE>` a path always begins at the top level;
+//! `btrfs subvolume list -a` prints such paths.
 
 use creamery_base::{InodeId, ObjectId, TreeId};
 
-/// What a path begins with that begins at the top level.
+/// Prefix of a path that begins at the top level.
 pub const TOP_LEVEL: &str = "<FS_TREE>";
 
-/// The directory that `path` begins in where others begin in `root`, and the rest of it.
+/// Returns the directory where `path` begins, which is `root` without a prefix, and the rest of the path.
 pub(crate) fn begin(root: InodeId, path: &[u8]) -> (InodeId, &[u8]) {
     match path.strip_prefix(TOP_LEVEL.as_bytes()) {
         Some(rest) if rest.is_empty() || rest.starts_with(b"/") => {

@@ -6,7 +6,7 @@ use crate::beginning::{TOP_LEVEL, begin};
 use crate::fs;
 use crate::path::{names, target_of};
 
-/// The canonical form of a path that leads to something. The caller has resolved it, so that what is wrong with it was said.
+/// Returns the canonical form of a path whose target exists. The caller has resolved it, and has reported any error of it.
 pub(crate) fn canonical(fs: &fs::Filesystem, root: InodeId, path: &[u8]) -> Result<Vec<u8>> {
     let (start, rest) = begin(root, path);
     let mut canonical = Canonical { fs, dirs: vec![start], names: Vec::new() };
@@ -22,7 +22,7 @@ pub(crate) fn canonical(fs: &fs::Filesystem, root: InodeId, path: &[u8]) -> Resu
     Ok(whole)
 }
 
-/// A directory, those above it, and their names.
+/// A directory, its parents, and their names.
 struct Canonical<'f> {
     fs: &'f fs::Filesystem,
     dirs: Vec<InodeId>,
@@ -30,7 +30,7 @@ struct Canonical<'f> {
 }
 
 impl Canonical<'_> {
-    /// Goes along a path. Each link on it is one level of recursion, and there are as many as resolving allows.
+    /// Goes along a path. Each link on it is one level of recursion; path resolution limits their number.
     fn go(&mut self, path: &[u8]) -> Result<()> {
         if path.starts_with(b"/") {
             self.dirs.truncate(1);

@@ -25,10 +25,10 @@ pub use crate::copy_options::{CopyOptions, Reflink};
 pub use crate::copying::Copying;
 pub use crate::moving::NameOptions;
 
-/// Bytes that are read at once of what comes from a stream.
+/// Bytes of one read from a stream.
 const STREAM_PIECE: usize = 1 << 20;
 
-/// Whether the content of a directory is meant, not the directory: `dir/.`.
+/// Whether a path means the content of a directory and not the directory: `dir/.`.
 fn means_content(path: &Path) -> bool {
     let bytes = path.as_os_str().as_bytes();
     bytes == b"." || bytes.ends_with(b"/.") || path.file_name().is_none()
@@ -38,7 +38,7 @@ fn refuse_directory() -> Error {
     Error::new(ErrorKind::IsADirectory, "copied only with all that is in it")
 }
 
-/// Refuses a place for what is no directory that ends like one and is none.
+/// Rejects a destination of a file that is written like a directory and is not one.
 pub(crate) fn refuse_file_as_directory(to: &Path) -> Result<()> {
     if !means_directory(to) && !means_content(to) {
         return Ok(());
@@ -47,7 +47,7 @@ pub(crate) fn refuse_file_as_directory(to: &Path) -> Result<()> {
     Err(Error::new(ErrorKind::NotADirectory, what))
 }
 
-/// Whether what a file's size says may be no more than a guess: that of /proc is 0, that of /sys a page.
+/// Whether a file's size may be only a guess: it is 0 in /proc, and a page in /sys.
 fn is_made_up(meta: &std::fs::Metadata) -> bool {
     meta.blocks() == 0 && meta.len() <= STREAM_PIECE as u64
 }
@@ -60,19 +60,19 @@ fn refuse_sharing(options: CopyOptions, from: &Path) -> Result<()> {
     Err(at(from)(Error::new(ErrorKind::CrossDevice, "data is shared within a filesystem only")))
 }
 
-/// Refuses to make a file or a directory on the host whose name means a partition of a file that is there.
+/// Rejects a name on the host that means a partition of an existing file.
 pub(crate) fn refuse_part(to: &Path) -> Result<()> {
     ImageName::refuse_part(to).map_err(|error| error.on_host(to))
 }
 
-/// A place in an image: a directory, and the name there.
+/// A destination in an image: a directory, and the name there.
 struct Destination {
     dir: InodeId,
     name: Option<Vec<u8>>,
 }
 
 impl Filesystem {
-    /// Where something called `name`, a directory or not, goes when it is copied to `to`: into it when that is a directory.
+    /// Where a copy of `name` to `to` goes: into `to`, if that is a directory.
     fn destination(&self, to: &Path, name: Option<&[u8]>, directory: bool) -> Result<Destination> {
         match self.metadata(to) {
             Ok(meta) if meta.is_dir() => {
@@ -90,7 +90,7 @@ impl Filesystem {
         }
         refuse_file_as_directory(to)?;
         let (dir, name) = resolve_parent_of_target(&self.fs, self.root, to)?;
-        // As on the host: who made the link may be somebody else.
+        // As on the host: the link may be somebody else's.
         if self.symlink_metadata(to).is_ok() && self.fs.lookup(dir, &name, Wait::Yes).is_err() {
             return Err(at(to)(Error::new(ErrorKind::NotFound, "is a link that leads nowhere")));
         }
@@ -98,7 +98,7 @@ impl Filesystem {
         Ok(Destination { dir, name: Some(name) })
     }
 
-    /// Copies the content and the permissions of a file; returns how many bytes, as [`std::fs::copy`]. Holes stay holes.
+    /// Copies the content and the permissions of a file, as [`std::fs::copy`] does; returns the number of bytes. Holes stay holes.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -111,7 +111,7 @@ impl Filesystem {
     /// ```
     ///
     /// # Errors
-    /// When one cannot be read or the other not be written.
+    /// When `from` cannot be read or `to` cannot be written.
     pub fn copy(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<u64> {
         let source = self.open(from.as_ref())?;
         let meta = source.metadata()?;
@@ -136,11 +136,11 @@ impl Filesystem {
         refuse_sharing(options, source)?;
         let host = |error: std::io::Error| Error::from(error).on_host(source);
         let recursive = options.recursive || options.archive;
-        // The links of /proc to pipes lead to no path.
+        // The links of /proc to pipes have no path as target.
         if !recursive && std::fs::metadata(source).is_ok_and(|meta| meta.file_type().is_fifo()) {
             return self.copy_in_what_it_gives(source, to, progress);
         }
-        // Without recursion a link stands for what it points to.
+        // Without recursion a link stands for its target.
         let followed = if recursive { None } else { Some(std::fs::canonicalize(source).map_err(host)?) };
         let from = followed.as_deref().unwrap_or(source);
         let meta = std::fs::symlink_metadata(from).map_err(host)?;
@@ -166,7 +166,7 @@ impl Filesystem {
         copy_in(&self.fs, &copy, progress)
     }
 
-    /// Copies what comes out of a pipe or a device of the host, as cp(1) does when it is not recursive.
+    /// Copies the output of a pipe or a device of the host, like cp(1) without `-r`.
     fn copy_in_what_it_gives(&self, source: &Path, to: &Path, progress: &dyn Progress) -> Result<()> {
         let host = |error: std::io::Error| Error::from(error).on_host(source);
         let name = source.file_name().map(OsStrExt::as_bytes);
@@ -185,8 +185,8 @@ impl Filesystem {
         replacing.finish_as_the_old(made.id).map_err(at(to))
     }
 
-    /// Makes what comes out of `source` the content of the file at `to`, which is made if there is none. It keeps its attributes
-    /// otherwise.
+    /// Replaces the content of the file at `to` with everything that `source` returns. Creates the file if it does not exist; an existing one keeps its
+    /// other attributes.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -199,7 +199,7 @@ impl Filesystem {
     /// ```
     ///
     /// # Errors
-    /// When `to` is a directory, or not to be written; when `source` cannot be read: what came before is there.
+    /// When `to` is a directory or cannot be written; when `source` cannot be read. The file then has the data before the error.
     pub fn copy_in_stream(&self, source: impl std::io::Read, to: impl AsRef<Path>) -> Result<()> {
         let to = to.as_ref();
         let target = OpenOptions::new().write(true).create(true).truncate(true).open(self, to)?;
@@ -207,7 +207,7 @@ impl Filesystem {
         fill(source, &target, reading, || Ok(())).map_err(at(to))
     }
 
-    /// Copies what `selection` takes. With `keeps_what_is_there` a file of the host stays, and [`Progress::skipped`] hears of it.
+    /// Copies the entries that `selection` selects. With `keeps_what_is_there` a file of the host stays, and [`Progress::skipped`] is called.
     pub(crate) fn copy_out_selected(
         &self,
         from: &Path,
@@ -237,7 +237,7 @@ impl Filesystem {
             (if keeps_what_is_there { sink.keeping_what_is_there() } else { sink }, dir)
         };
         let file_name = from.file_name().filter(|_| !means_content(from));
-        // SINK-2: a name in a directory that the user named stands for what has it, and for nothing that leads elsewhere.
+        // SINK-2: a name in a directory that the user named stands for the file that has it, and never for another path.
         if kind == fs::FileType::File && !into {
             let place = HostPath::find(to)?;
             let name = place.name().as_bytes().to_vec();
@@ -295,7 +295,7 @@ impl Filesystem {
         self.driver(options, progress).copy(&mut sink, id, file_type(kind), dir, name.as_deref(), from)
     }
 
-    /// A file that is copied onto itself, by whatever name, would be replaced by what it is.
+    /// Rejects a copy of a file onto itself, by any of its names: it would replace its own source.
     fn refuse_onto_itself(
         &self,
         source: InodeId,
@@ -311,7 +311,7 @@ impl Filesystem {
         Ok(())
     }
 
-    /// A directory that is copied into itself would never end. Nor would the way up where damage has it lead in a circle.
+    /// Rejects a copy of a directory into itself, which would never end. Damage may make the way up a circle; the check ends there, too.
     fn refuse_into_itself(&self, source: InodeId, mut into: InodeId) -> Result<()> {
         let mut seen = HashSet::new();
         loop {
@@ -329,7 +329,7 @@ impl Filesystem {
         }
     }
 
-    /// The inode that is copied, and what it is.
+    /// The inode to copy, and its type.
     fn copy_source(&self, from: &Path, options: CopyOptions) -> Result<(InodeId, fs::FileType)> {
         let recursive = options.recursive || options.archive;
         let last = if recursive { Last::Keep } else { Last::Follow };
@@ -338,7 +338,7 @@ impl Filesystem {
             false => (self.resolve(from, last)?, None),
         };
         let kind = match self.fs.stat(id, Wait::Yes) {
-            // What is lost of a directory with its inode are its attributes.
+            // Of a directory with a lost inode only the attributes are lost.
             Err(_) if led_to == Some(fs::FileType::Directory) => fs::FileType::Directory,
             found => found.map_err(at(from))?.kind,
         };
@@ -354,7 +354,7 @@ impl Filesystem {
     }
 }
 
-/// Copies all that `source` gives to the empty file `target`.
+/// Copies everything that `source` returns to the empty file `target`.
 fn fill(
     mut source: impl std::io::Read,
     target: &File,
@@ -364,7 +364,7 @@ fn fill(
     let mut buffer = vec![0; STREAM_PIECE];
     let mut at = 0;
     loop {
-        // A pipe gives little at a time, and extents are to be long.
+        // A pipe returns little at a time, and extents should be long.
         let (mut count, mut failed) = (0, None);
         while count < buffer.len() {
             match source.read(&mut buffer[count..]) {

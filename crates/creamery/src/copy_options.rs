@@ -1,8 +1,8 @@
-//! What a copy takes along, and how.
+//! Options of a copy.
 
 use crate::progress::OnError;
 
-/// What a copy takes along.
+/// Options of a copy: recursion, kept attributes, sharing and errors.
 ///
 /// ```
 /// use creamery::copy::CopyOptions;
@@ -11,18 +11,18 @@ use crate::progress::OnError;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct CopyOptions {
-    /// Directories with all that is in them.
+    /// Copies directories with everything below them.
     pub recursive: bool,
-    /// Recursive, with modes, owners, times, xattrs, ACLs and hard links. Without it only permission bits are kept; a file in place of
-    /// another one then has the owner, mode, ACL, extended attributes and flags of that, as with cp(1).
+    /// Copies recursively, with modes, owners, times, xattrs, ACLs and hard links. Without it a copy only keeps permission bits; a copy that replaces
+    /// a file then has the owner, mode, ACL, extended attributes and flags of that file, as with cp(1).
     pub archive: bool,
-    /// The same attributes, but not recursive by that: then a symbolic link stands for what it leads to.
+    /// Keeps the attributes that `archive` keeps, but does not make the copy recursive: a symbolic link then stands for its target.
     pub preserve: bool,
     /// Whether copies within a filesystem share the data of their sources.
     pub reflink: Reflink,
-    /// What becomes of the rest behind what cannot be read, or cannot be made where the copy goes.
+    /// Whether the copy goes on after a file that cannot be read or cannot be made at the destination.
     pub on_error: OnError,
-    /// A file of the host that is an image of a Btrfs filesystem may be replaced, too, by what is copied to its very name.
+    /// A file of the host that is an image of a Btrfs filesystem may be replaced, too, by a copy to its exact name.
     pub replace_images: bool,
 }
 
@@ -33,17 +33,17 @@ pub struct CopyOptions {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Reflink {
-    /// They do where that is possible.
+    /// Copies share data where that is possible.
     #[default]
     Auto,
-    /// They do, and what cannot be shared is not copied either.
+    /// Copies share data; a file whose data cannot be shared is not copied.
     Always,
-    /// Their data is their own.
+    /// Copies have their own data.
     Never,
 }
 
 impl CopyOptions {
-    /// Whether more than permission bits is kept.
+    /// Whether the copy keeps more than permission bits.
     pub(crate) const fn keeps_all(self) -> bool {
         self.archive || self.preserve
     }

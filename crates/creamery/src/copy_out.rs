@@ -1,19 +1,19 @@
-//! The host as a sink.
+//! Copies to the host.
 //!
-//! What an image says is not to be trusted, and it is copied by people who may do everything on their host. So all that is
-//! made here is one name in a folder that is open, and every folder below the one that the user named was opened from the one
-//! above it without following a link.
+//! An image is not trustworthy, and users with all rights on their host copy from it. So each file is
+//! made as one name in an open folder. Every folder below the user's folder is opened from its parent
+//! without following a link.
 //!
 //! # Invariants
-//! - SINK-1: every name given to the host is one component ([`component`]): nothing is made, replaced or removed but in the folder
-//!   that the call is about.
-//! - SINK-2: no link below the user's folder is followed, be it the image's or somebody else's: folders, first copies of hard
+//! - SINK-1: every name given to the host is one component ([`component`]): a call makes, replaces and removes files only in its own
+//!   folder.
+//! - SINK-2: no link below the user's folder is followed, whether it comes from the image or not: folders, first copies of hard
 //!   links and nodes are opened with `O_NOFOLLOW`, one component at a time.
-//! - SINK-3: attributes are set on what was made, by its descriptor, whatever has its name by then.
-//! - SINK-4: a regular file has its name when it is whole, and until then what had it before has it. Where the directory takes no new name,
-//!   or what is there must stay the file that it is (`host_path`), that is written over, as with cp(1).
-//! - SINK-5: an image that somebody has open, or that is copied from, is not replaced.
-//! - SINK-6: a directory in which copies are made is its owner's to write until they are there; afterwards it is as it would have been made.
+//! - SINK-3: attributes are set on the new file by its descriptor, whichever file has its name by then.
+//! - SINK-4: a regular file gets its name when it is whole; until then the old file keeps it. If the directory takes no new name,
+//!   or the old file must stay the same file (`host_path`), its content is overwritten, as by cp(1).
+//! - SINK-5: an image that is open elsewhere, or that is being copied from, is not replaced.
+//! - SINK-6: the owner can write to a directory while copies are made in it; afterwards it has its final mode.
 
 mod data;
 
@@ -43,41 +43,41 @@ use crate::sink::{Keeps, Sink, Source};
 /// A directory of the host.
 pub(crate) struct HostDir {
     fd: OwnedFd,
-    /// From where the copy began, for hard links.
+    /// Path from the beginning of the copy, for hard links.
     path: PathBuf,
-    /// The rights of the owner that the source does not give (SINK-6).
+    /// Rights of the owner that the source does not give (SINK-6).
     lent: Mode,
 }
 
 /// Makes files on the host.
 pub(crate) struct HostSink {
     root: OwnedFd,
-    /// What that is called.
+    /// The path of `root`.
     path: PathBuf,
     keeps: Keeps,
-    /// What becomes of files that have the name of a copy.
+    /// Whether a copy replaces an existing file.
     taken: Taken,
-    /// Whether images that have the name of a copy go, too, and files that may not be written.
+    /// Whether a copy also replaces images and files that may not be written.
     by_force: bool,
-    /// Where the one file goes that is copied, if the user named that place.
+    /// The destination of a single file, if the user named it.
     named: Option<HostPath>,
     /// Source files whose other names are still to come.
     links: HashMap<InodeId, FirstCopy>,
-    /// Extended attributes that what was made last did not get.
+    /// Extended attributes that the last copy did not get.
     left_out: RefCell<Vec<(Vec<u8>, Error)>>,
 }
 
-/// A copy that other names may be given to.
+/// A copy that further hard links can refer to.
 struct FirstCopy {
-    /// From where the copy began.
+    /// Path from the beginning of the copy.
     dir: PathBuf,
     name: CString,
     is: Identity,
-    /// How many names are still to come.
+    /// Number of names still to come.
     left: u32,
 }
 
-/// Which file of the host it is.
+/// Identifies a file of the host.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Identity {
     device: u64,
@@ -102,7 +102,7 @@ fn c_string(bytes: &[u8]) -> Result<CString> {
     CString::new(bytes).map_err(|_| Error::new(ErrorKind::Corrupt, "a zero byte in what has none"))
 }
 
-/// SINK-1. Reading an image has refused other names before.
+/// Checks a name (SINK-1). Reading an image has refused other names before.
 fn component(name: &[u8]) -> Result<CString> {
     if matches!(name, b"" | b"." | b"..") || name.contains(&b'/') {
         let what = format!("the name '{}' leads out of its folder", name.escape_ascii());
@@ -111,7 +111,7 @@ fn component(name: &[u8]) -> Result<CString> {
     c_string(name)
 }
 
-/// SINK-2.
+/// Opens a directory without following a link (SINK-2).
 fn open_dir(parent: impl AsFd, name: impl rustix::path::Arg, how: OFlags) -> rustix::io::Result<OwnedFd> {
     openat(parent, name, how | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
 }
@@ -121,7 +121,7 @@ fn mode(attributes: &Attributes) -> Mode {
 }
 
 impl HostSink {
-    /// Copies go into `dir`, or below. This user need not be allowed to list it.
+    /// Copies go into `dir`, or below. The user need not have the right to list it.
     pub(crate) fn open(dir: &Path, keeps: Keeps) -> Result<(Self, HostDir)> {
         let open = |how| rustix::fs::open(dir, how | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
         let root = match open(OFlags::RDONLY) {
@@ -140,7 +140,7 @@ impl HostSink {
         Ok((sink, HostDir { fd, path: PathBuf::new(), lent: Mode::empty() }))
     }
 
-    /// The one file that is copied goes to `place`.
+    /// The single file to copy goes to `place`.
     pub(crate) fn at_place(place: HostPath, keeps: Keeps) -> Result<(Self, HostDir)> {
         let (dir, path) = (place.dir().try_clone(), place.dir_path().to_owned());
         let dir = dir.map_err(|error| Error::from(error).on_host(&path))?;
@@ -148,17 +148,17 @@ impl HostSink {
         Ok((Self { named: Some(place), ..sink }, dir))
     }
 
-    /// Unless `by_force`, an image, a disk with partitions or a file that may not be written stays, and its copy fails.
+    /// Unless `by_force`, an existing image, a disk with partitions or a file that may not be written stays, and its copy fails.
     pub(crate) fn replacing_by_force(self, by_force: bool) -> Self {
         Self { by_force, ..self }
     }
 
-    /// What has the name of a copy stays, and there is none.
+    /// Existing files stay and are not copied.
     pub(crate) fn keeping_what_is_there(self) -> Self {
         Self { taken: Taken::Keep, ..self }
     }
 
-    /// Says which file of the host could not be made.
+    /// Adds the path of the file that could not be made to an error.
     fn at<'p>(&self, parent: &'p HostDir, name: &'p CString) -> impl Fn(Error) -> Error + Copy + use<'_, 'p> {
         let root = &self.path;
         move |error| error.on_host(&root.join(&parent.path).join(os(name)))
@@ -172,13 +172,13 @@ impl HostSink {
         }
     }
 
-    /// What has the name of a copy, unless that is an image that stays.
+    /// The existing file at the name of a copy, unless it is an image that stays.
     fn place(&self, parent: &HostDir, name: &CString) -> Result<HostPath> {
         let place = HostPath::within(parent.fd.as_fd(), self.path.join(&parent.path), os(name))?;
         self.may_go(place)
     }
 
-    /// Gives the place back, unless an image lies there that stays.
+    /// Returns `place`, unless an image lies there that stays.
     fn may_go(&self, place: HostPath) -> Result<HostPath> {
         if !self.by_force {
             place.refuse_image()?;
@@ -186,7 +186,7 @@ impl HostSink {
         Ok(place)
     }
 
-    /// The directory of a first copy, when it is still there and the copy in it.
+    /// The directory of a first copy, if the copy is still in it.
     fn find(&self, first: &FirstCopy) -> Option<OwnedFd> {
         let mut dir = open_dir(&self.root, ".", OFlags::PATH).ok()?;
         for name in &first.dir {
@@ -196,14 +196,14 @@ impl HostSink {
         (Identity::of_stat(&found) == first.is).then_some(dir)
     }
 
-    /// Owner, xattrs, mode and times, in an order in which none undoes another.
+    /// Sets owner, xattrs, mode and times, in an order in which none undoes another.
     fn finish(&self, fd: BorrowedFd<'_>, source: &Source) -> Result<()> {
         let Keeps { metadata, .. } = self.keeps;
         let attributes = &source.attributes;
         self.left_out.take();
         let chown = || rustix::fs::fchown(fd, Some(uid(attributes)), Some(gid(attributes)));
         if metadata {
-            // Those of what was there, or of the directory; most have none.
+            // ACLs of the old file, or from the directory's default ACL; most files have none.
             for acl in [ACL, DEFAULT_ACL] {
                 let _ = fremovexattr(fd, acl);
             }
@@ -220,7 +220,7 @@ impl HostSink {
         futimens(fd, &timestamps(attributes)).map_err(error)
     }
 
-    /// What came of setting an extended attribute: the file comes without those that the host does not take.
+    /// Handles the result of setting an extended attribute: the file comes without those that the host rejects.
     fn settle_xattr(&self, name: &CString, outcome: rustix::io::Result<()>) -> Result<()> {
         let refused =
             refusal(outcome).map_err(|error| error.context(format!("xattr {}", name.to_string_lossy())))?;
@@ -228,7 +228,7 @@ impl HostSink {
         Ok(())
     }
 
-    /// Makes a regular file that takes the name when it is whole.
+    /// Makes a regular file and gives it its name when it is whole.
     fn put(
         &self,
         parent: &HostDir,
@@ -239,7 +239,7 @@ impl HostSink {
     ) -> Result<Put> {
         let failed = self.at(parent, name);
         let host = |error: std::io::Error| failed(error.into());
-        // Without an archive it is the user's: nobody gets rights by it. What was there may have been for fewer.
+        // Without `-a` the file belongs to the user, and nobody gains rights. The old file may have had fewer rights.
         let is_private = self.keeps.metadata || place.metadata()?.is_some_and(|old| old.is_file());
         let first = if is_private { 0o600 } else { source.attributes.mode & 0o777 };
         let new = match NewFile::within(&parent.fd, first) {
@@ -264,7 +264,7 @@ impl HostSink {
         }
     }
 
-    /// Makes a regular file as `put` does. Where the directory lets no new file take the name, the file that has it gets the content.
+    /// Makes a regular file as `put` does. If the directory lets no new file take the name, the old file gets the content.
     fn put_or_write_over(
         &self,
         parent: &HostDir,
@@ -290,7 +290,7 @@ impl HostSink {
         self.write_over(&place.write()?, source, data, failed)
     }
 
-    /// Gives a file that is there the content of a copy, and what attributes are kept. Its other names and the programs that have it open see
+    /// Gives an existing file the content of a copy, and the attributes that are kept. Its other names and the programs that have it open see
     /// that; after an error it has a part. A pipe or a device gets the content alone.
     fn write_over(
         &self,
@@ -340,7 +340,7 @@ impl HostSink {
         Ok(is)
     }
 
-    /// Calls `make` again without what has the name, when something has that may go.
+    /// Calls `make` again after the existing file is removed, if there is one and it may go.
     fn replacing<R>(
         &self,
         dir: &HostDir,
@@ -357,7 +357,7 @@ impl HostSink {
         }
     }
 
-    /// The same for what cannot be opened for reading.
+    /// Sets the attributes of a file that cannot be opened for reading.
     fn finish_node(&self, node: &OwnedFd, source: &Source) -> Result<()> {
         let Keeps { metadata, .. } = self.keeps;
         let attributes = &source.attributes;
@@ -365,10 +365,10 @@ impl HostSink {
         let itself = AtFlags::EMPTY_PATH;
         let chown = || rustix::fs::chownat(node, "", Some(uid(attributes)), Some(gid(attributes)), itself);
         let owned = metadata && owned(chown())?;
-        // There is no call that takes such a descriptor, but there is this path, which leads to what is open and no further.
+        // No call takes an `O_PATH` descriptor, but this path leads to exactly the open file.
         let path = format!("/proc/self/fd/{}", node.as_raw_fd());
         if metadata && attributes.kind != crate::fs::FileType::Symlink {
-            // Those of what was there, or of the directory; most have none.
+            // ACLs of the old file, or from the directory's default ACL; most files have none.
             for acl in [ACL, DEFAULT_ACL] {
                 let _ = removexattr(&*path, acl);
             }
@@ -387,14 +387,14 @@ impl HostSink {
     }
 }
 
-/// What came of giving a copy its name.
+/// The result of giving a copy its name.
 enum Put {
     Done(Identity),
-    /// The directory does not let it have the name.
+    /// The directory does not let the copy have the name.
     NoPlace(std::io::Error),
 }
 
-/// Opens a node that was just made. Who else may write to the folder can have exchanged it, but not for another one of its kind
+/// Opens a new node. Another user with write access to the folder can have replaced it, but not with a node of its kind
 /// that has a name elsewhere.
 fn open_node(dir: &HostDir, name: &CString, kind: FileType) -> Result<(OwnedFd, Identity)> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -406,7 +406,7 @@ fn open_node(dir: &HostDir, name: &CString, kind: FileType) -> Result<(OwnedFd, 
     Ok((node, Identity::of_stat(&found)))
 }
 
-/// Gives the owner of a new directory the rights that its source or the umask do not, and says which (SINK-6).
+/// Gives the owner of a new directory rights that its source or the umask do not give, and returns those rights (SINK-6).
 fn lend(parent: &HostDir, name: &CString) -> rustix::io::Result<Mode> {
     let dir = open_dir(&parent.fd, name, OFlags::PATH)?;
     let made = Mode::from_raw_mode(fstat(&dir)?.st_mode);
@@ -420,7 +420,7 @@ fn lend(parent: &HostDir, name: &CString) -> rustix::io::Result<Mode> {
     Ok(lent)
 }
 
-/// SINK-6.
+/// Takes the lent rights of a directory back (SINK-6).
 fn take_back(dir: &HostDir) -> rustix::io::Result<()> {
     let now = Mode::from_raw_mode(fstat(&dir.fd)?.st_mode & 0o7777);
     fchmod(&dir.fd, now - dir.lent)
@@ -446,17 +446,17 @@ fn timestamps(attributes: &Attributes) -> Timestamps {
     }
 }
 
-/// The mode of a copy. One that is somebody else's gives nobody the rights of that.
+/// The mode of a copy. A copy with another owner than its source does not give that owner's special rights.
 fn mode_of(attributes: &Attributes, owned: bool) -> Mode {
     if owned { mode(attributes) } else { mode(attributes) & Mode::from_raw_mode(0o1777) }
 }
 
-/// Why the host does not take an extended attribute of a file that it takes otherwise.
+/// The reason why the host rejects an extended attribute of a file, if the file itself is fine.
 fn refusal(outcome: rustix::io::Result<()>) -> Result<Option<Error>> {
     let why = match outcome {
         Err(Errno::OPNOTSUPP) => Error::unsupported("the host's filesystem takes none of its kind"),
         Err(Errno::PERM) => Error::new(ErrorKind::PermissionDenied, "this user may not set it on the host"),
-        // Of one file, however much room there is for others.
+        // Only this file has no room.
         Err(Errno::NOSPC | Errno::TOOBIG) => {
             Error::invalid("the host's filesystem has no room for it beside the file's others")
         }
@@ -497,7 +497,7 @@ impl Sink for HostSink {
                 lent = lend(parent, &name).map_err(error).map_err(failed)?;
             }
         }
-        // Names can be made in a directory that cannot be listed.
+        // A directory that cannot be listed may still take new names.
         let fd = match open_dir(&parent.fd, &name, OFlags::RDONLY) {
             Err(Errno::ACCESS) => open_dir(&parent.fd, &name, OFlags::PATH),
             fd => fd,

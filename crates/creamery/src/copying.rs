@@ -1,4 +1,4 @@
-//! Copies about to be made: what is copied, where to, and how.
+//! Copies about to be made: source, destination and options.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use crate::Filesystem;
 use crate::copy_options::{CopyOptions, Reflink};
 use crate::progress::{NoProgress, OnError, Progress};
 
-/// A copy about to be made, as cp(1) makes it; begin with [`Filesystem::copy_in`], [`Filesystem::copy_out`] or
+/// A copy about to be made, like a call of cp(1); begin with [`Filesystem::copy_in`], [`Filesystem::copy_out`] or
 /// [`Filesystem::copy_between`].
 ///
 /// ```
@@ -31,7 +31,7 @@ pub struct Copying<'a> {
     progress: &'a dyn Progress,
 }
 
-/// Between what it copies.
+/// The direction of a copy.
 #[derive(Clone, Copy)]
 enum Way<'a> {
     In,
@@ -40,8 +40,8 @@ enum Way<'a> {
 }
 
 impl Filesystem {
-    /// Begins to copy a file or tree of the host to `to`; into it, when that is a directory. A source that ends in `/.` stands
-    /// for the content of the directory. [`Copying::run`] does it, as cp(1) would on a mount.
+    /// Begins to copy a file or tree of the host to `to`; into it, if that is a directory. A source that ends in `/.` stands
+    /// for the content of the directory. [`Copying::run`] makes the copy, as cp(1) would on a mount.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -58,7 +58,7 @@ impl Filesystem {
         Copying::new(self, Way::In, source.as_ref(), to.as_ref())
     }
 
-    /// Begins to copy a file or tree to the host; into `to`, when that is a directory. [`Copying::run`] does it, as cp(1) would
+    /// Begins to copy a file or tree to the host; into `to`, if that is a directory. [`Copying::run`] makes the copy, as cp(1) would
     /// from a mount.
     ///
     /// ```
@@ -75,8 +75,8 @@ impl Filesystem {
         Copying::new(self, Way::Out, from.as_ref(), to.as_ref())
     }
 
-    /// Begins to copy a file or tree to another filesystem, or to another place in this one; into `to`, when that is a directory.
-    /// [`Copying::run`] does it, as cp(1) would between mounts.
+    /// Begins to copy a file or tree to another filesystem, or to another place in this one; into `to`, if that is a directory.
+    /// [`Copying::run`] makes the copy, as cp(1) would between mounts.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -105,7 +105,7 @@ impl<'a> Copying<'a> {
         Self { fs, way, from, to, options: CopyOptions::default(), progress: &NoProgress }
     }
 
-    /// Copies directories with all that is in them, as `cp -r` does.
+    /// Copies directories with everything below them, as `cp -r` does.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -122,7 +122,7 @@ impl<'a> Copying<'a> {
         self
     }
 
-    /// Copies directories with all that is in them, and keeps modes, owners, times, extended attributes, ACLs and hard links, as
+    /// Copies directories with everything below them, and keeps modes, owners, times, extended attributes, ACLs and hard links, as
     /// `cp -a` does.
     ///
     /// ```
@@ -158,7 +158,7 @@ impl<'a> Copying<'a> {
         self
     }
 
-    /// Whether copies within a filesystem share the data of their sources, as `cp --reflink`.
+    /// Sets whether copies within a filesystem share the data of their sources, as `cp --reflink` does.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -175,7 +175,7 @@ impl<'a> Copying<'a> {
         self
     }
 
-    /// What becomes of the rest behind what cannot be read or made; [`OnError::Stop`] unless told.
+    /// Sets how the copy handles a file that cannot be read or made; default [`OnError::Stop`].
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -209,7 +209,7 @@ impl<'a> Copying<'a> {
         self
     }
 
-    /// Hears of each file, and may end the copy. Without it nobody does.
+    /// Sets the observer, which is called for each file and may cancel the copy. Default: none.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -232,7 +232,7 @@ impl<'a> Copying<'a> {
         self
     }
 
-    /// Copies.
+    /// Makes the copy.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -246,7 +246,7 @@ impl<'a> Copying<'a> {
     /// ```
     ///
     /// # Errors
-    /// With [`OnError::Stop`] the first file that cannot be copied; what came before stays.
+    /// With [`OnError::Stop`] the error of the first file that cannot be copied; earlier copies stay.
     pub fn run(self) -> Result<()> {
         let Self { fs, way, from, to, options, progress } = self;
         match way {

@@ -1,4 +1,4 @@
-//! Deduplication: files that have the same content share their extents.
+//! Deduplication: files with equal content share their extents.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hasher};
@@ -15,12 +15,12 @@ use crate::path::at;
 use crate::progress::Progress;
 use crate::salvage::for_each_piece;
 
-/// Bytes that are compared and shared at once: both files are locked so long.
+/// Bytes that are compared and shared in one step; both files are locked during a step.
 const PIECE: u64 = 16 << 20;
-/// Files that are shorter have no extents to share.
+/// Shorter files have no extents to share.
 const LEN_MIN: u64 = 4096;
 
-/// What deduplicating has found and done.
+/// The result of deduplication.
 ///
 /// ```
 /// assert_eq!(creamery::extents::DedupeReport::default().shared_bytes, 0);
@@ -28,21 +28,21 @@ const LEN_MIN: u64 = 4096;
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[non_exhaustive]
 pub struct DedupeReport {
-    /// Files that were looked at; those that are too small to have extents are not.
+    /// Files that were read; files too small to have extents do not count.
     pub files: u64,
-    /// Files with the content of one that was looked at before.
+    /// Files whose content equals that of an earlier file.
     pub equal_files: u64,
-    /// Bytes of these that share their extents now.
+    /// Bytes of equal files that share extents since this call.
     pub shared_bytes: u64,
-    /// Bytes of these that did before.
+    /// Bytes of equal files that shared extents before.
     pub already_shared_bytes: u64,
-    /// Files with the content of another one that cannot be changed: in read-only subvolumes, or marked immutable.
+    /// Files with the content of another file that cannot be changed: in read-only subvolumes, or marked immutable.
     pub unchangeable_files: u64,
 }
 
 impl Extents<'_> {
-    /// Compares the files that `paths` are, or that are below them, and lets those with equal content share their extents, as
-    /// `FIDEDUPERANGE` of Linux (ioctl_fideduperange(2)) does for two: bytes are compared, and nothing changes but the free space.
+    /// Compares the files at and below `paths` and makes those with equal content share their extents, as
+    /// `FIDEDUPERANGE` of Linux (ioctl_fideduperange(2)) does for two: bytes are compared, and only the free space changes.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -57,7 +57,7 @@ impl Extents<'_> {
     /// ```
     ///
     /// # Errors
-    /// A file that cannot be read; a path that does not exist; no space. What was shared before stays shared.
+    /// A file that cannot be read; a path that does not exist; no space. Extents that are shared before the error stay shared.
     pub fn dedupe<P: AsRef<Path>>(
         self,
         paths: impl IntoIterator<Item = P>,
@@ -89,7 +89,7 @@ impl Extents<'_> {
 }
 
 impl Filesystem {
-    /// Has those of `files`, all `size` bytes long, share their extents that have equal content.
+    /// Makes the files with equal content among `files`, all `size` bytes long, share their extents.
     fn dedupe_equal(
         &self,
         size: u64,
@@ -99,7 +99,7 @@ impl Filesystem {
     ) -> Result<()> {
         let mut firsts: HashMap<u64, PathBuf> = HashMap::new();
         let mut files: Vec<PathBuf> = files.collect();
-        // Others can share with what cannot be changed, and not the other way round.
+        // A changeable file can share the extents of an unchangeable one, but not the other way round.
         let is_changeable = |path: &PathBuf| OpenOptions::new().write(true).open(self, path).is_ok();
         files.sort_by_cached_key(is_changeable);
         for path in files {
@@ -124,12 +124,12 @@ impl Filesystem {
     }
 }
 
-/// A number that files with equal content have in common, and others rarely do.
+/// A number that is the same for files with equal content, and rarely for others.
 fn digest(file: &File, size: u64, progress: &dyn Progress) -> Result<u64> {
     let mut hasher = DefaultHasher::new();
     for_each_piece(file, size, |at, bytes| {
         progress.go_on()?;
-        // A hole is as good as zeros.
+        // A hole equals zeros.
         if bytes.iter().any(|byte| *byte != 0) {
             hasher.write_u64(at);
             hasher.write(bytes);
@@ -139,7 +139,7 @@ fn digest(file: &File, size: u64, progress: &dyn Progress) -> Result<u64> {
     Ok(hasher.finish())
 }
 
-/// Has `target` share what it has in common with `first`, from the front on.
+/// Makes `target` share its common beginning with `first`.
 fn share(
     first: &File,
     target: &File,
@@ -152,7 +152,7 @@ fn share(
     while done < size {
         progress.go_on()?;
         match target.dedupe_range(first, done, PIECE.min(size - done), done) {
-            // One with checksums and one without cannot share; one was cut meanwhile.
+            // One file has checksums and the other has none, or one was truncated meanwhile.
             Err(error) if error.kind() == ErrorKind::InvalidInput => return Ok(()),
             Err(error) => return Err(error),
             Ok(Deduped::Differ | Deduped::Shared(0) | Deduped::Already(0)) => return Ok(()),

@@ -1,7 +1,7 @@
-//! Paths that begin in a default subvolume that nobody chose.
+//! Paths that begin in a default subvolume that the caller did not choose.
 //!
-//! A filesystem with another default subvolume than the top level usually has its subvolumes side by side at the top level (`@`, `@home`). A path
-//! that means one of those and begins in the default subvolume would make a directory of that name inside the default one. Such a name is refused.
+//! A filesystem whose default subvolume is not the top level usually has its subvolumes side by side at the top level (`@`, `@home`). A path
+//! that means one of those and begins in the default subvolume would make a directory of that name inside it. Such a name is rejected.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -47,12 +47,12 @@ impl Subvolumes<'_> {
 }
 
 impl Filesystem {
-    /// Whether nobody chose the subvolume that paths begin in, and it is not the top level.
+    /// Whether paths begin in the default subvolume without the caller's choice, and it is not the top level.
     fn begins_by_default(&self) -> bool {
         self.is_default && self.root.subvolume != TreeId::FS
     }
 
-    /// Says of a path that leads nowhere where it began.
+    /// Adds to the error of a path without a target where the path began.
     pub(crate) fn with_beginning(&self, path: &Path, error: Error) -> Error {
         if error.kind() != ErrorKind::NotFound || !self.begins_by_default() || path.starts_with(TOP_LEVEL) {
             return error;
@@ -65,7 +65,7 @@ impl Filesystem {
         Error::new(ErrorKind::NotFound, what).context(path.display())
     }
 
-    /// Refuses to make a name in the default subvolume that a subvolume of the top level has.
+    /// Rejects a new name in the default subvolume that a subvolume of the top level has.
     ///
     /// # Errors
     /// `AlreadyExists`
@@ -89,7 +89,7 @@ impl Filesystem {
         }
     }
 
-    /// Refuses each of `names`, the content of a directory, in the same way. The copy itself reports the names that cannot be listed.
+    /// Rejects each of `names`, the content of a directory, in the same way. The copy itself reports the names that cannot be listed.
     pub(crate) fn refuse_names_of_top_level(
         &self,
         dir: InodeId,
@@ -101,10 +101,10 @@ impl Filesystem {
         names.try_for_each(|name| self.refuse_name_of_top_level(dir, name.as_encoded_bytes()))
     }
 
-    /// The directory and the name of something that is about to be made.
+    /// The directory and the name of a file or directory about to be made.
     pub(crate) fn resolve_parent_to_make<'p>(&self, path: &'p Path) -> Result<(InodeId, &'p [u8])> {
         let (dir, name) = self.resolve_parent(path).map_err(|error| match error.kind() {
-            // The root directory, or a directory by its dots.
+            // The path is the root directory, or ends in dots.
             ErrorKind::InvalidInput => match self.resolve(path, Last::Follow) {
                 Ok(_) => error.with_kind(ErrorKind::AlreadyExists),
                 Err(error) => error,

@@ -1,9 +1,11 @@
-//! Devices: what a filesystem lies on. Image files and block devices of the host need none of this; it is for storage of one's own.
+//! Devices: the storage below a filesystem. Image files and block devices of the host need nothing of this module; it is for storage of your own.
 //!
-//! Whatever can be read, written and sought in is one by [`StreamDevice`], and [`MemoryDevice`] is one in memory. What can do several
-//! things at once implements [`BlockDevice`]: `submit` starts a [`Request`] and calls the [`Completion`] when it is done, and
-//! `len`, `id` and `describe` say what it is. The rules: a request beyond the end fails and changes nothing; a flush makes
-//! durable what was completed before it, and when it failed once it fails for ever; after `close` nothing is touched any more.
+//! [`StreamDevice`] makes a device of everything that reads, writes and seeks, and [`MemoryDevice`] is a device in memory. Storage that can do several
+//! things at once implements [`BlockDevice`]: `submit` starts a [`Request`] and calls the [`Completion`] when it is done;
+//! `len`, `id` and `describe` describe the device. The rules:
+//! - A request beyond the end fails and changes nothing.
+//! - A flush makes the requests completed before it durable. After a failed flush every later one fails.
+//! - After `close` the device touches nothing any more.
 //!
 //! # Examples
 //! ```
@@ -22,7 +24,7 @@
 //! # Ok::<(), creamery::Error>(())
 //! ```
 //!
-//! A stream comes back when nobody has the device any more:
+//! The caller gets a stream back when nothing uses the device any more:
 //! ```
 //! use std::io::Cursor;
 //! use std::sync::Arc;

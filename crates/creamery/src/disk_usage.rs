@@ -1,4 +1,4 @@
-//! How much data is below a path, and how much of that is shared.
+//! Counts the data below a path, and how much of it is shared.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::metadata::file_type;
 use crate::path::{Last, at};
 use crate::{FileType, ReadDir};
 
-/// How much data the files at and below a path refer to, bytes.
+/// Data that the files at and below a path refer to, bytes.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -30,15 +30,15 @@ use crate::{FileType, ReadDir};
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct DiskUsage {
-    /// All of it, file by file.
+    /// The data of all files, file by file.
     pub total: u64,
-    /// What nobody but the file itself refers to.
+    /// Data that only one file refers to.
     pub exclusive: u64,
-    /// What the files share, with each other or with others, each piece once.
+    /// Data that the files share, with each other or with others; each piece counts once.
     pub set_shared: u64,
 }
 
-/// A directory that is being counted.
+/// A directory during the count.
 struct Level {
     path: PathBuf,
     entries: ReadDir,
@@ -47,8 +47,8 @@ struct Level {
 
 impl Extents<'_> {
     /// Counts the data of the file at `path`, or of all files below the directory there, as `btrfs filesystem du` does: subvolumes
-    /// included; a file with several names counts once. `each` gets every file and directory below, directories after what is in
-    /// them. Where anything can be written, what was done before is committed.
+    /// included; a file with several names counts once. Calls `each` for every file and directory below, for directories after their
+    /// content. In a writable filesystem earlier changes are committed first.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -77,7 +77,7 @@ impl Extents<'_> {
 }
 
 impl Filesystem {
-    /// Counts as [`Extents::disk_usage`] does, and goes on behind damage: `trouble` gets the error of each file or directory that is not
+    /// Counts like [`Extents::disk_usage`], and goes on after damage: calls `trouble` with the error of each file or directory that is not
     /// counted. An error that `each` or `trouble` returns ends the count.
     pub(crate) fn disk_usage_past_damage(
         &self,
@@ -136,7 +136,7 @@ impl Filesystem {
                 _ => Ok(()),
             };
             match counted {
-                // Removed since it was listed.
+                // The file was removed after the listing.
                 Err(error) if matches!(error.kind(), ErrorKind::Stale | ErrorKind::NotFound) => {}
                 Err(error) => trouble(error)?,
                 Ok(()) => {}

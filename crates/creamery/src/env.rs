@@ -1,4 +1,4 @@
-//! What a filesystem takes from its host: the clock, randomness, memory and threads.
+//! The host's services for a filesystem: the clock, randomness, memory and threads.
 
 pub use creamery_base::{Env, FixedEnv, SystemEnv};
 

@@ -1,4 +1,4 @@
-//! Where the data of files lies, what shares it, and what vouches for it.
+//! Extents of files: their addresses, the files that share them, and their checksums.
 
 use std::ops::ControlFlow;
 
@@ -32,7 +32,7 @@ pub use crate::resolve::DataUser;
 pub struct Extents<'a>(pub(crate) &'a Filesystem);
 
 impl Filesystem {
-    /// Returns the extents: which files have which, and what they share.
+    /// Returns the extents of the filesystem, to find their files and addresses.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -50,8 +50,8 @@ impl Filesystem {
 
 impl Extents<'_> {
     /// Reports the extents of a subvolume's files that transaction `since` or a later one made, until `each` breaks, as
-    /// `btrfs subvolume find-new` does. Returns the last transaction that changed the subvolume, to ask from the next time. What was
-    /// written before is made durable first.
+    /// `btrfs subvolume find-new` does. Returns the last transaction that changed the subvolume, for the next call. Makes earlier
+    /// writes durable first.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;

@@ -15,8 +15,8 @@ use crate::fs::{
 use crate::progress::Progress;
 use crate::{Metadata, Permissions};
 
-/// An open file. Its content stays until it is closed, even when it has no name any more. Once the filesystem was closed
-/// it is of no use: whatever it is asked for is refused.
+/// An open file. Its content stays until the file is closed, even without a name. After the filesystem was closed
+/// every operation fails.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -44,7 +44,7 @@ pub struct File {
     position: u64,
 }
 
-/// What a file was opened for.
+/// The operations that a file was opened for.
 #[derive(Clone, Copy)]
 pub(crate) struct Rights {
     pub(crate) read: bool,
@@ -53,7 +53,7 @@ pub(crate) struct Rights {
 }
 
 impl File {
-    /// What is known about it, as [`std::fs::File::metadata`].
+    /// Returns the file's metadata, as [`std::fs::File::metadata`] does.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -72,7 +72,7 @@ impl File {
         self.open.stat(Wait::Yes).map(Metadata::new)
     }
 
-    /// Reads at `offset`; returns how much there was before the end of the file, as [`std::os::unix::fs::FileExt::read_at`].
+    /// Reads at `offset`; returns the number of bytes read before the end of the file, as [`std::os::unix::fs::FileExt::read_at`] does.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -86,7 +86,7 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// When it was not opened for reading, or the data is damaged.
+    /// When the file was not opened for reading, or the data is damaged.
     pub fn read_at(&self, out: &mut [u8], offset: u64) -> Result<usize> {
         if !self.rights.read {
             return Err(denied("the file was not opened for reading"));
@@ -95,7 +95,7 @@ impl File {
         self.open.read_at(offset, out, Wait::Yes)
     }
 
-    /// Fills `out` with what is at `offset`, as [`std::os::unix::fs::FileExt::read_exact_at`].
+    /// Reads exactly `out.len()` bytes at `offset`, as [`std::os::unix::fs::FileExt::read_exact_at`] does.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -113,7 +113,7 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::UnexpectedEof`] when the file ends before that; as [`read_at`](Self::read_at).
+    /// [`ErrorKind::UnexpectedEof`] when the file ends first; and those of [`read_at`](Self::read_at).
     pub fn read_exact_at(&self, mut out: &mut [u8], mut offset: u64) -> Result<()> {
         while !out.is_empty() {
             let count = self.read_at(out, offset)?;
@@ -127,9 +127,9 @@ impl File {
         Ok(())
     }
 
-    /// Writes at `offset`; returns how much, as [`std::os::unix::fs::FileExt::write_at`]. Whoever calls the library is root to the
-    /// filesystem: no write, direct or not, takes set-user-id away, nor capabilities, as the kernel would.
-    /// [`set_len`](Self::set_len) and [`fallocate`](Self::fallocate) take capabilities away.
+    /// Writes at `offset`; returns the number of bytes written, as [`std::os::unix::fs::FileExt::write_at`] does. A caller of the library is root to the
+    /// filesystem: unlike the kernel, no write, direct or not, clears set-user-id or capabilities.
+    /// [`set_len`](Self::set_len) and [`fallocate`](Self::fallocate) clear capabilities.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -143,13 +143,13 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// When it was not opened for writing, or there is no space.
+    /// When the file was not opened for writing, or there is no space.
     pub fn write_at(&self, data: &[u8], offset: u64) -> Result<usize> {
         self.check_write()?;
         self.open.write_at(offset, data)
     }
 
-    /// Writes all of `data` at `offset`, as [`std::os::unix::fs::FileExt::write_all_at`].
+    /// Writes all of `data` at `offset`, as [`std::os::unix::fs::FileExt::write_all_at`] does.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -162,7 +162,7 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// As [`write_at`](Self::write_at).
+    /// Those of [`write_at`](Self::write_at).
     pub fn write_all_at(&self, mut data: &[u8], mut offset: u64) -> Result<()> {
         while !data.is_empty() {
             let count = self.write_at(data, offset)?;
@@ -172,7 +172,7 @@ impl File {
         Ok(())
     }
 
-    /// Makes the file as long as this: cuts it, or adds a hole, as [`std::fs::File::set_len`].
+    /// Sets the length of the file: truncates it, or adds a hole, as [`std::fs::File::set_len`] does.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -186,7 +186,7 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// When it was not opened for writing.
+    /// When the file was not opened for writing.
     pub fn set_len(&self, len: u64) -> Result<()> {
         if !self.rights.write {
             return Err(Error::invalid("the file was not opened for writing"));
@@ -195,7 +195,7 @@ impl File {
         self.fs.remove_capabilities(self.open.id())
     }
 
-    /// Sets space aside for the `len` bytes from `offset` on, makes them a hole, or zeros: what `mode` says, as fallocate(2).
+    /// Allocates the `len` bytes from `offset`, makes them a hole, or zeros them, by `mode`, like fallocate(2).
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -211,15 +211,15 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// When it was not opened for writing, or there is no space.
+    /// When the file was not opened for writing, or there is no space.
     pub fn fallocate(&self, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
         self.check_write()?;
         self.open.fallocate(mode, offset, len)?;
         self.fs.remove_capabilities(self.open.id())
     }
 
-    /// Shares the `len` bytes that `source` has from `from` on: this file has them from `to` on then, without a copy, until
-    /// either is written to. With a `len` of 0 all that `source` has from there on. As ioctl_ficlonerange(2).
+    /// Shares the `len` bytes of `source` at `from` with this file at `to`, without a copy, until
+    /// either is written to. With a `len` of 0, shares up to the end of `source`. Like ioctl_ficlonerange(2).
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -236,16 +236,18 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// When it was not opened for writing or `source` not for reading; when the ranges do not begin and end with sectors (the end
-    /// of `source` will do where this file does not go on), overlap, or go beyond the end; when only one of the files has
-    /// checksums; when they are of different filesystems; when there is no space.
+    /// - This file was not opened for writing, or `source` not for reading.
+    /// - The ranges do not begin and end with sectors, overlap, or go beyond the end. The end of `source` need not be aligned if this file does not go on behind it.
+    /// - Only one of the files has checksums.
+    /// - The files are of different filesystems.
+    /// - There is no space.
     pub fn clone_range(&self, source: &Self, from: u64, len: u64, to: u64) -> Result<()> {
         self.check_shares(source)?;
         self.open.clone_range(&source.open, from, len, to)
     }
 
-    /// The same if this file has the same bytes from `to` on already, which are compared; a `len` that does not end with a sector
-    /// or with both files is shortened to one that does. The file's times stay. As ioctl_fideduperange(2).
+    /// Shares the `len` bytes of `source` at `from` with this file at `to` if this file already has the same bytes there. The call compares them. It shortens a
+    /// `len` that ends neither with a sector nor with both files. The file's times stay. Like ioctl_fideduperange(2).
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -264,13 +266,13 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// As [`File::clone_range`]; when either range goes beyond the end of its file, or cannot be read.
+    /// Those of [`File::clone_range`]; when either range goes beyond the end of its file, or cannot be read.
     pub fn dedupe_range(&self, source: &Self, from: u64, len: u64, to: u64) -> Result<Deduped> {
         self.check_shares(source)?;
         self.open.dedupe_range(&source.open, from, len, to)
     }
 
-    /// Has the empty file `target` share all that it has.
+    /// Shares the whole content of this file with the empty file `target`.
     pub(crate) fn clone_to(&self, target: &OpenFile) -> Result<()> {
         target.clone_range(&self.open, 0, 0, 0)
     }
@@ -287,7 +289,7 @@ impl File {
         if self.rights.write { Ok(()) } else { Err(denied("the file was not opened for writing")) }
     }
 
-    /// Makes everything that was written to the file so far durable, with its metadata, as [`std::fs::File::sync_all`] (fsync(2)).
+    /// Makes all changes to the file so far durable, data and metadata, as [`std::fs::File::sync_all`] (fsync(2)) does.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -306,8 +308,8 @@ impl File {
         self.open.sync()
     }
 
-    /// Makes the data that was written to the file so far durable, with what is needed to read it back, as
-    /// [`std::fs::File::sync_data`] (fdatasync(2)). As on Linux' Btrfs it takes as long as [`sync_all`](Self::sync_all).
+    /// Makes the data written to the file so far durable, with the metadata that reading it needs, as
+    /// [`std::fs::File::sync_data`] (fdatasync(2)) does. As on Linux' Btrfs it takes as long as [`sync_all`](Self::sync_all).
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -326,7 +328,7 @@ impl File {
         self.open.sync()
     }
 
-    /// Changes the permission bits, as [`std::fs::File::set_permissions`] (fchmod(2)).
+    /// Changes the permission bits, as [`std::fs::File::set_permissions`] (fchmod(2)) does.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -346,7 +348,7 @@ impl File {
         self.set_attributes(&SetAttributes { mode: Some(permissions.mode()), ..SetAttributes::default() })
     }
 
-    /// Sets the times of last access and of the last change of the data, as [`std::fs::File::set_times`] (futimens(3)).
+    /// Sets the times of the last access and of the last change of the data, as [`std::fs::File::set_times`] (futimens(3)) does.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -371,7 +373,7 @@ impl File {
         self.fs.set_attributes(self.open.id(), set).map(drop)
     }
 
-    /// The first byte at or after `offset` that is data; none when only a hole follows, as lseek(2) with `SEEK_DATA`.
+    /// Returns the offset of the first data at or after `offset`, or `None` if only a hole follows, like lseek(2) with `SEEK_DATA`.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -390,7 +392,7 @@ impl File {
         found(self.open.seek_data(offset))
     }
 
-    /// The first byte at or after `offset` that lies in a hole, as lseek(2) with `SEEK_HOLE`. The end of the file is a hole; none beyond it.
+    /// Returns the offset of the first hole at or after `offset`, like lseek(2) with `SEEK_HOLE`. The end of the file is a hole; `None` beyond it.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -409,7 +411,7 @@ impl File {
         found(self.open.seek_hole(offset))
     }
 
-    /// The digest of a file with fs-verity, whose data is held against it as it is read; none of any other file (`docs/use/verity.md`).
+    /// Returns the fs-verity digest that the file's data is verified against on each read; `None` for a file without fs-verity (`docs/use/verity.md`).
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -425,14 +427,14 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// When it is no file, or its descriptor is damaged; when the filesystem cannot be read.
+    /// When this is not a regular file, or its descriptor is damaged; when the filesystem cannot be read.
     pub fn verity(&self) -> Result<Option<VerityInfo>> {
         self.open.verity()
     }
 
-    /// Which extents the file has, and where they lie, without its holes, as `FS_IOC_FIEMAP` of Linux' Btrfs tells it. They come in
-    /// batches, each of one moment, with no lock held in between; also what is not written back yet. Where anything can be written,
-    /// what was done before is committed first, to tell what is shared.
+    /// Lists the file's extents and their addresses, without its holes, like `FS_IOC_FIEMAP` of Linux' Btrfs. The extents come in
+    /// batches; each batch is consistent, and no lock is held in between. They include data that is not written back yet. In a writable filesystem
+    /// earlier changes are committed first, to find out which extents are shared.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -457,15 +459,15 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// Each item: when the range has no length or begins where no file has anything; when the filesystem cannot be read, or a commit
-    /// fails. Nothing follows one.
+    /// Of each item: when the range is empty or begins beyond the largest possible file; when the filesystem cannot be read, or a commit
+    /// fails. No item follows an error.
     #[must_use]
     pub fn fiemap(&self, request: &FiemapRequest) -> Fiemap<'_> {
         self.open.fiemap(request)
     }
 
-    /// What becomes of each byte of the file when it is written over next: whether it stays where it is, and why not. What is not written
-    /// back yet is written back before. See docs/use/nocow.md.
+    /// For each byte of the file, returns whether the next overwrite stays in place, and why not. Writes back
+    /// pending data first. See docs/use/nocow.md.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -482,13 +484,13 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// When it is no file; when the filesystem cannot be read, or data cannot be written back.
+    /// When this is not a regular file; when the filesystem cannot be read, or data cannot be written back.
     pub fn overwrites(&self) -> Result<Overwrites> {
         self.open.overwrites()
     }
 
-    /// Puts data together that lies in many places, or packs it another way. What the file has, and its times, stay the same.
-    /// `progress` is asked every 32 MiB or so whether to go on. Returns how many bytes were rewritten.
+    /// Rewrites fragmented data contiguously, or with another compression. Content and times stay the same.
+    /// Asks `progress` about every 32 MiB whether to go on. Returns the number of bytes rewritten.
     ///
     /// ```
     /// use creamery::OpenOptions;
@@ -503,16 +505,16 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// The file was not opened for writing; no space, or an end by `progress` (a part may be done); data that cannot be read; those of
+    /// The file was not opened for writing; there is no space; `progress` cancels (a part may be done); data cannot be read; and those of
     /// a write.
     pub fn defragment(&self, wanted: &Defragment, progress: &dyn Progress) -> Result<u64> {
         self.check_write()?;
         let done = self.open.defragment(wanted, &|| progress.go_on().is_err());
-        // Why it was to end is the caller's to say.
+        // `progress` makes the error of a cancelled run.
         done.or_else(|error| progress.go_on().and(Err(error)))
     }
 
-    /// Bytes of a data block.
+    /// The size of a data block, bytes.
     pub(crate) fn sector_size(&self) -> u64 {
         self.fs.engine().sector_size().into()
     }
@@ -530,7 +532,7 @@ impl File {
     }
 }
 
-/// Refuses what is no position of a file: as on Linux, that is a signed number.
+/// Rejects a position that does not fit a signed 64-bit number, as on Linux.
 fn check_position(position: u64) -> Result<()> {
     match i64::try_from(position) {
         Ok(_) => Ok(()),
@@ -568,7 +570,7 @@ impl Write for File {
         Ok(count)
     }
 
-    /// Nothing is buffered here; see [`File::sync_all`].
+    /// Does nothing: this type has no buffer. See [`File::sync_all`].
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }

@@ -18,7 +18,7 @@ pub struct FileTimes {
 }
 
 impl FileTimes {
-    /// No time is given yet, as [`std::fs::FileTimes::new`].
+    /// Sets no time yet, as [`std::fs::FileTimes::new`].
     ///
     /// ```
     /// # use creamery::attributes::FileTimes;
@@ -29,7 +29,7 @@ impl FileTimes {
         Self { accessed: None, modified: None }
     }
 
-    /// The time of the last access, as [`std::fs::FileTimes::set_accessed`].
+    /// Sets the time of the last access, as [`std::fs::FileTimes::set_accessed`].
     ///
     /// ```
     /// # use creamery::attributes::FileTimes;
@@ -42,7 +42,7 @@ impl FileTimes {
         self
     }
 
-    /// The time of the last change of the data, as [`std::fs::FileTimes::set_modified`].
+    /// Sets the time of the last change of the data, as [`std::fs::FileTimes::set_modified`].
     ///
     /// ```
     /// # use creamery::attributes::FileTimes;

@@ -1,4 +1,4 @@
-//! The open filesystem: what `std::fs` does, inside an image.
+//! The open filesystem: the functions of `std::fs`, inside an image.
 
 use std::io::Read as _;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -16,18 +16,18 @@ use crate::path::{Last, at, means_directory, resolve, resolve_parent};
 use crate::statistics::Statistics;
 use crate::{File, Metadata, OpenOptions, ReadDir, Walk};
 
-/// Permission bits of new files and directories, before anybody says otherwise.
+/// Permission bits of new files and directories, by default.
 const FILE_MODE: u32 = 0o666;
 const DIRECTORY_MODE: u32 = 0o777;
-/// What is taken from these, unless a default ACL says what a new file is to be.
+/// Bits that are removed from these, unless a default ACL sets the permissions of a new file.
 const UMASK: u32 = 0o022;
 
-/// A directory, before anybody says otherwise.
+/// A directory with the default permissions.
 pub(crate) const fn new_directory() -> NewInode<'static> {
     NewInode { umask: UMASK, ..NewInode::directory(DIRECTORY_MODE) }
 }
 
-/// A file, before anybody says otherwise.
+/// A file with the default permissions.
 pub(crate) const fn new_file() -> NewInode<'static> {
     NewInode { umask: UMASK, ..NewInode::file(FILE_MODE) }
 }
@@ -54,13 +54,13 @@ pub(crate) const fn new_file() -> NewInode<'static> {
 /// # Ok::<(), creamery::Error>(())
 /// ```
 pub struct Filesystem {
-    /// Ends before the rest is dropped.
+    /// Stops before the other fields are dropped.
     background: BackgroundThreads,
     pub(crate) fs: Arc<fs::Filesystem>,
-    /// For what each thread opens.
+    /// A reference for each thread, for the files that it opens.
     near: Striped<OnceLock<Near<fs::Filesystem>>>,
     pub(crate) root: InodeId,
-    /// The root is that of the default subvolume, which nobody chose.
+    /// The root is that of the default subvolume, and the caller did not choose it.
     pub(crate) is_default: bool,
     /// Device and inode of the image file on the host.
     pub(crate) image: Option<(u64, u64)>,
@@ -77,19 +77,19 @@ impl Filesystem {
         Self { background, fs, near: Striped::default(), root, is_default: false, image }
     }
 
-    /// Notes whether the root is the default subvolume because no other one was chosen.
+    /// Records whether the root is the default subvolume because the caller chose no other one.
     pub(crate) const fn by_default(mut self, is_default: bool) -> Self {
         self.is_default = is_default;
         self
     }
 
-    /// A reference for something that this thread opens.
+    /// A reference for a file that this thread opens.
     pub(crate) fn near(&self) -> Near<fs::Filesystem> {
         self.near.mine().get_or_init(|| Near::new(Arc::clone(&self.fs))).clone()
     }
 
-    /// What has been done since it was opened: commits and how long they took, what trees and caches did, what was read and
-    /// written, as `creamery stats` shows it.
+    /// Counts and durations since the filesystem was opened: commits, trees and caches, bytes read and
+    /// written. `creamery stats` prints them.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -118,8 +118,8 @@ impl Filesystem {
         resolve_parent(&self.fs, self.root, path).map_err(|error| self.with_beginning(path, error))
     }
 
-    /// The same for something that is no directory and is to get that name, or to lose it: "x/" can only be one, which
-    /// `refusal` tells of.
+    /// Resolves the parent for a name that is not a directory's and is to be created or removed. Fails for "x/", which can only be a directory;
+    /// `refusal` makes the error.
     pub(crate) fn resolve_parent_of_file<'p>(
         &self,
         path: &'p Path,
@@ -129,7 +129,7 @@ impl Filesystem {
         if means_directory(path) { Err(at(path)(refusal().into())) } else { Ok(found) }
     }
 
-    /// Opens a file for reading, as [`std::fs::File::open`].
+    /// Opens a file for reading, as [`std::fs::File::open`] does.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -143,14 +143,14 @@ impl Filesystem {
     /// ```
     ///
     /// # Errors
-    /// When there is none, or it is no regular file.
+    /// When there is no such file, or it is not a regular file.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<File> {
         OpenOptions::new().read(true).open(self, path)
     }
 
-    /// The same where its name is lost in a damaged directory: it is found by its inode, as when that directory is copied with
-    /// [`OnError::PastDamage`](crate::progress::OnError::PastDamage). So it is with each path when the image was opened to
-    /// [rescue](crate::ImageOptions::rescue) something.
+    /// Opens a file for reading even if its name is lost in a damaged directory. The file is then found by its inode, as when that directory is copied with
+    /// [`OnError::PastDamage`](crate::progress::OnError::PastDamage). In an image that was opened to [rescue](crate::ImageOptions::rescue) data,
+    /// every path works this way.
     ///
     /// ```no_run
     /// let fs = creamery::Image::open("disk.img")?;
@@ -159,12 +159,12 @@ impl Filesystem {
     /// ```
     ///
     /// # Errors
-    /// When there is none, nothing tells of it any more, or it is no regular file.
+    /// When there is no such file, no item names it any more, or it is not a regular file.
     pub fn open_past_damage(&self, path: impl AsRef<Path>) -> Result<File> {
         OpenOptions::new().read(true).past_damage().open(self, path)
     }
 
-    /// Opens a file for writing; one that exists loses its content, as [`std::fs::File::create`].
+    /// Opens a file for writing, as [`std::fs::File::create`] does. An existing file loses its content.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -177,12 +177,12 @@ impl Filesystem {
     /// ```
     ///
     /// # Errors
-    /// When its directory does not exist or something else has the name.
+    /// When its directory does not exist, or the name belongs to something other than a regular file.
     pub fn create(&self, path: impl AsRef<Path>) -> Result<File> {
         OpenOptions::new().write(true).create(true).truncate(true).open(self, path)
     }
 
-    /// The whole content of a file, as [`std::fs::read`].
+    /// Reads the whole content of a file, as [`std::fs::read`] does.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -195,7 +195,7 @@ impl Filesystem {
     /// ```
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// When the file cannot be read.
     pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
         let mut file = self.open(path.as_ref())?;
         let mut bytes = Vec::new();
@@ -203,7 +203,7 @@ impl Filesystem {
         Ok(bytes)
     }
 
-    /// The whole content of a file as text, as [`std::fs::read_to_string`].
+    /// Reads the whole content of a file as text, as [`std::fs::read_to_string`] does.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -216,14 +216,14 @@ impl Filesystem {
     /// ```
     ///
     /// # Errors
-    /// When it cannot be read or is no UTF-8.
+    /// When the file cannot be read or is not valid UTF-8.
     pub fn read_to_string(&self, path: impl AsRef<Path>) -> Result<String> {
         String::from_utf8(self.read(path.as_ref())?).map_err(|error| {
             Error::with_source(ErrorKind::InvalidData, path.as_ref().display().to_string(), error)
         })
     }
 
-    /// Makes `content` the whole content of a file, which is created if there is none, as [`std::fs::write`].
+    /// Replaces the whole content of a file, or creates it, as [`std::fs::write`] does.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -237,13 +237,13 @@ impl Filesystem {
     /// ```
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// When the file cannot be written.
     pub fn write(&self, path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> Result<()> {
         let file = self.create(path.as_ref())?;
         file.write_all_at(content.as_ref(), 0).map_err(at(path.as_ref()))
     }
 
-    /// Whether the path leads to something, as [`std::path::Path::exists`]: false also when that cannot be read.
+    /// Whether the path leads to a file, as [`std::path::Path::exists`]: also false on an error.
     /// [`try_exists`](Self::try_exists) tells the two apart.
     ///
     /// ```
@@ -260,7 +260,7 @@ impl Filesystem {
         self.metadata(path).is_ok()
     }
 
-    /// Whether the path leads to something, as [`std::fs::exists`]: a symbolic link that leads nowhere does not.
+    /// Whether the path leads to a file, as [`std::fs::exists`]: false for a symbolic link without a target.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -275,7 +275,7 @@ impl Filesystem {
     /// ```
     ///
     /// # Errors
-    /// When that cannot be found out: a directory on the way is damaged, or is none.
+    /// When the path cannot be resolved: a directory on the way is damaged, or is not a directory.
     pub fn try_exists(&self, path: impl AsRef<Path>) -> Result<bool> {
         match self.metadata(path) {
             Ok(_) => Ok(true),
@@ -284,8 +284,8 @@ impl Filesystem {
         }
     }
 
-    /// Returns the path of what `path` leads to, from the root on, without symbolic links and dots, as [`std::fs::canonicalize`].
-    /// A path that begins at the top level ([`TOP_LEVEL`](crate::subvolume::TOP_LEVEL)) still does.
+    /// Returns the path of the target of `path` from the root, without symbolic links and dots, as [`std::fs::canonicalize`] does.
+    /// A path that begins at the top level ([`TOP_LEVEL`](crate::subvolume::TOP_LEVEL)) still begins there.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -299,7 +299,7 @@ impl Filesystem {
     /// ```
     ///
     /// # Errors
-    /// When it leads to nothing.
+    /// When the target does not exist.
     pub fn canonicalize(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
         let path = path.as_ref();
         self.resolve(path, Last::Follow)?;
@@ -307,7 +307,7 @@ impl Filesystem {
         Ok(std::ffi::OsString::from_vec(whole).into())
     }
 
-    /// What is known about the file that the path leads to, as [`std::fs::metadata`].
+    /// Returns the metadata of the path's target, as [`std::fs::metadata`] does.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -321,12 +321,12 @@ impl Filesystem {
     /// ```
     ///
     /// # Errors
-    /// When it leads to nothing.
+    /// When the target does not exist.
     pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Metadata> {
         self.stat(path.as_ref(), Last::Follow)
     }
 
-    /// What is known about a file, or about a symbolic link itself, as [`std::fs::symlink_metadata`].
+    /// Returns the metadata of a file, or of a symbolic link itself, as [`std::fs::symlink_metadata`] does.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -339,7 +339,7 @@ impl Filesystem {
     /// ```
     ///
     /// # Errors
-    /// When there is no such name.
+    /// When the name does not exist.
     pub fn symlink_metadata(&self, path: impl AsRef<Path>) -> Result<Metadata> {
         self.stat(path.as_ref(), Last::Keep)
     }
@@ -349,7 +349,7 @@ impl Filesystem {
         self.fs.stat(id, Wait::Yes).map(Metadata::new).map_err(at(path))
     }
 
-    /// The entries of a directory, in the order in which they were made, as [`std::fs::read_dir`].
+    /// Lists a directory in the order in which its entries were made, as [`std::fs::read_dir`] does.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -364,13 +364,13 @@ impl Filesystem {
     /// ```
     ///
     /// # Errors
-    /// When it is no directory.
+    /// When the path is not a directory.
     pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir> {
         let id = self.resolve(path.as_ref(), Last::Follow)?;
         ReadDir::new(Arc::clone(&self.fs), id, path.as_ref().to_owned())
     }
 
-    /// A directory with all that is in it and below, parents before children, as find(1) lists them. Symbolic links are not followed.
+    /// Lists a directory and everything below it, parents before children, like find(1). Symbolic links are not followed.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -384,13 +384,13 @@ impl Filesystem {
     /// ```
     ///
     /// # Errors
-    /// When it does not exist.
+    /// When the path does not exist.
     pub fn walk(&self, path: impl AsRef<Path>) -> Result<Walk> {
         let id = self.resolve(path.as_ref(), Last::Follow)?;
         Walk::new(Arc::clone(&self.fs), id, path.as_ref().to_owned())
     }
 
-    /// A name with what is below, as [`walk`](Self::walk), but a symbolic link at the end of the path stands for itself, as `find -P`.
+    /// Lists a path and everything below it like [`walk`](Self::walk), but does not follow a symbolic link at the end of the path, like `find -P`.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -403,13 +403,13 @@ impl Filesystem {
     /// ```
     ///
     /// # Errors
-    /// When it does not exist.
+    /// When the path does not exist.
     pub fn walk_unfollowed(&self, path: impl AsRef<Path>) -> Result<Walk> {
         let id = self.resolve(path.as_ref(), Last::Keep)?;
         Walk::new(Arc::clone(&self.fs), id, path.as_ref().to_owned())
     }
 
-    /// Where a symbolic link points, as [`std::fs::read_link`].
+    /// Returns the target of a symbolic link, as [`std::fs::read_link`] does.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -422,14 +422,14 @@ impl Filesystem {
     /// ```
     ///
     /// # Errors
-    /// When it is none.
+    /// When the path is not a symbolic link.
     pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
         let id = self.resolve(path.as_ref(), Last::Keep)?;
         let target = self.fs.read_link(id, Wait::Yes).map_err(at(path.as_ref()))?;
         Ok(std::ffi::OsString::from_vec(target).into())
     }
 
-    /// Makes every change so far durable, as syncfs(2).
+    /// Makes every change so far durable, like syncfs(2).
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -442,14 +442,14 @@ impl Filesystem {
     /// ```
     ///
     /// # Errors
-    /// When the device fails; the filesystem is read-only from then on.
+    /// When the device fails; from then on the filesystem is read-only.
     pub fn sync(&self) -> Result<()> {
         self.fs.sync()
     }
 
-    /// Deletes what has no name any more, makes every change durable and lets go of the image, as unmounting does; others may open it then.
-    /// Files and listings of it that are still open are refused whatever they ask for from then on: what a write answered with
-    /// success is durable.
+    /// Deletes files without a name, makes every change durable and releases the image, as unmounting does. Then another program can open it.
+    /// Every operation of a file or listing that is still open fails from then on: a write that returned success
+    /// is durable.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -463,10 +463,10 @@ impl Filesystem {
     /// ```
     ///
     /// # Errors
-    /// When the device fails, or has failed before: with the reason and the place. On the device is what the last commit left;
-    /// the image is let go all the same.
+    /// When the device fails, or has failed before: with the reason and the place. The device then holds the state of the last commit;
+    /// the image is released in any case.
     pub fn close(self) -> Result<()> {
-        // A step that has not ended is no loss by itself: what counts is whether all is durable.
+        // A step that has not ended is not a loss by itself: the result says whether everything is durable.
         let stopped = self.background.stop();
         self.fs.shut_down().map_err(|error| match stopped {
             Ok(()) => error,

@@ -1,4 +1,4 @@
-//! Filesystems by what their superblocks say: those on block devices of the host, and those that lack too much to be opened.
+//! Filesystems as their superblocks describe them: those on block devices of the host, and those with too many devices missing to be opened.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use creamery_volume::{NamedSet, superblocks_of_host};
 
 use crate::volume::MemberDevice;
 
-/// A filesystem by the newest of its superblocks. It is not opened, so Linux may have it mounted, and devices of it may be missing.
+/// A filesystem as the newest of its superblocks describes it. It is not opened, so Linux may have it mounted, and devices of it may be missing.
 ///
 /// ```
 /// for found in creamery::volume::filesystems_of_host() {
@@ -19,7 +19,7 @@ use crate::volume::MemberDevice;
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct HostFilesystem {
-    /// Its UUID.
+    /// The UUID of the filesystem.
     pub uuid: Uuid,
     /// The UUID in its tree blocks.
     pub metadata_uuid: Uuid,
@@ -27,7 +27,7 @@ pub struct HostFilesystem {
     pub label: Vec<u8>,
     /// The generation of the last commit.
     pub generation: Generation,
-    /// Bytes that data and tree blocks take, each copy once.
+    /// Bytes in use by data and tree blocks, each copy once.
     pub bytes_used: u64,
     /// Bytes of a tree block.
     pub node_size: u32,
@@ -37,11 +37,11 @@ pub struct HostFilesystem {
     pub checksum: ChecksumType,
     /// The features on disk, by the names that Linux has for them.
     pub features: Vec<String>,
-    /// How many devices it has.
+    /// The number of its devices.
     pub device_count: u64,
-    /// Those of them that were found, in the order of their numbers.
+    /// The devices that were found, in the order of their numbers.
     pub devices: Vec<MemberDevice>,
-    /// Why devices that lie beside them are not among them.
+    /// Why devices beside them do not belong to the filesystem.
     pub notes: Vec<String>,
 }
 
@@ -56,7 +56,7 @@ pub fn filesystems_of_host() -> Vec<HostFilesystem> {
     by_filesystem(superblocks_of_host())
 }
 
-/// What the superblocks say of the filesystem on an image, its members named or found. No tree is read, so devices may be missing.
+/// Describes the filesystem on an image from its superblocks, with members that are named or found. No tree is read, so devices may be missing.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -68,7 +68,7 @@ pub fn filesystems_of_host() -> Vec<HostFilesystem> {
 /// ```
 ///
 /// # Errors
-/// A device that is named cannot be opened, or has no whole superblock; two devices that are found are the same member.
+/// A named device cannot be opened, or has no valid superblock; two found devices are the same member.
 pub fn filesystem_of_superblocks(image: impl Into<NamedSet>) -> Result<HostFilesystem> {
     let mut notes = Vec::new();
     let all = image.into().superblocks(&mut |note| notes.push(note))?;
@@ -77,9 +77,9 @@ pub fn filesystem_of_superblocks(image: impl Into<NamedSet>) -> Result<HostFiles
     found.map(|found| HostFilesystem { notes, ..found }).ok_or_else(|| Error::invalid("no device given"))
 }
 
-/// Filesystems, each with its devices that are among these.
+/// Groups devices by filesystem.
 fn by_filesystem(mut all: Vec<(PathBuf, Superblock)>) -> Vec<HostFilesystem> {
-    // Those of one filesystem in one row, and of each of its devices the newest first.
+    // Puts the devices of one filesystem in a row, and of each device the newest superblock first.
     all.sort_by_key(|(path, superblock)| {
         let device = superblock.dev_item().dev_id();
         (superblock.fsid(), device, std::cmp::Reverse(superblock.generation()), path.clone())

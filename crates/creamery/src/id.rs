@@ -1,3 +1,3 @@
-//! Numbers and addresses that Btrfs has on disk, each a type of its own.
+//! Numbers and addresses of the Btrfs format, each with its own type.
 
 pub use creamery_base::{DevId, Generation, Logical, ObjectId, QgroupId, TreeId};

@@ -1,4 +1,4 @@
-//! Another filesystem as a sink, or another place in the same.
+//! Another filesystem, or another place in the same one, as the destination of a copy.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -10,14 +10,14 @@ use crate::fs::{self, Inherit, NewInode, NewKind, Replacing, SetAttributes, Time
 use crate::salvage::Data;
 use crate::sink::{Sink, Source};
 
-/// Another filesystem as a sink.
+/// Another filesystem as the destination of a copy.
 pub(crate) struct ImageSink<'a> {
     to: &'a fs::Filesystem,
     archive: bool,
     reflink: Reflink,
     /// Copies whose other names are still to come, and how many.
     links: HashMap<InodeId, (InodeId, u32)>,
-    /// Extended attributes that what was made last did not get.
+    /// Extended attributes that the last copy did not get.
     left_out: RefCell<Vec<(Vec<u8>, Error)>>,
 }
 
@@ -26,7 +26,7 @@ impl<'a> ImageSink<'a> {
         Self { to, archive, reflink, links: HashMap::new(), left_out: RefCell::default() }
     }
 
-    /// Makes a copy of `source` without its data, in place of what has the name.
+    /// Makes a copy of `source` without its data, in place of an existing file with that name.
     fn create(
         &self,
         dir: InodeId,
@@ -39,7 +39,7 @@ impl<'a> ImageSink<'a> {
         let xattrs = self.xattrs_with_room(source)?;
         let new = NewInode {
             kind,
-            // Who does not keep the owner gives nobody the rights of another one.
+            // Without the source's owner, nobody gets the rights of that owner.
             mode: attributes.mode & if self.archive { 0o7777 } else { 0o777 },
             umask: 0,
             uid: if self.archive { attributes.uid } else { 0 },
@@ -48,7 +48,7 @@ impl<'a> ImageSink<'a> {
             xattrs: &xattrs,
             inherit: if self.archive { Inherit::OnlyFlags } else { Inherit::FromDirectory },
         };
-        // What is shared takes no room.
+        // Shared data takes no space.
         let bytes = if self.reflink == Reflink::Never { attributes.size } else { 0 };
         let (made, replacing) =
             self.to.make_or_replace(dir, name, bytes, |name| self.to.create(dir, name, &new))?;
@@ -58,8 +58,8 @@ impl<'a> ImageSink<'a> {
         Ok((made.id, replacing))
     }
 
-    /// The extended attributes that a copy can have. Each has to be in one leaf, and leaves may be smaller here than where it comes from: one
-    /// that is not leaves out no file.
+    /// Returns the extended attributes that fit. Each must fit in one leaf, and leaves may be smaller here than in the source. An attribute
+    /// that does not fit does not keep the file from being copied.
     fn xattrs_with_room<'s>(&self, source: &'s Source) -> Result<Vec<(&'s [u8], &'s [u8])>> {
         let mut left_out = self.left_out.borrow_mut();
         left_out.clear();
@@ -76,7 +76,7 @@ impl<'a> ImageSink<'a> {
         Ok(taken)
     }
 
-    /// Gives a copy its name. Others of its source may be given to it from now on: before that it was not whole.
+    /// Gives a copy its name. From now on the other names of its source can link to it; before that it was not whole.
     fn finish(&mut self, id: InodeId, replacing: Replacing<'_>, source: &Source) -> Result<()> {
         match source.attributes.kind {
             fs::FileType::File if !self.archive => replacing.finish_as_the_old(id)?,
@@ -89,7 +89,7 @@ impl<'a> ImageSink<'a> {
         Ok(())
     }
 
-    /// Goes into a directory, which is made if there is none.
+    /// Enters a directory, or makes it.
     fn create_directory(&self, dir: InodeId, name: &[u8], source: &Source) -> Result<InodeId> {
         match self.to.lookup_kind(dir, name, Wait::Yes) {
             Ok((there, fs::FileType::Directory)) => return Ok(there),
@@ -109,7 +109,7 @@ impl<'a> ImageSink<'a> {
         if self.archive { attributes.times } else { Times::all(self.to.engine().now()) }
     }
 
-    /// Times that writing has moved.
+    /// Restores the times that writing has changed.
     fn restore(&self, source: &Source) -> SetAttributes {
         let times = self.times(&source.attributes);
         SetAttributes {
@@ -119,7 +119,7 @@ impl<'a> ImageSink<'a> {
         }
     }
 
-    /// Refuses a copy that is to share data and cannot, before anything is made.
+    /// Rejects, before anything is made, a copy that must share data and cannot.
     fn check_shares(&self, dir: InodeId, source: &Source) -> Result<()> {
         let attributes = &source.attributes;
         if self.reflink != Reflink::Always || attributes.size == 0 {
@@ -131,7 +131,7 @@ impl<'a> ImageSink<'a> {
         Ok(())
     }
 
-    /// Gives the empty copy `id` the data of its source: shares it, or writes it.
+    /// Gives the empty copy `id` the data of its source, shared or written.
     fn fill(&self, id: InodeId, source: &Source, data: &Data<'_>) -> Result<()> {
         let size = source.attributes.size;
         let file = self.to.open_file(id)?;
@@ -170,7 +170,7 @@ impl Sink for ImageSink<'_> {
         if !self.archive {
             return Ok(());
         }
-        // A directory that was there gets everything; for a new one only the times have moved.
+        // An existing directory gets everything; of a new one only the times have changed.
         for (name, value) in self.xattrs_with_room(source)? {
             self.to.set_xattr(dir, name, value, XattrMode::Any)?;
         }

@@ -1,8 +1,8 @@
-//! Looking at the structures on disk: superblocks and trees, printed as btrfs-progs prints them.
+//! Prints the structures on disk, superblocks and trees, in the format of btrfs-progs.
 //!
-//! These functions open an image beside whoever else has it and read blocks straight from the devices. A block that is
-//! damaged is shown as far as it can be, and what lies beside it all the same; at the end it is an error. They are for
-//! looking, not for programs to parse.
+//! These functions open an image even if it is open elsewhere, and read blocks straight from the devices. They print as much of a damaged block
+//! as they can, go on with the blocks beside it, and return an error at the end. The output is for
+//! people, not for programs to parse.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -29,13 +29,13 @@ use zerocopy::FromBytes;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct SuperDump {
-    /// The system chunk array and the backup roots too.
+    /// Also prints the system chunk array and the backup roots.
     pub full: bool,
-    /// All copies on the device.
+    /// Prints all copies on the device.
     pub all: bool,
 }
 
-/// Prints the superblock of an image, and of each other device that is named with it.
+/// Prints the superblock of an image, and of each other device that the name lists.
 ///
 /// ```
 /// use creamery::inspect::{dump_super, SuperDump};
@@ -49,7 +49,7 @@ pub struct SuperDump {
 /// ```
 ///
 /// # Errors
-/// When there is no superblock, the image cannot be read, or `out` not be written.
+/// When there is no superblock, the image cannot be read, or `out` cannot be written.
 pub fn dump_super(image: impl Into<NamedSet>, what: SuperDump, out: &mut dyn io::Write) -> Result<()> {
     image.into().named().try_for_each(|path| {
         let device = FileDevice::open(path, Access::ReadOnlyForced)?;
@@ -57,10 +57,10 @@ pub fn dump_super(image: impl Into<NamedSet>, what: SuperDump, out: &mut dyn io:
     })
 }
 
-/// Looks at a device that is open already. For tests of this project; no part of the promise.
+/// Prints the superblock of a device that is open already. For tests of this project; not part of the stability promise.
 ///
 /// # Errors
-/// As [`dump_super`].
+/// Those of [`dump_super`].
 #[doc(hidden)]
 pub fn dump_super_of(
     device: &dyn BlockDevice,
@@ -77,7 +77,7 @@ pub fn dump_super_of(
         let mut bytes = vec![0; SUPERBLOCK_LEN];
         device.read_at(at, &mut bytes)?;
         let raw = RawSuperblock::ref_from_bytes(&bytes).expect("the buffer has a superblock's length");
-        // A damaged one is printed as it is; something else is none.
+        // A damaged superblock is printed as it is; without the magic number it is not a superblock.
         if raw.magic != creamery_format::MAGIC {
             continue;
         }
@@ -92,7 +92,7 @@ pub fn dump_super_of(
     Err(Error::invalid(format!("{name}: no Btrfs superblock")))
 }
 
-/// Which trees are printed.
+/// The trees to print.
 ///
 /// ```
 /// use creamery::inspect::TreeDump;
@@ -102,9 +102,9 @@ pub fn dump_super_of(
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TreeDump {
-    /// All of them.
+    /// All trees.
     Everything,
-    /// This one.
+    /// One tree.
     Tree(TreeId),
     /// The one block at this logical address.
     Block(Logical),
@@ -113,7 +113,7 @@ pub enum TreeDump {
 impl FromStr for TreeDump {
     type Err = Error;
 
-    /// A tree by number or by name.
+    /// Parses the number or the name of a tree.
     fn from_str(text: &str) -> Result<Self> {
         let name = text.to_ascii_lowercase().replace('_', "-");
         let name = name.strip_suffix("-tree").unwrap_or(&name);
@@ -155,7 +155,7 @@ impl FromStr for TreeDump {
 /// ```
 ///
 /// # Errors
-/// That blocks are damaged, after everything else was printed, and what `out` returns.
+/// A damaged block, after everything else was printed, and the errors of `out`.
 pub fn dump_tree(image: impl Into<NamedSet>, what: TreeDump, out: &mut dyn io::Write) -> Result<()> {
     let image = image.into();
     let name = image.first().display().to_string();
@@ -167,10 +167,10 @@ pub fn dump_tree(image: impl Into<NamedSet>, what: TreeDump, out: &mut dyn io::W
     print_trees(&volume, unmapped, &name, what, out)
 }
 
-/// Looks at a device that is open already. For tests of this project; no part of the promise.
+/// Prints trees of a device that is open already. For tests of this project; not part of the stability promise.
 ///
 /// # Errors
-/// As [`dump_tree`].
+/// Those of [`dump_tree`].
 #[doc(hidden)]
 pub fn dump_tree_of(
     device: Arc<dyn BlockDevice>,
@@ -251,7 +251,7 @@ fn print(
             writeln!(text, "chunk tree")?;
             return dump::tree(text, id, superblock.chunk_root(), superblock, &context, &mut read);
         }
-        // Its blocks are not damaged, they are not found.
+        // The tree's blocks are not found; they are not damaged.
         id => find_root(volume, superblock, id).map_err(|first| WalkError::Damaged { first, blocks: 0 })?,
     };
     let (key, at) = root;
@@ -271,14 +271,14 @@ fn read(volume: &Volume, want: &Expected) -> Result<Vec<u8>, BadBlock<Error>> {
     read.map(|block| block.to_vec()).map_err(|why| BadBlock { why, bytes: as_it_is(volume, want.logical) })
 }
 
-/// What can be read of a block at all, in the first way.
+/// Reads the first copy of a block that can be read, without verification.
 fn as_it_is(volume: &Volume, at: Logical) -> Option<Vec<u8>> {
     let mut bytes = vec![0; usize::try_from(volume.node_size()).ok()?];
     let mut ways = volume.ways(at, bytes.len() as u64).ok()?;
     ways.any(|way| volume.read_way(&way, at, &mut bytes).is_ok()).then_some(bytes)
 }
 
-/// Shows `each` leaf of a tree, in order; gives what was wrong with the first block that is damaged.
+/// Calls `each` with each leaf of a tree, in order; returns the error of the first damaged block.
 pub(crate) fn leaves(
     volume: &Volume,
     superblock: &Superblock,
@@ -295,7 +295,7 @@ pub(crate) fn leaves(
         fsid: superblock.metadata_uuid(),
         checksum: superblock.checksum_type(),
     };
-    // Depth is bounded by the levels, which verification holds to go down by one.
+    // The levels bound the depth: verification checks that they decrease by one.
     let mut todo = vec![expected(root, None)];
     let (mut seen, mut first) = (HashSet::new(), None);
     while let Some(want) = todo.pop() {
@@ -323,29 +323,29 @@ pub(crate) fn leaves(
     first
 }
 
-/// Opens a volume for reading, with all chunks mapped that can be; gives what is wrong with the first one that cannot.
+/// Opens a volume for reading and maps all chunks that it can; returns the error of the first chunk that cannot be mapped.
 ///
 /// # Errors
-/// As opening; devices are missing, or are of another filesystem.
+/// Those of opening; devices are missing, or belong to another filesystem.
 pub(crate) fn open_mapped(devices: DeviceSet, rescue: Rescue) -> Result<(Volume, Option<Error>)> {
     let volume = Volume::open_for_rescue(devices, rescue)?;
     let unmapped = map_all(&volume)?;
     Ok((volume, unmapped))
 }
 
-/// Maps all chunks that can be mapped, and holds the devices against those that the filesystem lists.
+/// Maps all chunks that it can, and compares the devices with those that the filesystem lists.
 pub(crate) fn map_all(volume: &Volume) -> Result<Option<Error>> {
     let mut devices = Vec::new();
     let unmapped = push_chunks(volume, &volume.superblock(), &mut devices);
     match unmapped {
         None => volume.judge_devices(&devices)?,
-        // What cannot be read may list a device.
+        // An unreadable block may list a device.
         Some(_) => volume.expect_one_history()?,
     }
     Ok(unmapped)
 }
 
-/// The superblock maps the chunk tree only; this maps the rest, and lists the devices. Gives what is wrong with the first
+/// Maps the chunks that the superblock does not map (it maps the chunk tree only), and lists the devices. Returns the error of the first
 /// chunk that cannot be mapped: blocks in it cannot be read, and all others can.
 pub(crate) fn push_chunks(
     volume: &Volume,
@@ -357,7 +357,7 @@ pub(crate) fn push_chunks(
         for slot in 0..leaf.count() {
             let key = leaf.key(slot);
             if key.objectid == ObjectId::DEV_ITEMS && key.kind == KeyType::DEV_ITEM {
-                // Under another key it is another's, or damaged.
+                // An item under another key belongs to another device, or is damaged.
                 let item = RawDevItem::ref_from_bytes(leaf.data(slot)).ok();
                 devices.extend(item.map(RawDevItem::dev_id).filter(|dev| dev.get() == key.offset));
             }
@@ -371,7 +371,7 @@ pub(crate) fn push_chunks(
     })
 }
 
-/// Where the root tree says that a tree begins.
+/// Returns the root of a tree, from the root tree.
 fn find_root(
     volume: &Volume,
     superblock: &Superblock,
@@ -395,7 +395,7 @@ fn find_root(
     found.ok_or_else(missing)
 }
 
-/// Text for something that takes bytes; keeps what went wrong there.
+/// Writes text to a byte writer; keeps the first error of the writer.
 struct Text<'a> {
     out: &'a mut dyn io::Write,
     error: Option<io::Error>,

@@ -1,4 +1,4 @@
-//! Work that is told to end in the middle of a large file leaves nothing of it, and all that came before.
+//! Tests: a cancel in the middle of a large file leaves no part of it, and all earlier files.
 
 use std::cell::Cell;
 use std::sync::Mutex;
@@ -13,7 +13,7 @@ use crate::{Filesystem, Image};
 
 const LARGE: usize = 24 << 20;
 
-/// Wants no more once it was asked within the file that comes after `small`.
+/// Cancels at a call within the file after `small`.
 #[derive(Default)]
 struct Ends {
     has_small: Mutex<Cell<u32>>,
@@ -28,7 +28,7 @@ impl Progress for Ends {
 
     fn go_on(&self) -> Result<()> {
         let asked = self.has_small.lock().unwrap();
-        // Before the file, and within it.
+        // Calls before the file, and within it.
         match asked.get() {
             0 => return Ok(()),
             1..4 => asked.set(asked.get() + 1),
@@ -133,7 +133,7 @@ fn a_copy_in_leaves_no_half_file() {
     assert!(names.iter().all(|name| name == "a-small"), "{names:?}");
 }
 
-/// Wants no more when it is asked for the time with this number.
+/// Cancels at the call with this number.
 struct EndsAt(AtomicU32);
 
 impl Progress for EndsAt {
@@ -169,7 +169,7 @@ fn one_large_file_is_defragmented_or_compared_in_part() {
 
     scene.fs.write("/tree/c-large", content()).unwrap();
     scene.fs.sync().unwrap();
-    // Each name, each of both files, and then within them.
+    // First a call for each name of both files, and then calls within them.
     for asked in [7, 30] {
         let ended = scene.fs.extents().dedupe(["/tree"], &EndsAt(AtomicU32::new(asked))).unwrap_err();
         assert!(ended.to_string().contains("enough"), "{ended}");

@@ -1,7 +1,7 @@
 //! Btrfs in userspace: filesystems in image files and on block devices, without root and without the kernel.
 //!
-//! What this library writes, Linux mounts and `btrfs check` accepts; what Linux writes, this library reads and
-//! writes. It is modelled on [`std::fs`], with a [`Filesystem`] in front of every path.
+//! Linux mounts filesystems that this library writes, and `btrfs check` accepts them. The library reads and
+//! writes filesystems that Linux writes. It is modelled on [`std::fs`], with a [`Filesystem`] in front of every path.
 //!
 //! # Make
 //! ```

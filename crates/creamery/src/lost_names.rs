@@ -1,18 +1,18 @@
-//! Entries that a damaged directory has lost, found again by what else tells of them.
+//! Finds lost entries of a damaged directory from other items that refer to them.
 //!
-//! An entry lies in leaves of the subvolume's tree by the number of its directory. What it leads to lies mostly in another one, and
-//! there each inode says in which directory it has which name, and the number of that entry; of a subvolume the root tree says so.
-//! So a listing notes which numbers it could not read, and what has one of those is found when all leaves that can be
-//! read are gone through once.
+//! An entry lies in leaves of the subvolume's tree, under the number of its directory. The inode of the entry lies mostly in another leaf. There
+//! each inode records its directory, its name and the number of the entry; for a subvolume the root tree records them.
+//! So a listing notes the entry numbers that it could not read. One pass over all readable leaves finds the inodes
+//! with these numbers.
 //!
-//! What of a directory is lost with the name that leads to it is found by those who say that they are in it. It is listed in the
+//! When the name that leads to a directory is lost and its inode, too, the inodes in it still refer to it. Such a directory is listed in the
 //! root of its subvolume, as [`ORPHAN`] with its number behind.
 //!
-//! A path that somebody names is found in the same way, one directory at a time ([`find`]).
+//! A path is found in the same way, one directory at a time ([`find`]).
 //!
 //! # Invariants
 //! - LOST-1: a hostile tree costs no more than [`SEARCHES_MAX`] times going through one, and memory for [`FOUND_MAX`] names at once.
-//! - LOST-2: what is found leads into each directory once, as everything that is copied past damage (`salvage`).
+//! - LOST-2: the found names lead into each directory once, like every copy past damage (`salvage`).
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -29,13 +29,13 @@ use crate::inspect::leaves;
 use crate::path::{Last, resolve_past_damage};
 use crate::read_dir::{DirEntry, Found, ReadDir};
 
-/// What a directory is called that nothing leads to, before its number.
+/// Prefix of the name of a directory that no name leads to; its number follows.
 const ORPHAN: &str = "lost+found-";
 
-/// How often trees are gone through for one copy, or one path.
+/// Passes over trees for one copy, or one path, at most.
 const SEARCHES_MAX: u32 = 128;
 
-/// Names that one search finds at most: many times what a leaf has.
+/// Names that one search finds at most: many times as many as a leaf has.
 const FOUND_MAX: usize = 1 << 18;
 
 /// The searches of one copy.
@@ -50,8 +50,8 @@ impl Searches {
         Self { left: SEARCHES_MAX, damaged: HashSet::new() }
     }
 
-    /// Whether `dir`, whose listing has come to its end, goes on with what was found elsewhere. `entered` are the directories that somebody
-    /// went into.
+    /// Appends the entries found elsewhere to `dir`, whose listing is at its end. True if there are some. `entered` are the directories that the walk has
+    /// entered.
     pub(crate) fn go_on(&mut self, dir: &mut ReadDir, entered: &HashSet<InodeId>) -> bool {
         let (id, lost) = (dir.id(), dir.take_lost());
         if dir.fs().engine().read_only().is_none() {
@@ -80,7 +80,7 @@ impl Searches {
 }
 
 impl Filesystem {
-    /// The inode that `path` names, also where names on the way are lost, and what it is.
+    /// Resolves `path` to an inode and its type, even if names on the way are lost.
     pub(crate) fn resolve_past_damage(&self, path: &Path, last: Last) -> Result<(InodeId, fs::FileType)> {
         // Links may lead to long paths, and each name on them may be lost (LOST-1).
         let searches = RefCell::new(Searches::new());
@@ -92,12 +92,12 @@ impl Filesystem {
     }
 }
 
-/// What `name` leads to in the directory `dir`, where it cannot be looked up: one of the entries that can be listed, that were lost and are found
-/// elsewhere, or that nothing leads to. What stands for a subvolume that is not there is none of them.
+/// Finds `name` in the directory `dir`, where the lookup fails: among the entries that can be listed, those that are lost and found
+/// elsewhere, and the directories that no name leads to. The empty directory in place of an absent subvolume does not count.
 fn find(fs: &Arc<fs::Filesystem>, dir: InodeId, name: &[u8]) -> Option<(InodeId, fs::FileType)> {
     fs.engine().read_only()?;
     if fs.stat(dir, Wait::Yes).is_err_and(|error| error.kind().is_damage()) {
-        // Its name says so.
+        // The name contains the inode number.
         fs.take_for_directory(dir).ok()?;
     }
     let mut listed = ReadDir::new(Arc::clone(fs), dir, PathBuf::new()).ok()?.past_damage();
@@ -120,7 +120,7 @@ fn find(fs: &Arc<fs::Filesystem>, dir: InodeId, name: &[u8]) -> Option<(InodeId,
 fn entries(fs: &fs::Filesystem, dir: InodeId, lost: &[Range<u64>]) -> Vec<Found> {
     let mut found: Vec<(Vec<u8>, InodeId)> = Vec::new();
     let mut put = |parent: u64, index: u64, name: &[u8], id: InodeId| {
-        // They rise, as the listing did.
+        // The numbers rise, like those of the listing.
         let at = lost.partition_point(|lost| lost.end <= index);
         let is_lost = lost.get(at).is_some_and(|lost| lost.contains(&index));
         let is_wanted = parent == dir.ino.get() && id != dir && is_lost;
@@ -141,7 +141,7 @@ fn entries(fs: &fs::Filesystem, dir: InodeId, lost: &[Range<u64>]) -> Vec<Found>
         }
     });
     let entry = |(name, id): (Vec<u8>, InodeId)| {
-        // Of what cannot be read the copy says why.
+        // The copy reports the error of an unreadable inode.
         let unread = if id.ino == ObjectId::FIRST_FREE { FileType::Directory } else { FileType::File };
         let kind = fs.stat(id, Wait::Yes).map_or(unread, |attributes| attributes.kind);
         Found { name, id, kind }
@@ -149,12 +149,12 @@ fn entries(fs: &fs::Filesystem, dir: InodeId, lost: &[Range<u64>]) -> Vec<Found>
     found.into_iter().map(entry).collect()
 }
 
-/// Directories of a subvolume that others are in, but whose own inode cannot be read, and that nobody came to.
+/// Directories of a subvolume that have entries, but whose own inode cannot be read, and that the walk did not enter.
 fn orphans(fs: &fs::Filesystem, subvolume: TreeId, entered: &HashSet<InodeId>) -> Vec<Found> {
     let (mut last, mut seen, mut lost, mut found) = (None, HashSet::new(), HashSet::new(), Vec::new());
     for_each_name(fs, subvolume, |_, parent, _, _| {
         let dir = InodeId::new(subvolume, ObjectId::new(parent));
-        // Neighbours are mostly in one directory.
+        // Neighbouring inodes are mostly in one directory.
         if last.replace(dir) == Some(dir) || entered.contains(&dir) || found.len() == FOUND_MAX {
             return;
         }
@@ -170,7 +170,7 @@ fn orphans(fs: &fs::Filesystem, subvolume: TreeId, entered: &HashSet<InodeId>) -
     found
 }
 
-/// Shows every name that an inode of a subvolume says it has: the inode, its directory, and the number and the name there.
+/// Calls `each` for every name that an inode of a subvolume records, with the inode, its directory, and the number and the name there.
 fn for_each_name(fs: &fs::Filesystem, subvolume: TreeId, mut each: impl FnMut(ObjectId, u64, u64, &[u8])) {
     for_each_item(fs, subvolume, |key, data| match key.kind {
         KeyType::INODE_REF => InodeRefs::new(data)
@@ -183,7 +183,7 @@ fn for_each_name(fs: &fs::Filesystem, subvolume: TreeId, mut each: impl FnMut(Ob
     });
 }
 
-/// Shows every item of a tree in a leaf that can be read, as the last commit left it.
+/// Calls `each` for every item of a tree in a readable leaf, as of the last commit.
 fn for_each_item(fs: &fs::Filesystem, tree: TreeId, mut each: impl FnMut(Key, &[u8])) {
     let volume = fs.engine().volume();
     let superblock = volume.superblock();
@@ -198,7 +198,7 @@ fn for_each_item(fs: &fs::Filesystem, tree: TreeId, mut each: impl FnMut(Key, &[
         (0..leaf.count()).for_each(|slot| each(leaf.key(slot), leaf.data(slot)));
         Ok(())
     };
-    // What cannot be read is what the search is for.
+    // Unreadable leaves are the reason for the search.
     let _unread = leaves(volume, &superblock, tree, root, &mut show);
 }
 
@@ -223,7 +223,7 @@ mod tests {
         let id = file(&fs);
         fs.fs.take_for_directory(id).unwrap();
         assert_eq!(fs.fs.stat(id, Wait::Yes).unwrap().kind, FileType::File);
-        // Entries have numbers from 2 on.
+        // Entry numbers begin at 2.
         let names = |lost: &[Range<u64>]| -> Vec<Vec<u8>> {
             entries(&fs.fs, fs.root, lost).into_iter().map(|found| found.name).collect()
         };

@@ -1,4 +1,4 @@
-//! Filesystems about to be made.
+//! Filesystems about to be made (mkfs.btrfs).
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub struct Make {
     env: Arc<dyn Env>,
 }
 
-/// Where it is made.
+/// The destination of a new filesystem.
 pub(crate) enum Target {
     Path(PathBuf),
     Device(Arc<dyn BlockDevice>),
@@ -44,7 +44,7 @@ impl Make {
         Self { target, options: MkfsOptions::default(), source: None, env: Arc::new(SystemEnv) }
     }
 
-    /// The size of the filesystem (`mkfs.btrfs -b`). Without it, all of the device, or what the content needs.
+    /// Sets the size of the filesystem (`mkfs.btrfs -b`). Without it: the whole device, or the size that the content needs.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -57,7 +57,7 @@ impl Make {
         self
     }
 
-    /// The label (`mkfs.btrfs -L`).
+    /// Sets the label (`mkfs.btrfs -L`).
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -71,7 +71,7 @@ impl Make {
         self
     }
 
-    /// Fills it with what is in this directory of the host (`mkfs.btrfs --rootdir`).
+    /// Fills the filesystem with the content of this directory of the host (`mkfs.btrfs --rootdir`).
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -85,7 +85,7 @@ impl Make {
         self.rootdir_with(RootdirOptions::new(source))
     }
 
-    /// Fills it with what is in a directory of the host, with owners, times or subvolumes changed on the way.
+    /// Fills the filesystem with the content of a directory of the host, with owners, times or subvolumes changed on the way.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -101,7 +101,7 @@ impl Make {
         self
     }
 
-    /// Fills it with what is in archives.
+    /// Fills the filesystem with the content of archives.
     ///
     /// ```no_run
     /// use creamery::tar::{TarArchive, TarRootfs};
@@ -114,7 +114,7 @@ impl Make {
         self
     }
 
-    /// Overwrites another filesystem, as `mkfs.btrfs -f` does.
+    /// Allows overwriting another filesystem, as `mkfs.btrfs -f` does.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -142,7 +142,7 @@ impl Make {
         self
     }
 
-    /// Clock and randomness; those of the host when none are given. With a fixed one and a fixed UUID, equal sources
+    /// Sets the clock and randomness; default: those of the host. With a fixed environment and a fixed UUID, equal sources
     /// make equal images, byte for byte.
     ///
     /// ```
@@ -157,7 +157,7 @@ impl Make {
         self
     }
 
-    /// Makes it, as mkfs.btrfs(8) does.
+    /// Makes the filesystem, as mkfs.btrfs(8) does.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;

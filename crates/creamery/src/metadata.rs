@@ -1,4 +1,4 @@
-//! What is known about a file besides its data.
+//! Metadata of files.
 
 use std::time::SystemTime;
 
@@ -18,7 +18,7 @@ pub(crate) fn xattrs_of(fs: &Filesystem, id: InodeId) -> Result<Vec<(Vec<u8>, Ve
     names.into_iter().map(value).collect()
 }
 
-/// What a file is.
+/// The type of a file, as [`std::fs::FileType`].
 ///
 /// ```
 /// use creamery::FileType;
@@ -43,7 +43,7 @@ pub enum FileType {
 }
 
 impl FileType {
-    /// Whether it is a regular file, as [`std::fs::FileType::is_file`].
+    /// Whether the file is a regular file, as [`std::fs::FileType::is_file`].
     ///
     /// ```
     /// use creamery::FileType;
@@ -54,7 +54,7 @@ impl FileType {
         matches!(self, Self::File)
     }
 
-    /// Whether it is a directory, as [`std::fs::FileType::is_dir`].
+    /// Whether the file is a directory, as [`std::fs::FileType::is_dir`].
     ///
     /// ```
     /// use creamery::FileType;
@@ -65,7 +65,7 @@ impl FileType {
         matches!(self, Self::Directory)
     }
 
-    /// Whether it is a symbolic link, as [`std::fs::FileType::is_symlink`].
+    /// Whether the file is a symbolic link, as [`std::fs::FileType::is_symlink`].
     ///
     /// ```
     /// use creamery::FileType;
@@ -76,7 +76,7 @@ impl FileType {
         matches!(self, Self::Symlink)
     }
 
-    /// The letter with which `ls -l` begins its line.
+    /// The letter at the beginning of a line of `ls -l`.
     ///
     /// ```
     /// use creamery::FileType;
@@ -95,7 +95,7 @@ impl FileType {
         }
     }
 
-    /// In words, as stat(1) prints it.
+    /// The type in words, as stat(1) prints it.
     ///
     /// ```
     /// use creamery::FileType;
@@ -115,7 +115,7 @@ impl FileType {
     }
 }
 
-/// What is known about a file besides its data.
+/// Metadata of a file, as [`std::fs::Metadata`].
 ///
 /// ```no_run
 /// let fs = creamery::Image::open("disk.img")?;
@@ -131,7 +131,7 @@ impl Metadata {
         Self(attributes)
     }
 
-    /// What it is, as [`std::fs::Metadata::file_type`].
+    /// The type of the file, as [`std::fs::Metadata::file_type`].
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -148,7 +148,7 @@ impl Metadata {
         file_type(self.0.kind)
     }
 
-    /// Whether it is a directory, as [`std::fs::Metadata::is_dir`].
+    /// Whether the file is a directory, as [`std::fs::Metadata::is_dir`].
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -165,7 +165,7 @@ impl Metadata {
         self.file_type().is_dir()
     }
 
-    /// Whether it is a regular file, as [`std::fs::Metadata::is_file`].
+    /// Whether the file is a regular file, as [`std::fs::Metadata::is_file`].
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -182,7 +182,7 @@ impl Metadata {
         self.file_type().is_file()
     }
 
-    /// Whether it is a symbolic link, as [`std::fs::Metadata::is_symlink`].
+    /// Whether the file is a symbolic link, as [`std::fs::Metadata::is_symlink`].
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -217,7 +217,7 @@ impl Metadata {
         self.0.size
     }
 
-    /// Bytes that its data takes; less than its length where there are holes; 512 times [`std::os::unix::fs::MetadataExt::blocks`].
+    /// Bytes that the data takes on disk; less than the length if there are holes; 512 times [`std::os::unix::fs::MetadataExt::blocks`].
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -302,7 +302,7 @@ impl Metadata {
         self.0.gid
     }
 
-    /// How many names it has, as [`std::os::unix::fs::MetadataExt::nlink`].
+    /// Number of hard links, as [`std::os::unix::fs::MetadataExt::nlink`].
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -319,7 +319,7 @@ impl Metadata {
         self.0.nlink
     }
 
-    /// Its number in its subvolume, as [`std::os::unix::fs::MetadataExt::ino`].
+    /// Inode number, unique in its subvolume, as [`std::os::unix::fs::MetadataExt::ino`].
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -336,7 +336,7 @@ impl Metadata {
         self.0.id.ino
     }
 
-    /// The subvolume it lies in, as `btrfs inspect-internal rootid` prints it.
+    /// The subvolume of the file, as `btrfs inspect-internal rootid` prints it.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -387,7 +387,7 @@ impl Metadata {
         self.0.flags.bits()
     }
 
-    /// The transaction that made it.
+    /// The transaction that made the inode.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -404,8 +404,8 @@ impl Metadata {
         self.0.generation
     }
 
-    /// Last access, to the nanosecond. This library's reading does not move it: a mount's does, and
-    /// [`Filesystem::set_times`](crate::Filesystem::set_times).
+    /// Time of the last access, in nanoseconds. Reads by this library do not change it; reads through a mount and
+    /// [`Filesystem::set_times`](crate::Filesystem::set_times) do.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;

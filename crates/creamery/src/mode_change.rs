@@ -1,4 +1,4 @@
-//! Modes as chmod(1) takes them.
+//! File modes in the syntax of chmod(1).
 
 use std::str::FromStr;
 
@@ -8,10 +8,10 @@ use crate::{FileType, Permissions};
 
 const SET_IDS: u32 = 0o6000;
 const ALL_BITS: u32 = 0o7777;
-/// An octal number of at least this many digits says something about set-user-id and set-group-id of directories.
+/// An octal number of at least this many digits also sets set-user-id and set-group-id of directories.
 const EXPLICIT_DIGITS: usize = 5;
 
-/// What becomes of permission bits: an octal mode, or a list such as `u=rwX,go-w`, as in chmod(1).
+/// A change of permission bits: an octal mode, or a list like `u=rwX,go-w`, as in chmod(1).
 ///
 /// ```
 /// use creamery::{FileType, Permissions};
@@ -24,14 +24,14 @@ const EXPLICIT_DIGITS: usize = 5;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ModeChange(Vec<Step>);
 
-/// One of the steps, which are taken from left to right.
+/// One step of a change; steps apply from left to right.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Step {
-    /// Bits that it is about; without any named, all but those of the umask.
+    /// Bits that the step changes; without any named, all bits but those of the umask.
     who: Option<u32>,
     operator: Operator,
     what: What,
-    /// Whether set-user-id and set-group-id of a directory may change, which otherwise stay.
+    /// Whether set-user-id and set-group-id of a directory may change. Otherwise they stay.
     reaches_set_ids: bool,
 }
 
@@ -45,14 +45,14 @@ enum Operator {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum What {
     Bits(u32),
-    /// These, and execution where it makes sense: directories, and files that somebody may execute already.
+    /// These bits, and execution where it makes sense: for directories, and for files with an execute bit.
     BitsAndSearch(u32),
     /// The bits that user (6), group (3) or others (0) have.
     CopyOf(u32),
 }
 
 impl ModeChange {
-    /// The bits that a file with `old` has after it, `umask` being what a change that names nobody leaves alone.
+    /// Returns the permission bits of a file with `old` after the change. A change that names none of `ugoa` leaves the bits of `umask` alone.
     #[must_use]
     pub fn apply(&self, old: Permissions, kind: FileType, umask: u32) -> Permissions {
         let is_dir = kind.is_dir();
@@ -68,7 +68,7 @@ impl ModeChange {
             match step.operator {
                 Operator::Add => mode | bits,
                 Operator::Remove => mode & !bits,
-                // One that names nobody sets all, the umask's bits to nothing.
+                // A step without `ugoa` sets all bits, those of the umask to zero.
                 Operator::Set => mode & (step.who.map_or(0, |who| !who) | kept_ids) | bits,
             }
         };
@@ -80,7 +80,7 @@ fn invalid(text: &str) -> Error {
     Error::invalid(format!("'{text}' is no mode, want an octal one such as 644, or one such as u=rwX,go-w"))
 }
 
-/// An octal number at the beginning, and what is behind it.
+/// Reads an octal number at the beginning; returns it with the rest of the text.
 fn octal(text: &str) -> Option<(u32, usize, &str)> {
     let digits = text.bytes().take_while(|byte| matches!(byte, b'0'..=b'7')).count();
     let mode = u32::from_str_radix(&text[..digits], 8).ok().filter(|&mode| mode <= ALL_BITS)?;
@@ -96,7 +96,7 @@ fn operator(c: char) -> Option<Operator> {
     }
 }
 
-/// Reads what is behind an operator, up to the next one; with what is behind that.
+/// Reads the operand of an operator, up to the next operator; returns it with the rest of the text.
 fn what(text: &str) -> Option<(What, bool, &str)> {
     if text.starts_with(|c: char| c.is_ascii_digit()) {
         let (bits, _, rest) = octal(text)?;
@@ -128,7 +128,7 @@ fn what(text: &str) -> Option<(What, bool, &str)> {
     Some((what, bits & SET_IDS != 0, rest))
 }
 
-/// Reads `ugoa`, then operators with what they do.
+/// Reads `ugoa`, then operators with their operands.
 fn clause(text: &str, steps: &mut Vec<Step>) -> Option<()> {
     let end = text.find(|c| !matches!(c, 'u' | 'g' | 'o' | 'a')).unwrap_or(text.len());
     let (names, mut rest) = text.split_at(end);
@@ -145,7 +145,7 @@ fn clause(text: &str, steps: &mut Vec<Step>) -> Option<()> {
     while let Some(first) = rest.chars().next() {
         let operator = operator(first)?;
         let (what, reaches_set_ids, behind) = what(&rest[1..])?;
-        // A number stands alone: it says who and what.
+        // A number stands alone: it has no `ugoa`, and nothing follows it.
         let is_number = rest[1..].starts_with(|c: char| c.is_ascii_digit());
         if is_number && (who.is_some() || !behind.is_empty()) {
             return None;
@@ -169,7 +169,7 @@ impl FromStr for ModeChange {
             let reaches_set_ids = digits >= EXPLICIT_DIGITS || bits & SET_IDS != 0;
             let (who, operator, what) = (Some(ALL_BITS), Operator::Set, What::Bits(bits));
             let number = Step { who, operator, what, reaches_set_ids: digits >= EXPLICIT_DIGITS };
-            // Bits that are named are set, those that are not stay.
+            // Set-id bits that the number contains are set, the others stay.
             let ids = Step { operator: Operator::Add, reaches_set_ids, ..number.clone() };
             return Ok(Self(vec![number, ids]));
         }

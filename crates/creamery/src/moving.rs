@@ -1,4 +1,4 @@
-//! Moving and linking, with what mv(1) and ln(1) add to rename(2) and link(2).
+//! Moves and links files, with the additions of mv(1) and ln(1) to rename(2) and link(2).
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -10,20 +10,20 @@ use crate::Filesystem;
 use crate::copy::CopyOptions;
 use crate::path::{Last, at};
 
-/// What a name may do to others.
+/// Options for moving and linking onto an existing name.
 ///
 /// ```
 /// assert!(!creamery::copy::NameOptions::default().exact);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct NameOptions {
-    /// The new name is the one given, also where a directory has it: nothing goes into that.
+    /// The new name is exactly the given one, even if a directory has it: the file does not go into that directory.
     pub exact: bool,
-    /// The same where that is a symbolic link to a directory.
+    /// A symbolic link to a directory is not followed: the file does not go into its target.
     pub no_dereference: bool,
-    /// What has the new name stays, and so does all else.
+    /// A file that has the new name stays, and the operation has no effect.
     pub keep: bool,
-    /// What has the new name, unless it is a directory, loses it to a link. (Moving takes it anyway.)
+    /// A link replaces a file that has the new name, unless that is a directory. (A move replaces it in any case.)
     pub replace: bool,
 }
 
@@ -32,8 +32,8 @@ fn same_file(from: &Path, to: &Path) -> Error {
 }
 
 impl NameOptions {
-    /// Moves or renames as mv(1) does: into `to`, where that is a directory, also from one subvolume to another. Returns whether
-    /// something was moved.
+    /// Moves or renames like mv(1): into `to`, if that is a directory, also from one subvolume to another. Returns whether
+    /// the file was moved.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -48,14 +48,14 @@ impl NameOptions {
     /// ```
     ///
     /// # Errors
-    /// As rename(2), and when both are the same file. What is moved between subvolumes is copied beside its new name,
-    /// which it takes when it is whole, then removed: when that fails, both are there.
+    /// Those of rename(2), and an error when both names are the same file. A move between subvolumes copies the file beside its new name,
+    /// gives the complete copy that name, and then removes the source; if the removal fails, both exist.
     pub fn rename(self, fs: &Filesystem, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<bool> {
         fs.move_to(from.as_ref(), to.as_ref(), self)
     }
 
-    /// Gives the file `original`, not followed if it is a symbolic link, one more name, as ln(1) does: in `link` where that is a
-    /// directory.
+    /// Gives the file `original` one more name, like ln(1): inside `link`, if that is a directory. A symbolic link `original` is not
+    /// followed.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -70,7 +70,7 @@ impl NameOptions {
     /// ```
     ///
     /// # Errors
-    /// When it is a directory, lies in another subvolume, or the name is taken.
+    /// When the file is a directory or lies in another subvolume, or the name is taken.
     pub fn hard_link(
         self,
         fs: &Filesystem,
@@ -80,7 +80,7 @@ impl NameOptions {
         fs.hard_link_to(original.as_ref(), link.as_ref(), self)
     }
 
-    /// Makes a symbolic link to `target`, as `ln -s` does: in `link` where that is a directory.
+    /// Makes a symbolic link to `target`, like `ln -s`: inside `link`, if that is a directory.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -102,7 +102,7 @@ impl NameOptions {
 }
 
 impl Filesystem {
-    /// Where something called `name` goes when `to` is said.
+    /// Returns the new path of a file called `name` that is moved to `to`.
     fn name_for(&self, name: Option<&OsStr>, to: &Path, options: NameOptions) -> Result<PathBuf> {
         let is_link = || self.symlink_metadata(to).is_ok_and(|meta| meta.is_symlink());
         let goes_into = !options.exact
@@ -138,10 +138,10 @@ impl Filesystem {
         Ok(true)
     }
 
-    /// From one subvolume to another, data shared. The copy takes the name when it is whole, and as rename(2) gives it: until then
-    /// what has the name stays.
+    /// Moves between subvolumes by a copy with shared data. The complete copy takes the name like in rename(2); until then
+    /// an existing file keeps it.
     fn move_by_copying(&self, from: &Path, to: &Path) -> Result<()> {
-        // What would stand in the way in the end is better told before all is copied.
+        // Errors at the end of the move are better reported before the copy.
         let (parent, _) = self.resolve_parent(from)?;
         if self.fs.subvolume_info(parent.subvolume)?.is_read_only() {
             return Err(at(from)(Error::new(
@@ -154,14 +154,14 @@ impl Filesystem {
         let everything = CopyOptions { recursive: true, archive: true, ..CopyOptions::default() };
         let copied = self.copy_between(from, self, &beside).options(everything).run();
         if let Err(error) = copied.and_then(|()| self.rename(&beside, to)) {
-            // There may be nothing yet; what else goes wrong now is no news.
+            // The copy may not exist yet; a further error adds nothing.
             let _ = self.remove_whatever(&beside);
             return Err(error);
         }
         self.remove_whatever(from)
     }
 
-    /// An empty directory gives way to another one; what has something in it, or is none, does not.
+    /// Rejects a target that is not an empty directory.
     fn refuse_full_directory(&self, to: &Path) -> Result<()> {
         let Ok(there) = self.symlink_metadata(to) else { return Ok(()) };
         match there.is_dir() && self.read_dir(to)?.next().is_some() {
@@ -170,7 +170,7 @@ impl Filesystem {
         }
     }
 
-    /// A name in the directory of `to` that nothing has.
+    /// An unused name in the directory of `to`.
     fn free_name_beside(&self, to: &Path) -> PathBuf {
         let names = (0_u64..).map(|number| to.with_file_name(format!(".moving-{number}")));
         let mut free = names.filter(|name| self.symlink_metadata(name).is_err());
@@ -200,7 +200,7 @@ impl Filesystem {
         self.link_replacing(&link, options, |link| self.symlink(target, link))
     }
 
-    /// Makes a link, in place of what has the name where that is wanted.
+    /// Makes a link, in place of an existing file if the options say so.
     fn link_replacing(
         &self,
         link: &Path,

@@ -1,4 +1,4 @@
-//! Names: making, moving and removing directories, links and files.
+//! Makes, moves and removes directories, links and files.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -11,13 +11,13 @@ use crate::path::{Last, at, make_directories, means_directory};
 use crate::{Filesystem, Permissions, ReadDir};
 
 impl Filesystem {
-    /// What has the name at the end of `path`, be there a slash behind it or not; links are not followed.
+    /// The type of the file at `path`, with or without a slash at the end; links are not followed.
     fn named(&self, path: &Path) -> Option<fs::FileType> {
         let (dir, name) = self.resolve_parent(path).ok()?;
         self.fs.lookup_kind(dir, name, Wait::Yes).ok().map(|(_, kind)| kind)
     }
 
-    /// Why nothing but a directory can be made at `path`, which ends in a slash.
+    /// The error of making a file at `path`, which ends in a slash.
     fn taken_or_not(&self, path: &Path) -> ErrorKind {
         self.named(path).map_or(ErrorKind::NotFound, |_| ErrorKind::AlreadyExists)
     }
@@ -27,7 +27,7 @@ impl Filesystem {
         self.fs.create(dir, name, new).map(|made| made.id).map_err(at(path))
     }
 
-    /// Makes a directory, as [`std::fs::create_dir`].
+    /// Makes a directory, as [`std::fs::create_dir`] does.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -45,7 +45,7 @@ impl Filesystem {
         self.make(path.as_ref(), &new_directory()).map(drop)
     }
 
-    /// Makes a directory with these permissions, as [`std::fs::DirBuilder`] with [`mode`](std::os::unix::fs::DirBuilderExt::mode).
+    /// Makes a directory with these permissions, as [`std::fs::DirBuilder`] does with [`mode`](std::os::unix::fs::DirBuilderExt::mode).
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -64,7 +64,7 @@ impl Filesystem {
         self.make(path.as_ref(), &NewInode::directory(permissions.mode())).map(drop)
     }
 
-    /// Makes a directory and those above it that do not exist, as [`std::fs::create_dir_all`]. One that exists is no error.
+    /// Makes a directory and its missing parents, as [`std::fs::create_dir_all`] does. Succeeds if the directory exists.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -78,7 +78,7 @@ impl Filesystem {
     /// ```
     ///
     /// # Errors
-    /// When something on the way is no directory.
+    /// When a component of the path is not a directory.
     pub fn create_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         make_directories(&self.fs, self.root, path, &|dir, name| {
@@ -93,7 +93,7 @@ impl Filesystem {
         })
     }
 
-    /// Makes a symbolic link at `link` that points to `target`, as [`std::os::unix::fs::symlink`].
+    /// Makes a symbolic link at `link` that points to `target`, as [`std::os::unix::fs::symlink`] does.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -116,7 +116,7 @@ impl Filesystem {
         self.fs.create(dir, name, &NewInode { kind, ..NewInode::file(0o777) }).map(drop).map_err(at(link))
     }
 
-    /// Gives a file another name, as [`std::fs::hard_link`].
+    /// Makes a hard link, as [`std::fs::hard_link`] does.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -130,7 +130,7 @@ impl Filesystem {
     /// ```
     ///
     /// # Errors
-    /// When it is a directory, lies in another subvolume, or the name is taken.
+    /// When `original` is a directory or lies in another subvolume, or the name is taken.
     pub fn hard_link(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
         let link = link.as_ref();
         let id = self.resolve(original.as_ref(), Last::Keep)?;
@@ -139,7 +139,7 @@ impl Filesystem {
         self.fs.link(id, dir, name).map(drop).map_err(at(link))
     }
 
-    /// Renames a file or directory, replacing what `to` is if that can be, as [`std::fs::rename`].
+    /// Renames a file or directory, as [`std::fs::rename`] does. Replaces `to` where rename(2) does.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -153,7 +153,7 @@ impl Filesystem {
     /// ```
     ///
     /// # Errors
-    /// As rename(2).
+    /// Those of rename(2).
     pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
         let (from, to) = (from.as_ref(), to.as_ref());
         let (from_dir, from_name) = self.resolve_parent(from)?;
@@ -167,7 +167,7 @@ impl Filesystem {
         self.fs.rename(from_dir, from_name, to_dir, to_name, RenameMode::Replace).map_err(at(from))
     }
 
-    /// Removes a name that is no directory, as [`std::fs::remove_file`].
+    /// Removes a file that is not a directory, as [`std::fs::remove_file`] does.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -181,7 +181,7 @@ impl Filesystem {
     /// ```
     ///
     /// # Errors
-    /// When there is none or it is a directory.
+    /// When there is no such file or it is a directory.
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         let refusal = || match self.named(path) {
@@ -193,7 +193,7 @@ impl Filesystem {
         self.fs.unlink(dir, name).map_err(at(path))
     }
 
-    /// Removes an empty directory, as [`std::fs::remove_dir`].
+    /// Removes an empty directory, as [`std::fs::remove_dir`] does.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -206,13 +206,13 @@ impl Filesystem {
     /// ```
     ///
     /// # Errors
-    /// When it is none, or not empty.
+    /// When it is not a directory, or not empty.
     pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
         let (dir, name) = self.resolve_parent(path.as_ref())?;
         self.fs.rmdir(dir, name).map_err(at(path.as_ref()))
     }
 
-    /// Removes a directory with all that is in it, as [`std::fs::remove_dir_all`]. Symbolic links are removed, not followed.
+    /// Removes a directory and everything below it, as [`std::fs::remove_dir_all`] does. Symbolic links are removed, not followed.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -226,20 +226,20 @@ impl Filesystem {
     /// ```
     ///
     /// # Errors
-    /// When it is the root directory or its path ends in dots; when something in it cannot be removed, and what came before
-    /// is gone then.
+    /// When it is the root directory or its path ends in dots; when an entry in it cannot be removed. Entries before that one are
+    /// gone then.
     pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         if self.named(path) == Some(fs::FileType::Symlink) {
             return self.remove_file(path);
         }
-        // Refused before anything in it is gone: the root, and what is called by dots.
+        // Rejects the root and paths that end in dots before anything is removed.
         self.resolve_parent(path)?;
         self.empty_dir(self.read_dir(path)?)?;
         self.remove_dir(path)
     }
 
-    /// Removes what is in a directory, without recursion: a path may be deeper than a stack.
+    /// Removes everything in a directory, without recursion: a path may be deeper than a stack.
     pub(crate) fn empty_dir(&self, dir: ReadDir) -> Result<()> {
         let mut levels = vec![(None, dir)];
         while let Some((_, entries)) = levels.last_mut() {

@@ -1,4 +1,4 @@
-//! What types print for `{:?}` that have nothing to show in it: their name, so that they can be part of what is printed.
+//! `Debug` for types without printable fields: prints their name, so that structs that contain them can derive `Debug`.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! How files are opened.
+//! Options for opening files.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::filesystem::new_file;
 use crate::fs::{self, Access, NewInode, OpenFile, SetAttributes};
 use crate::path::{Last, at, means_directory, resolve_parent_of_target};
 
-/// How a file is opened, as [`std::fs::OpenOptions`].
+/// Options for opening a file, as [`std::fs::OpenOptions`].
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -31,9 +31,9 @@ pub struct OpenOptions {
     truncate: bool,
     create: bool,
     create_new: bool,
-    /// As usual when none is said.
+    /// Permission bits of a new file; the default ones if `None`.
     mode: Option<u32>,
-    /// Whether its name may be lost.
+    /// Whether the file is found even if its name is lost.
     past_damage: bool,
 }
 
@@ -54,7 +54,7 @@ macro_rules! switches {
 }
 
 impl OpenOptions {
-    /// Nothing is allowed yet, as [`std::fs::OpenOptions::new`].
+    /// Options that allow nothing yet, as [`std::fs::OpenOptions::new`].
     ///
     /// ```
     /// let mut options = creamery::OpenOptions::new();
@@ -75,7 +75,7 @@ impl OpenOptions {
     }
 
     switches! {
-        /// Opens it for reading, as [`std::fs::OpenOptions::read`].
+        /// Opens the file for reading, as [`std::fs::OpenOptions::read`].
         ///
         /// ```
         /// # let dir = tempfile::tempdir()?;
@@ -88,7 +88,7 @@ impl OpenOptions {
         /// # Ok::<(), creamery::Error>(())
         /// ```
         read,
-        /// Opens it for writing, as [`std::fs::OpenOptions::write`].
+        /// Opens the file for writing, as [`std::fs::OpenOptions::write`].
         ///
         /// ```
         /// # let dir = tempfile::tempdir()?;
@@ -102,7 +102,7 @@ impl OpenOptions {
         /// # Ok::<(), creamery::Error>(())
         /// ```
         write,
-        /// Opens it for writing, with each [`Write::write`](std::io::Write::write) at the end, as [`std::fs::OpenOptions::append`].
+        /// Opens the file for writing, with each [`Write::write`](std::io::Write::write) at the end, as [`std::fs::OpenOptions::append`].
         ///
         /// ```
         /// # let dir = tempfile::tempdir()?;
@@ -117,7 +117,7 @@ impl OpenOptions {
         /// # Ok::<(), creamery::Error>(())
         /// ```
         append,
-        /// Takes an existing file's content away, as [`std::fs::OpenOptions::truncate`].
+        /// Truncates an existing file to length 0, as [`std::fs::OpenOptions::truncate`].
         ///
         /// ```
         /// # let dir = tempfile::tempdir()?;
@@ -131,7 +131,7 @@ impl OpenOptions {
         /// # Ok::<(), creamery::Error>(())
         /// ```
         truncate,
-        /// Makes a file that does not exist, as [`std::fs::OpenOptions::create`].
+        /// Creates the file if it does not exist, as [`std::fs::OpenOptions::create`].
         ///
         /// ```
         /// # let dir = tempfile::tempdir()?;
@@ -144,7 +144,7 @@ impl OpenOptions {
         /// # Ok::<(), creamery::Error>(())
         /// ```
         create,
-        /// Makes the file, which must not exist, as [`std::fs::OpenOptions::create_new`].
+        /// Creates the file, which must not exist, as [`std::fs::OpenOptions::create_new`].
         ///
         /// ```
         /// # let dir = tempfile::tempdir()?;
@@ -159,7 +159,7 @@ impl OpenOptions {
         create_new,
     }
 
-    /// Permission bits of a file that is made, as [`std::os::unix::fs::OpenOptionsExt::mode`].
+    /// Permission bits of a new file, as [`std::os::unix::fs::OpenOptionsExt::mode`].
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -195,7 +195,7 @@ impl OpenOptions {
     /// ```
     ///
     /// # Errors
-    /// When there is no such file and none is to be made, it is no regular file, or the name is taken.
+    /// When there is no such file and `create` is off, when it is not a regular file, or when `create_new` finds the name taken.
     pub fn open(&self, fs: &Filesystem, path: impl AsRef<Path>) -> Result<File> {
         let path = path.as_ref();
         let writes = self.write || self.append;
@@ -213,8 +213,8 @@ impl OpenOptions {
         }
         let open = match (self.create_new, self.create) {
             (true, _) => self.make(fs, path),
-            // Most files that may be made are made. What stands in the way of that, a full filesystem too, does not matter for
-            // one that is there. Of a link that leads nowhere that is made which it would lead to.
+            // Creation comes first: usually the file does not exist yet. If creation fails, even because the filesystem is full, an existing
+            // file can still be opened. For a link without a target, creation makes the target.
             (false, true) => self.make(fs, path).or_else(|refused| match self.find(fs, path) {
                 _ if means_directory(path) => Err(refused),
                 Err(error) if error.kind() == ErrorKind::NotFound => match refused.kind() {

@@ -1,4 +1,4 @@
-//! Owners by name, as an image's own tables have them.
+//! Owners by name, from an image's own /etc/passwd and /etc/group.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use creamery_base::{Error, ErrorKind, Result};
 
 use crate::Filesystem;
 
-/// A longer table was not written by anybody who adds users.
+/// The longest table that is read, bytes.
 const TABLE_LEN_MAX: u64 = 16 << 20;
 
 /// A file of users or groups.
@@ -19,7 +19,7 @@ struct Table {
 const USERS: Table = Table { path: "/etc/passwd", what: "user" };
 const GROUPS: Table = Table { path: "/etc/group", what: "group" };
 
-/// An owner and a group; what is not given stays.
+/// An owner and a group; `None` leaves the old one.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -35,18 +35,18 @@ const GROUPS: Table = Table { path: "/etc/group", what: "group" };
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Owner {
-    /// The owner.
+    /// The new owner.
     pub uid: Option<u32>,
-    /// The group.
+    /// The new group.
     pub gid: Option<u32>,
 }
 
 impl Owner {
-    /// Reads `USER`, `USER:GROUP`, `USER:` (with the group that the user logs in with) or `:GROUP`. Each is a number, or a name in
+    /// Parses `USER`, `USER:GROUP`, `USER:` (with the login group of the user) or `:GROUP`. Each is a number, or a name in
     /// the /etc/passwd and /etc/group of `fs`.
     ///
     /// # Errors
-    /// When there is no such name, or no table of names.
+    /// When the name or its table does not exist.
     pub fn parse(text: &str, fs: &Filesystem) -> Result<Self> {
         let (user, group) = match text.split_once(':') {
             Some((user, group)) => (user, Some(group)),
@@ -66,7 +66,7 @@ impl Owner {
     }
 }
 
-/// The fields of a line, which is one of text with colons.
+/// The fields of a line, which are separated by colons.
 fn fields(line: &[u8]) -> Vec<&[u8]> {
     line.split(|&byte| byte == b':').collect()
 }
@@ -77,7 +77,7 @@ fn number(field: Option<&&[u8]>) -> Option<u32> {
 
 impl Filesystem {
     fn number_of(&self, name: &str, table: Table) -> Result<u32> {
-        // As with chown(1): with a sign it is a number for certain.
+        // As in chown(1): with a plus sign the text is always a number.
         let digits = name.strip_prefix('+').unwrap_or(name);
         if !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) {
             let name = digits;
@@ -89,7 +89,7 @@ impl Filesystem {
         self.find(name, table, 2)
     }
 
-    /// The group that stands behind a user's number.
+    /// The group number behind a user's number.
     fn login_group(&self, user: &str) -> Result<u32> {
         if user.bytes().all(|byte| byte.is_ascii_digit()) {
             let what =
@@ -99,7 +99,7 @@ impl Filesystem {
         self.find(user, USERS, 3)
     }
 
-    /// The number in this field of the line that begins with `name`.
+    /// The number in field `field` of the line that begins with `name`.
     fn find(&self, name: &str, table: Table, field: usize) -> Result<u32> {
         let Table { path, what } = table;
         let bytes = match self.open(Path::new(path)) {

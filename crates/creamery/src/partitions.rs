@@ -1,7 +1,7 @@
-//! Partitions of disk images and block devices: how they are named, and which there are.
+//! Partitions of disk images and block devices: their names, and a list of them.
 //!
-//! Whatever takes the path of an image takes a partition, too: `disk.raw@2` is the one with number 2, `disk.raw@@1M` what begins
-//! at that byte ([`ImageName`]). Tables are read, GPT and MBR, and never written.
+//! Every function that takes the path of an image also takes a partition: `disk.raw@2` is the partition with number 2, `disk.raw@@1M` the filesystem that begins
+//! at that byte ([`ImageName`]). GPT and MBR tables are read, and never written.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use creamery_device::{Access, BlockDevice, FileDevice};
 
 pub use creamery_device::{ImageName, Partition, PartitionTable, PartitionType, TableKind};
 
-/// A partition as it was found on its disk.
+/// A partition that was found on a disk.
 ///
 /// ```no_run
 /// for found in creamery::partitions::list("disk.raw")?.partitions {
@@ -21,15 +21,15 @@ pub use creamery_device::{ImageName, Partition, PartitionTable, PartitionType, T
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Listed {
-    /// What the table says.
+    /// The entry of the partition table.
     pub partition: Partition,
-    /// Whether all of it lies on the disk. Only such a one can be opened.
+    /// Whether the whole partition lies on the disk. Only such a partition can be opened.
     pub fits: bool,
-    /// Whether there is a Btrfs in it, or the mark of one.
+    /// Whether the partition contains the Btrfs magic number.
     pub has_btrfs: bool,
 }
 
-/// What a disk is divided into.
+/// The partitions of a disk.
 ///
 /// ```no_run
 /// let disk = creamery::partitions::list("disk.raw")?;
@@ -39,19 +39,19 @@ pub struct Listed {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Disk {
-    /// How the table is written.
+    /// The format of the table.
     pub kind: TableKind,
-    /// Of a sector, bytes.
+    /// The size of a sector, bytes.
     pub sector_size: u64,
-    /// Of the disk, bytes.
+    /// The size of the disk, bytes.
     pub len: u64,
-    /// By their numbers.
+    /// The partitions, by number.
     pub partitions: Vec<Listed>,
-    /// What is wrong with the table and was got over.
+    /// Defects of the table that did not keep it from being read.
     pub notes: Vec<String>,
 }
 
-/// The partitions of the disk image or block device at `path`, whoever else has it.
+/// Lists the partitions of the disk image or block device at `path`, even if it is open elsewhere.
 ///
 /// ```
 /// use creamery::{Image, partitions};
@@ -73,7 +73,7 @@ pub struct Disk {
 ///
 /// # Errors
 /// [`InvalidInput`](creamery_base::ErrorKind::InvalidInput) when there is no table, or a damaged one without another copy; and
-/// those of opening and reading.
+/// the errors of opening and reading.
 pub fn list(path: impl AsRef<Path>) -> Result<Disk> {
     let device = FileDevice::open(path, Access::ReadOnlyForced)?;
     let table = PartitionTable::read(&device)?;
@@ -87,9 +87,9 @@ pub fn list(path: impl AsRef<Path>) -> Result<Disk> {
     Ok(Disk { kind, sector_size, len: device.len(), partitions: listed.collect::<Result<_>>()?, notes })
 }
 
-/// What is to be known of the partition table by which `name` was found: that it is damaged and its other copy was used. What
-/// opens a filesystem has it among its notes; this is for who does something else with an image. Nothing for what is no
-/// partition, or cannot be opened.
+/// Notes about the partition table that `name` refers to: the table is damaged and its other copy was used. An open filesystem
+/// has them among its own notes; use this function if you do something else with an image. Empty if `name` is not a
+/// partition or cannot be opened.
 ///
 /// ```no_run
 /// creamery::partitions::notes("disk.raw@2").iter().for_each(|note| eprintln!("{note}"));

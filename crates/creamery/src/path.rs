@@ -1,6 +1,6 @@
 //! From paths to inodes. Symbolic links are followed inside the image: an absolute target begins at its root.
 //!
-//! Who goes on past damage has another way to find a name that cannot be looked up (`lost_names`).
+//! Past damage, `lost_names` finds a name whose lookup fails.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -11,25 +11,25 @@ use smallvec::{SmallVec, smallvec};
 use crate::beginning::begin;
 use crate::fs;
 
-/// How many links one path may go through, as in Linux.
+/// Links that one path may go through, as in Linux.
 const SYMLINKS_MAX: u32 = 40;
 
-/// Directories that a trail has room for without asking the allocator, where it would meet the other threads'.
+/// Directories that fit in a trail without an allocation. An allocation would contend with other threads.
 const USUAL_DEPTH: usize = 16;
 
-/// Whether a link at the end of a path stands for itself.
+/// Whether a link at the end of a path is followed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Last {
     Follow,
     Keep,
 }
 
-/// Puts the path in front of a message, unless it tells of one of the host.
+/// Adds the path to the message of an error, unless the error is about a path of the host.
 pub(crate) fn at(path: &Path) -> impl FnOnce(Error) -> Error + '_ {
     move |error| if error.is_on_host() { error } else { error.context(path.display()) }
 }
 
-/// Whether only a directory can be meant: `dir/`.
+/// Whether a path can only mean a directory: `dir/`.
 pub(crate) fn means_directory(path: &Path) -> bool {
     path.as_os_str().as_bytes().ends_with(b"/")
 }
@@ -57,17 +57,17 @@ impl Trail {
     }
 }
 
-/// The inode that `path` names, from `root` on, or from the top level on where the path says so.
+/// Resolves `path` to an inode, from `root`, or from the top level where the path says so.
 ///
 /// # Errors
-/// Not found, also where the path is empty, as in POSIX: an empty variable is not the root directory.
+/// `NotFound`, also for an empty path, as in POSIX: an empty variable is not the root directory.
 pub(crate) fn resolve(fs: &fs::Filesystem, root: InodeId, path: &Path, last: Last) -> Result<InodeId> {
     let (root, rest) = begin_named(root, path)?;
     resolve_bytes(fs, root, rest, last).map_err(at(path))
 }
 
-/// The inode that `names` lead to, from `root` on and not above it, whatever they are called: for names that nobody typed, as those
-/// in an archive.
+/// Resolves `names` to an inode, from `root` and not above it. No name is special: they come from an archive, not from
+/// a user.
 pub(crate) fn resolve_within(
     fs: &fs::Filesystem,
     root: InodeId,
@@ -83,7 +83,7 @@ fn resolve_bytes(fs: &fs::Filesystem, root: InodeId, path: &[u8], last: Last) ->
     Ok(walk.trail.here())
 }
 
-/// Where a path that somebody typed begins, and the rest of it.
+/// Where a user's path begins, and the rest of it.
 fn begin_named(root: InodeId, path: &Path) -> Result<(InodeId, &[u8])> {
     match path.as_os_str().as_bytes() {
         b"" => Err(Error::new(ErrorKind::NotFound, "an empty path")),
@@ -91,16 +91,16 @@ fn begin_named(root: InodeId, path: &Path) -> Result<(InodeId, &[u8])> {
     }
 }
 
-/// Finds by a directory and a name what these lead to, where that cannot be looked up.
+/// Finds the inode of a name in a directory where the lookup fails.
 pub(crate) type FindLost<'f> = &'f dyn Fn(InodeId, &[u8]) -> Option<(InodeId, fs::FileType)>;
 
-/// Makes a directory of this name in a directory, or gives what has been made there meanwhile.
+/// Makes a directory of this name in a directory, or returns the one that another thread has made meanwhile.
 pub(crate) type MakeDirectory<'f> = &'f dyn Fn(InodeId, &[u8]) -> Result<(InodeId, fs::FileType)>;
 
-/// Walks along `path` once and makes each directory on it that is missing. The target of a link has to be there.
+/// Walks along `path` once and makes each missing directory on it. The target of a link must exist.
 ///
 /// # Errors
-/// A component that is no directory: `NotADirectory` on the way, `AlreadyExists` at the end.
+/// A component that is not a directory: `NotADirectory` on the way, `AlreadyExists` at the end.
 pub(crate) fn make_directories(
     fs: &fs::Filesystem,
     root: InodeId,
@@ -116,7 +116,7 @@ pub(crate) fn make_directories(
     }
 }
 
-/// The same past damage, and what the way there says that it is: the inode may be lost.
+/// Resolves a path past damage to an inode and the file type that the way there says; the inode itself may be lost.
 pub(crate) fn resolve_past_damage(
     fs: &fs::Filesystem,
     root: InodeId,
@@ -134,12 +134,12 @@ pub(crate) fn resolve_past_damage(
 struct PathWalk<'f> {
     fs: &'f fs::Filesystem,
     trail: Trail,
-    /// What it has come to.
+    /// The type of the inode that the walk has reached.
     kind: fs::FileType,
     links: u32,
-    /// Of who goes on past damage.
+    /// Present if the walk goes on past damage.
     find_lost: Option<FindLost<'f>>,
-    /// Makes the directories that the path itself names and that are missing.
+    /// Present if the walk makes the missing directories of the path itself.
     make: Option<MakeDirectory<'f>>,
 }
 
@@ -161,14 +161,14 @@ impl<'f> PathWalk<'f> {
         })
     }
 
-    /// Goes from where it is along `path`. Each link on the way is one level of recursion, so there are at most
+    /// Goes from the current place along `path`. Each link on the way is one level of recursion, so there are at most
     /// [`SYMLINKS_MAX`].
     fn go(&mut self, path: &[u8], last: Last) -> Result<()> {
         if path.starts_with(b"/") {
             self.trail.0.truncate(1);
             self.kind = fs::FileType::Directory;
         }
-        // "x/" and "x/." mean what x leads to, and that has to be a directory.
+        // "x/" and "x/." mean the target of x, which must be a directory.
         let slash = path.ends_with(b"/") || path.ends_with(b"/.");
         let mut names = names(path).peekable();
         while let Some(name) = names.next() {
@@ -208,7 +208,7 @@ impl<'f> PathWalk<'f> {
     }
 }
 
-/// Where a symbolic link leads. Errors: not found, where its target is empty: that is no path, as in POSIX. (Linux stays in the link's directory.)
+/// Reads the target of a symbolic link. Errors: `NotFound` for an empty target, which is not a path in POSIX. (Linux stays in the link's directory.)
 pub(crate) fn target_of(fs: &fs::Filesystem, link: InodeId) -> Result<Vec<u8>> {
     match fs.read_link(link, Wait::Yes)? {
         target if target.is_empty() => Err(ErrorKind::NotFound.into()),
@@ -216,11 +216,11 @@ pub(crate) fn target_of(fs: &fs::Filesystem, link: InodeId) -> Result<Vec<u8>> {
     }
 }
 
-/// The directory and the name of what is written when something is written to `path`: a link at its end stands for what it leads to,
-/// be that there or not.
+/// The directory and the name that a write to `path` writes. A link at the end of `path` stands for its target, whether that exists
+/// or not.
 ///
 /// # Errors
-/// Those of the way. `IsADirectory`: a link's target ends in a slash, and nothing is there.
+/// The errors of the path walk. `IsADirectory`: the target of a link ends in a slash and does not exist.
 pub(crate) fn resolve_parent_of_target(
     fs: &fs::Filesystem,
     root: InodeId,
@@ -249,7 +249,7 @@ pub(crate) fn resolve_parent_of_target(
     go(&mut walk).map_err(at(path))
 }
 
-/// The directory that `path` lies in, and its name there, for making, moving and removing names.
+/// The directory of `path` and its name there, for making, moving and removing names.
 pub(crate) fn resolve_parent<'p>(
     fs: &fs::Filesystem,
     root: InodeId,
@@ -262,10 +262,10 @@ pub(crate) fn resolve_parent<'p>(
     Ok((walk.trail.here(), name))
 }
 
-/// A path as that of a directory, with the slash behind it, and a name in there.
+/// Splits a path into its directory, with the trailing slash, and a name.
 ///
 /// # Errors
-/// `InvalidInput`: it ends in no name.
+/// `InvalidInput`: the path does not end in a name.
 fn split(path: &[u8]) -> Result<(&[u8], &[u8])> {
     let trimmed = &path[..path.iter().rposition(|&byte| byte != b'/').map_or(0, |end| end + 1)];
     let start = trimmed.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);

@@ -21,7 +21,7 @@ impl Permissions {
         Self(mode & 0o7777)
     }
 
-    /// The bits, as [`std::os::unix::fs::PermissionsExt::mode`].
+    /// Returns the bits, as [`std::os::unix::fs::PermissionsExt::mode`] does.
     ///
     /// ```
     /// use creamery::Permissions;

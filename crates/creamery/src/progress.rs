@@ -1,3 +1,3 @@
-//! What a long operation reports while it runs, and what it does about errors.
+//! Progress reports of long operations, and their handling of errors.
 
 pub use creamery_mkfs::{Lost, NoProgress, OnError, Progress, Skipped};

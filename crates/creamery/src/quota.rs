@@ -1,4 +1,4 @@
-//! Quotas: what subvolumes have, and limits of that.
+//! Quotas: space that subvolumes use, and its limits.
 
 use std::path::Path;
 
@@ -43,8 +43,8 @@ impl Filesystem {
 }
 
 impl Quotas<'_> {
-    /// Changes the quotas of the filesystem. `path` lies in the subvolume that is meant where a change names no group. The change is
-    /// durable when this returns; a rescan has begun then, and [`rescan_step`](Self::rescan_step) does it.
+    /// Changes the quotas of the filesystem. A change without a group applies to the subvolume of `path`. The change is
+    /// durable when this returns. A rescan has then only begun; [`rescan_step`](Self::rescan_step) does the work.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -63,14 +63,14 @@ impl Quotas<'_> {
     /// ```
     ///
     /// # Errors
-    /// When there are no quotas, or no such group; when the group exists already, or has members.
+    /// When quotas are off, or the group does not exist; when the group exists already, or has members.
     pub fn change(self, change: &QuotaChange, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         let here = self.0.resolve(path, Last::Follow)?.subvolume;
         self.0.fs.change_quotas(change, here).map_err(at(path))
     }
 
-    /// Counts some more of what a rescan (`btrfs quota rescan`) has not counted; false when nothing is left.
+    /// Does one step of a rescan (`btrfs quota rescan`); false when the rescan is complete.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;

@@ -31,20 +31,20 @@ const BATCH: usize = 1024;
 pub struct ReadDir {
     dir: Arc<Dir>,
     offset: u64,
-    /// The position behind the last entry that was there when the listing began: names that are made meanwhile add nothing to it.
+    /// The position behind the last entry at the start of the listing: names that are created meanwhile do not make it longer.
     end: u64,
     batch: Arc<Batch>,
-    /// How many entries of the batch were handed out.
+    /// Entries of the batch that the iterator has returned.
     told: usize,
     done: bool,
-    /// What is to be told when the batch is.
+    /// The error that the iterator returns behind the batch.
     failed: Option<Error>,
     passes_damage: bool,
-    /// Numbers of entries that could not be read.
+    /// Numbers of unreadable entries.
     lost: Vec<Range<u64>>,
 }
 
-/// What is listed.
+/// The directory of a listing.
 struct Dir {
     fs: Arc<fs::Filesystem>,
     id: InodeId,
@@ -57,8 +57,8 @@ impl Dir {
     }
 }
 
-/// Entries fetched at once, with their names one behind the other: an entry handed out is a share of this, so that listing
-/// allocates nothing for each.
+/// A batch of entries with their names one behind the other. A returned entry shares the batch, so that listing allocates
+/// nothing for each entry.
 struct Batch {
     dir: Arc<Dir>,
     names: Vec<u8>,
@@ -80,14 +80,14 @@ struct Record {
     kind: FileType,
 }
 
-/// An entry that was lost, and found elsewhere.
+/// A lost entry that was found elsewhere.
 pub(crate) struct Found {
     pub(crate) name: Vec<u8>,
     pub(crate) id: InodeId,
     pub(crate) kind: fs::FileType,
 }
 
-/// One of them.
+/// An entry of a directory, as [`std::fs::DirEntry`].
 ///
 /// ```no_run
 /// # fn example(fs: &creamery::Filesystem) -> creamery::Result<()> {
@@ -105,19 +105,19 @@ pub struct DirEntry {
 }
 
 impl DirEntry {
-    /// Its name.
+    /// The name of the entry, without the directory.
     #[must_use]
     pub fn file_name(&self) -> &OsStr {
         OsStr::from_bytes(&self.batch.names[self.record.name.clone()])
     }
 
-    /// The path of the directory as it was given, with the name.
+    /// The path of the directory as the caller gave it, with the name.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         self.batch.dir.path.join(self.file_name())
     }
 
-    /// What it is; symbolic links are not followed.
+    /// The type of the entry; symbolic links are not followed.
     #[must_use]
     pub const fn file_type(&self) -> FileType {
         self.record.kind
@@ -127,13 +127,13 @@ impl DirEntry {
         self.record.id
     }
 
-    /// The directory that it is in.
+    /// The directory of the entry.
     pub(crate) fn dir_id(&self) -> InodeId {
         self.batch.dir.id
     }
 
-    /// Lists it, if it is a directory and still has its name. Looking it up again is what keeps a walk from going in
-    /// circles in a damaged filesystem.
+    /// Lists the entry, if it is a directory and still has its name. The lookup keeps a walk of a damaged filesystem from going in
+    /// circles.
     pub(crate) fn read_dir(&self) -> Result<ReadDir> {
         let (dir, path) = (&self.batch.dir, self.path());
         let found = dir.fs.lookup(dir.id, self.file_name().as_bytes(), Wait::Yes).map_err(at(&path))?;
@@ -143,9 +143,8 @@ impl DirEntry {
         ReadDir::new(Arc::clone(&dir.fs), found, path)
     }
 
-    /// Lists it without looking it up: what leads from names to directories may be damaged, too. Who does that keeps out of circles
-    /// by himself. What is shown as an empty directory in a subvolume's place is looked up all the same: nothing is lost with it, and
-    /// no directory has the top level in it.
+    /// Lists the entry without a lookup: the items that lead from names to directories may be damaged, too. The caller prevents
+    /// circles. An empty directory in a subvolume's place is still looked up: that loses nothing, and no directory has the top level in it.
     pub(crate) fn read_dir_past_damage(&self) -> Result<ReadDir> {
         if self.id().ino == ObjectId::EMPTY_SUBVOLUME_DIR {
             return self.read_dir();
@@ -153,10 +152,10 @@ impl DirEntry {
         ReadDir::new(Arc::clone(&self.batch.dir.fs), self.id(), self.path()).map(ReadDir::past_damage)
     }
 
-    /// What is known about it; symbolic links are not followed.
+    /// The metadata of the entry; symbolic links are not followed.
     ///
     /// # Errors
-    /// When it is gone by now.
+    /// When the entry no longer exists.
     pub fn metadata(&self) -> Result<Metadata> {
         self.batch.dir.fs.stat(self.id(), Wait::Yes).map(Metadata::new).map_err(at(&self.path()))
     }
@@ -183,17 +182,17 @@ impl ReadDir {
         })
     }
 
-    /// The same, but an error does not end it: what is behind a leaf that cannot be read comes after it.
+    /// Makes an error not end the listing: the entries behind an unreadable leaf come after the error.
     pub(crate) fn past_damage(self) -> Self {
         Self { passes_damage: true, ..self }
     }
 
-    /// Numbers of entries that could not be read, once.
+    /// Numbers of unreadable entries; the next call does not return them again.
     pub(crate) fn take_lost(&mut self) -> Vec<Range<u64>> {
         std::mem::take(&mut self.lost)
     }
 
-    /// Entries that were found elsewhere come behind those of the listing, which is at its end. Whether there are some.
+    /// Appends entries that were found elsewhere to the listing, which is at its end. True if there are some.
     pub(crate) fn go_on_with(&mut self, found: Vec<Found>) -> bool {
         let mut batch = Batch { dir: Arc::clone(&self.dir), names: Vec::new(), entries: Vec::new() };
         for Found { name, id, kind } in found {
@@ -212,21 +211,21 @@ impl ReadDir {
         &self.dir.fs
     }
 
-    /// The directory that is listed.
+    /// The path of the directory, as the caller gave it.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.dir.path
     }
 
-    /// Looks where the directory ends, once: at the first batch, which is all of most directories.
+    /// Finds the end of the directory, once: at the first batch, which holds all of most directories.
     fn find_end(&mut self) {
         if self.end == u64::MAX && !self.passes_damage {
-            // What cannot be read there, the listing meets.
+            // The listing itself meets an error that occurs here.
             self.end = self.dir.fs.end_of_dir(self.dir.id, Wait::Yes).unwrap_or(u64::MAX);
         }
     }
 
-    /// Fills the batch. Of what failed on the way is told behind what came before.
+    /// Fills the batch. An error on the way is returned behind the entries before it.
     fn fetch(&mut self) {
         let dir = &self.dir;
         let mut batch = Batch {
@@ -257,8 +256,8 @@ impl ReadDir {
         }
     }
 
-    /// Goes to the first entry behind what cannot be read; whether there can be one. A leaf has a few hundred entries, so ever longer
-    /// steps from its first one soon lead out of it, and no further than the end of the next.
+    /// Goes to the first entry behind the unreadable ones; false if there can be none. A leaf has a few hundred entries, so ever longer
+    /// steps from its first one soon lead out of it, and no further than the end of the next leaf.
     fn pass_damage(&mut self) -> bool {
         let dir = &self.dir;
         let can_be_read = |offset| {

@@ -1,4 +1,4 @@
-//! From addresses and numbers back to names.
+//! Finds names from addresses and numbers.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -10,7 +10,7 @@ use crate::extents::Extents;
 use crate::fs::ExtentPart;
 use crate::subvolumes::Subvolumes;
 
-/// A file that refers to data.
+/// A reference from a file to data.
 ///
 /// ```
 /// let file = creamery::extents::DataUser { subvolume: creamery::id::TreeId::FS, ino: creamery::id::ObjectId::new(257), offset: 0 };
@@ -22,19 +22,19 @@ pub struct DataUser {
     pub subvolume: TreeId,
     /// The inode.
     pub ino: ObjectId,
-    /// Where in the file, bytes.
+    /// Offset in the file, bytes.
     pub offset: u64,
 }
 
 impl From<(InodeId, u64)> for DataUser {
-    /// An inode, and where in it.
+    /// Converts an inode and an offset in it.
     fn from((id, offset): (InodeId, u64)) -> Self {
         Self { subvolume: id.subvolume, ino: id.ino, offset }
     }
 }
 
 impl Extents<'_> {
-    /// Returns the files that refer to the data at the logical address `at`, as the last commit left them:
+    /// Returns the files that refer to the data at the logical address `at`, as of the last commit:
     /// `btrfs inspect-internal logical-resolve`.
     ///
     /// ```no_run
@@ -56,7 +56,7 @@ impl Extents<'_> {
 }
 
 impl Subvolumes<'_> {
-    /// Returns all paths of the inode `ino` of a subvolume, from that subvolume's root on, without a slash before them:
+    /// Returns all paths of the inode `ino` of a subvolume, from the root of that subvolume, without a leading slash:
     /// `btrfs inspect-internal inode-resolve`.
     ///
     /// ```
@@ -72,13 +72,13 @@ impl Subvolumes<'_> {
     /// ```
     ///
     /// # Errors
-    /// When there is no such subvolume, or nothing with that number; damage.
+    /// When the subvolume or the inode does not exist; damage.
     pub fn inode_paths(self, id: TreeId, ino: ObjectId) -> Result<Vec<PathBuf>> {
         let paths = self.0.fs.inode_paths(InodeId::new(id, ino))?;
         Ok(paths.into_iter().map(path).collect())
     }
 
-    /// Returns the path of a subvolume from the top level on, without a slash before it; empty for the top level:
+    /// Returns the path of a subvolume from the top level, without a leading slash; empty for the top level:
     /// `btrfs inspect-internal subvolid-resolve`.
     ///
     /// ```

@@ -1,12 +1,14 @@
-//! Going on past what cannot be read: a damaged filesystem gives what it has.
+//! Reading on past damage: a damaged filesystem gives everything in it that can be read.
 //!
-//! Three things can be lost, and each is told once. Sectors of a file, whose checksum is wrong or which the device does not give: a
-//! piece that cannot be read is read again sector by sector, and what is lost is a hole in the copy. The rest of a file, when the
-//! items that say where its data lies cannot be read. And what a directory has in a leaf that cannot be read: the listing
-//! goes on with the first entry behind it, and in the end with what it finds of the lost ones elsewhere (`lost_names`).
+//! Three kinds of things can be lost. Each loss is reported once:
+//! - Sectors of a file with a wrong checksum or a read error. A piece with such a sector is read again sector by sector; the lost
+//!   sectors become a hole in the copy.
+//! - The rest of a file, when the items that map its data cannot be read.
+//! - Entries of a directory, when a leaf with them cannot be read. The listing continues with the first entry behind that leaf, and
+//!   ends with the lost entries that are found elsewhere (`lost_names`).
 //!
-//! A damaged filesystem can have directories that contain each other, in as many ways as there are directories. Who goes on
-//! therefore goes into each of them once.
+//! In a damaged filesystem directories can contain each other, in as many ways as there are directories. A walk past damage
+//! therefore enters each directory once.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -21,14 +23,14 @@ use crate::progress::{Lost, OnError, Progress};
 use crate::read_dir::ReadDir;
 use crate::{File, FileType};
 
-/// Bytes that are read at once.
+/// Bytes of one read.
 const PIECE: u64 = 1 << 20;
 
-/// What becomes of errors.
+/// How a copy or a walk handles errors.
 pub(crate) struct Salvage<'a> {
     on_error: OnError,
     progress: &'a dyn Progress,
-    /// Directories that somebody went into.
+    /// Directories that the walk has entered.
     entered: HashSet<InodeId>,
     searches: Searches,
 }
@@ -38,12 +40,12 @@ impl<'a> Salvage<'a> {
         Self { on_error, progress, entered: HashSet::new(), searches: Searches::new() }
     }
 
-    /// Whether what is whole of a damaged file or directory comes.
+    /// Whether the readable parts of a damaged file or directory are returned.
     pub(crate) fn passes_damage(&self) -> bool {
         self.on_error == OnError::PastDamage
     }
 
-    /// What came of something that was done for `path`; nothing when that failed and the rest goes on without it.
+    /// The value of `outcome`. `None` when the operation on `path` failed and the rest goes on without it.
     pub(crate) fn settle<T>(&self, path: &Path, what: Lost, outcome: Result<T>) -> Result<Option<T>> {
         match outcome {
             Ok(value) => Ok(Some(value)),
@@ -56,12 +58,12 @@ impl<'a> Salvage<'a> {
         }
     }
 
-    /// Errors: whoever watches wants no more.
+    /// Errors: the observer of the progress cancels.
     pub(crate) fn go_on(&self) -> Result<()> {
         self.progress.go_on()
     }
 
-    /// Whether to go into a directory. Without damage it has one name, but for the empty one that stands for every subvolume in a snapshot.
+    /// Decides whether the walk enters a directory. Without damage each directory has one name, except the empty one that stands for every subvolume in a snapshot.
     pub(crate) fn enters(&mut self, id: InodeId) -> Result<()> {
         let is_stub = id.ino == ObjectId::EMPTY_SUBVOLUME_DIR;
         if self.on_error != OnError::Stop && !is_stub && !self.entered.insert(id) {
@@ -73,13 +75,13 @@ impl<'a> Salvage<'a> {
         Ok(())
     }
 
-    /// Whether a listing that has come to its end goes on with entries that it had lost.
+    /// Whether a listing at its end continues with lost entries.
     pub(crate) fn finds_more(&mut self, dir: &mut ReadDir) -> bool {
         self.passes_damage() && self.searches.go_on(dir, &self.entered)
     }
 
-    /// The attributes of an inode, and whether they are its own: those of a directory that cannot be read are told as lost, and what
-    /// is in it can be listed all the same.
+    /// The attributes of an inode, and whether they are its own. Unreadable attributes of a directory are reported as lost; its entries can
+    /// still be listed.
     pub(crate) fn attributes(
         &self,
         fs: &fs::Filesystem,
@@ -98,13 +100,13 @@ impl<'a> Salvage<'a> {
         fs.stat(id, Wait::Yes).map(|attributes| (attributes, false))
     }
 
-    /// Bytes of the file at `path` that are lost.
+    /// Reports bytes of the file at `path` as lost.
     fn lost(&self, path: &Path, bytes: Range<u64>, error: &Error) {
         self.progress.lost(path.as_os_str().as_encoded_bytes(), Lost::Bytes(bytes), error);
     }
 }
 
-/// The content of a file that is copied.
+/// The content of a file to copy.
 pub(crate) struct Data<'a> {
     pub(crate) file: &'a File,
     pub(crate) path: &'a Path,
@@ -112,29 +114,29 @@ pub(crate) struct Data<'a> {
     pub(crate) salvage: &'a Salvage<'a>,
 }
 
-/// Whether whatever comes next would fail, too. On a host that is full there may be room for a smaller file, as cp(1) has it.
+/// Whether every later operation would fail too. A full host does not count: it may have room for a smaller file, as in cp(1).
 fn ends_all(error: &Error) -> bool {
     let is_full_host = error.kind().is_no_room() && error.host().is_some();
     error.kind().ends_all() && !is_full_host
 }
 
 impl Data<'_> {
-    /// Tells that it goes into a file of the host that is written where it is.
+    /// Reports that the data goes into an existing file of the host, in place.
     pub(crate) fn goes_in_place(&self) {
         self.salvage.progress.in_place(self.path.as_os_str().as_encoded_bytes());
     }
 
-    /// Errors: whoever watches wants no more.
+    /// Errors: the observer of the progress cancels.
     pub(crate) fn go_on(&self) -> Result<()> {
         self.salvage.go_on()
     }
 
-    /// Tells of bytes that are lost after all.
+    /// Reports bytes that are lost after all.
     pub(crate) fn lost(&self, bytes: Range<u64>, error: &Error) {
         self.salvage.lost(self.path, bytes, error);
     }
 
-    /// Shows `each` piece of data with its offset, and passes over holes, and over what is lost.
+    /// Calls `each` with every piece of data and its offset. Skips holes and lost bytes.
     pub(crate) fn for_each_piece(&self, mut each: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
         let each = |at, bytes: &[u8]| {
             self.salvage.go_on()?;
@@ -150,8 +152,8 @@ impl Data<'_> {
 }
 
 impl File {
-    /// Shows `each` piece of its data with the offset, in order and without holes, as far as it can be read; `lost` is told of the
-    /// bytes that cannot, each stretch once, and why. For who wants what is left of a damaged filesystem.
+    /// Calls `each` with every readable piece of the data and its offset, in order and without holes. Calls `lost` with each unreadable range, once,
+    /// and the error. Use it to recover files from a damaged filesystem.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -169,7 +171,7 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// Those of `each`, and when the inode itself cannot be read.
+    /// The errors of `each`, and an error when the inode itself cannot be read.
     pub fn read_past_damage(
         &self,
         lost: impl FnMut(Range<u64>, &Error),
@@ -179,7 +181,7 @@ impl File {
     }
 }
 
-/// Shows `each` piece of data of `file` with its offset, and passes over holes.
+/// Calls `each` with every piece of data of `file` and its offset. Skips holes.
 pub(crate) fn for_each_piece(
     file: &File,
     len: u64,
@@ -197,7 +199,7 @@ pub(crate) fn for_each_piece(
             let buffer = buffer.of(want);
             let count = file.read_at(buffer, at)?;
             if count == 0 {
-                return Ok(()); // it became shorter meanwhile
+                return Ok(()); // the file became shorter meanwhile
             }
             each(at, &buffer[..count])?;
             at += count as u64;
@@ -207,7 +209,7 @@ pub(crate) fn for_each_piece(
     Ok(())
 }
 
-/// The same as far as the data can be read; `lost` is told of what cannot, in order, each stretch once.
+/// Calls `each` with every readable piece of data of `file` and its offset. Calls `lost` with each unreadable range, in order, once.
 /// Errors: those of `each`.
 pub(crate) fn for_each_readable_piece(
     file: &File,
@@ -235,7 +237,7 @@ pub(crate) fn for_each_readable_piece(
                 break;
             }
         };
-        // Behind a sector that cannot be read, up to here, each is asked for by itself.
+        // From an unreadable sector to this offset each sector is read alone.
         let mut singly_up_to = at;
         while at < end {
             let piece = if at < singly_up_to { sector - at % sector } else { PIECE };
@@ -261,7 +263,7 @@ pub(crate) fn for_each_readable_piece(
     Ok(())
 }
 
-/// What is lost at the moment, and why.
+/// The range that is being lost, and the error.
 struct Gap<L> {
     lost: L,
     is: Option<(Range<u64>, Error)>,

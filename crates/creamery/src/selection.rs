@@ -1,4 +1,4 @@
-//! What of a tree is copied: who restores leaves out what is there many times, or what nobody asked for.
+//! The selection of the files that a restore copies: it leaves out snapshots with repeated content, and unwanted types of files.
 
 use std::error::Error as _;
 use std::path::Path;
@@ -11,11 +11,11 @@ use regex_automata::util::syntax;
 use crate::read_dir::DirEntry;
 use crate::{FileType, fs};
 
-/// The most memory that a pattern may take, bytes: repetitions of repetitions become long.
+/// The most memory that a pattern may take, bytes: nested repetitions become long.
 const PROGRAM_MAX: usize = 10 << 20;
 
-/// An extended regular expression over paths, bytes of any kind. It is found anywhere in a path, unless it says where the path begins (`^`) and
-/// ends (`$`). A directory whose path is not matched is left out with all that is in it, so that what lies deep is named with
+/// An extended regular expression over paths, bytes of any kind. It matches anywhere in a path, unless it anchors the beginning (`^`) or
+/// the end (`$`). A directory whose path does not match is left out with everything below it. So the pattern for a deep file must also match
 /// every directory above it.
 ///
 /// ```
@@ -29,24 +29,24 @@ const PROGRAM_MAX: usize = 10 << 20;
 pub struct PathPattern(PikeVM);
 
 impl PathPattern {
-    /// Parses a pattern, as `--path-regex` of btrfs-restore(8).
+    /// Parses a pattern, as for `--path-regex` of btrfs-restore(8).
     ///
     /// # Errors
-    /// When it is no regular expression.
+    /// When the text is not a valid regular expression.
     pub fn new(text: &str) -> Result<Self> {
         Self::parse(text, false)
     }
 
-    /// Parses a pattern that takes letters of ASCII for each other, capital or not, as `-c` of btrfs-restore(8) does.
+    /// Parses a pattern that ignores the case of ASCII letters, as `-c` of btrfs-restore(8) does.
     ///
     /// # Errors
-    /// When it is no regular expression.
+    /// When the text is not a valid regular expression.
     pub fn ignoring_case(text: &str) -> Result<Self> {
         Self::parse(text, true)
     }
 
     fn parse(text: &str, ignore_case: bool) -> Result<Self> {
-        // Paths are bytes, and any of them may be in a name.
+        // Paths are bytes, and a name may contain any of them.
         let bytes = syntax::Config::new().unicode(false).utf8(false);
         let syntax = bytes.dot_matches_new_line(true).case_insensitive(ignore_case);
         let program = thompson::Config::new().utf8(false).nfa_size_limit(Some(PROGRAM_MAX));
@@ -61,34 +61,34 @@ impl PathPattern {
         })
     }
 
-    /// Whether a path is one of those.
+    /// Whether the pattern matches a path.
     #[must_use]
     pub fn matches(&self, path: impl AsRef<Path>) -> bool {
         self.0.is_match(&mut self.0.create_cache(), path.as_ref().as_os_str().as_encoded_bytes())
     }
 }
 
-/// What is copied, where that is not all.
+/// The files that a copy takes.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Selection {
-    /// Snapshots with all that is in them.
+    /// Takes snapshots, with everything in them.
     pub(crate) snapshots: bool,
     pub(crate) symlinks: bool,
     /// Fifos, sockets and devices.
     pub(crate) special: bool,
-    /// Of regular files only those whose data has checksums.
+    /// Takes only regular files whose data has checksums.
     pub(crate) verified: bool,
-    /// Of files and directories only those.
+    /// Takes only files and directories whose paths match.
     pub(crate) pattern: Option<PathPattern>,
 }
 
 impl Selection {
-    /// All there is.
+    /// Selects everything.
     pub(crate) fn everything() -> Self {
         Self { snapshots: true, symlinks: true, special: true, ..Self::default() }
     }
 
-    /// Why an entry of a directory is left out, if it is.
+    /// Returns the reason why an entry of a directory is left out, if it is.
     pub(crate) fn skips(
         &self,
         fs: &fs::Filesystem,
@@ -119,7 +119,7 @@ impl Selection {
     }
 }
 
-/// Whether nothing tells that the data of a file is its own still.
+/// Whether no checksum proves that the data belongs to the file.
 pub(crate) fn is_unverified(attributes: &fs::Attributes) -> bool {
     attributes.flags.contains(fs::InodeFlags::NODATASUM) && attributes.size > 0
 }

@@ -1,4 +1,4 @@
-//! Copying out of an image: one driver that reads, and sinks that make files somewhere else.
+//! Copies out of an image: one driver reads, and sinks make the files.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
@@ -17,12 +17,12 @@ use crate::salvage::{Data, Salvage};
 use crate::selection::Selection;
 use crate::{File, FileType, Filesystem};
 
-/// Everything about a source file but its data.
+/// All of a source file except its data.
 pub(crate) struct Source {
     pub(crate) attributes: Attributes,
-    /// Empty unless they are kept.
+    /// Empty unless the copy keeps them.
     pub(crate) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Of a symbolic link.
+    /// The target of a symbolic link.
     pub(crate) target: Vec<u8>,
 }
 
@@ -32,7 +32,7 @@ impl Source {
     }
 }
 
-/// What copies take along beside data, names and permission bits.
+/// Attributes that copies keep beside data, names and permission bits.
 #[derive(Clone, Copy)]
 pub(crate) struct Keeps {
     /// Owners, modes and times.
@@ -43,51 +43,51 @@ pub(crate) struct Keeps {
 }
 
 impl Keeps {
-    /// All of it, or nothing.
+    /// Keeps everything, or nothing.
     pub(crate) const fn all(all: bool) -> Self {
         Self { metadata: all, xattrs: all, links: all }
     }
 }
 
-/// Where copies are made. A name that is taken is replaced; directories are merged.
+/// The destination of copies. A copy replaces an existing file; directories are merged.
 pub(crate) trait Sink {
     /// A directory of the sink.
     type Dir;
 
-    /// Whether it is noticed that a name is there already.
+    /// Whether the sink notices that a name exists.
     const KNOWS_NAMES: bool = true;
 
     /// Whether a symbolic link with an empty target can be made.
     const TAKES_EMPTY_LINKS: bool = false;
 
-    /// Whether something has the name of what is no directory, and stays, so that no copy is made.
+    /// Whether `name` exists, is not a directory, and stays, so that no copy is made.
     fn keeps(&self, parent: &Self::Dir, name: &[u8]) -> Result<bool> {
         let _ = (parent, name);
         Ok(false)
     }
 
-    /// Makes a directory, or goes into the one that is there.
+    /// Makes a directory, or enters an existing one.
     fn enter(&mut self, parent: &Self::Dir, name: &[u8], source: &Source) -> Result<Self::Dir>;
 
-    /// Everything is in `dir`: gives it its attributes.
+    /// Sets the attributes of `dir`, which has its complete content.
     fn leave(&mut self, dir: Self::Dir, source: &Source) -> Result<()>;
 
     /// Makes a regular file with the content of `data`.
     fn file(&mut self, parent: &Self::Dir, name: &[u8], source: &Source, data: &Data<'_>) -> Result<()>;
 
-    /// Makes what has no data: symbolic links, fifos, sockets, devices.
+    /// Makes a file without data: a symbolic link, fifo, socket or device.
     fn node(&mut self, parent: &Self::Dir, name: &[u8], source: &Source) -> Result<()>;
 
-    /// The extended attributes that what was made last did not get, and why.
+    /// The extended attributes that the last copy did not get, and why.
     fn take_left_out(&mut self) -> Vec<(Vec<u8>, Error)> {
         Vec::new()
     }
 
-    /// Makes another name of a source file that was copied before. False when it was not.
+    /// Makes another name of an earlier copy of the source file. False when there is no earlier copy.
     fn link(&mut self, parent: &Self::Dir, name: &[u8], source: &Source) -> Result<bool>;
 }
 
-/// Copies from `from` what is selected; all where nothing is said of that.
+/// Copies the selected files from `from`; all files by default.
 pub(crate) struct Driver<'a> {
     pub(crate) from: &'a Filesystem,
     pub(crate) keeps: Keeps,
@@ -98,8 +98,8 @@ pub(crate) struct Driver<'a> {
 
 struct Level<D> {
     entries: ReadDir,
-    /// Of names that came, where the sink does not know them: a damaged directory has one twice, and whoever unpacks what is written may
-    /// follow the one on the way to the other.
+    /// Hashes of the names so far, for a sink that does not know names. A damaged directory may have a name twice, and a program that unpacks the
+    /// archive may follow the first one on the way to the second.
     names: HashSet<u64>,
     dir: D,
     source: Source,
@@ -107,7 +107,7 @@ struct Level<D> {
 }
 
 impl Driver<'_> {
-    /// What its directory says that it is decides what becomes of an inode that cannot be read.
+    /// Reads a source. Its directory's entry decides how an unreadable inode is handled.
     fn source(&self, salvage: &Salvage<'_>, id: InodeId, kind: FileType, path: &Path) -> Result<Source> {
         let fs = &self.from.fs;
         let (attributes, are_its_own) = salvage.attributes(fs, id, kind, path)?;
@@ -121,7 +121,7 @@ impl Driver<'_> {
     }
 
     /// Copies the file or tree `id` to `name` in `parent`; without a name, the content of the directory `id` goes into
-    /// `parent` itself, which also gets its attributes. `kind` is what the way to it says that it is.
+    /// `parent` itself, which also gets its attributes. `kind` is the type that the directory entry records.
     pub(crate) fn copy<S: Sink>(
         &self,
         sink: &mut S,
@@ -137,7 +137,7 @@ impl Driver<'_> {
         let dir = match name {
             Some(name) if !directory => {
                 let made = self.leaf(sink, &salvage, &parent, name, &source, path);
-                // Where nothing but one file was wanted its error is the whole outcome.
+                // The error of a single file is the whole result.
                 return if salvage.passes_damage() {
                     salvage.settle(path, self.all_of(id), made).map(drop)
                 } else {
@@ -181,14 +181,14 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// All of an inode that does not come.
+    /// The loss of an inode that is not copied at all.
     fn all_of(&self, id: InodeId) -> Lost {
         let attributes = self.from.fs.stat(id, Wait::Yes).ok();
         let file = attributes.filter(|attributes| attributes.kind == crate::fs::FileType::File);
         Lost::Everything { size: file.map(|file| file.size) }
     }
 
-    /// Copies an entry of a directory; what is in one that is a directory itself is still to come.
+    /// Copies an entry of a directory; the content of a directory comes later.
     fn entry<S: Sink>(
         &self,
         sink: &mut S,
@@ -218,14 +218,14 @@ impl Driver<'_> {
         Ok(Some(Level { entries, names: HashSet::new(), dir, source, path: path.to_owned() }))
     }
 
-    /// Tells which extended attributes of `path` do not come along.
+    /// Reports the extended attributes that the copy of `path` does not get.
     fn tell_left_out<S: Sink>(&self, sink: &mut S, path: &Path) {
         for (name, error) in sink.take_left_out() {
             self.progress.xattr_left_out(path.as_os_str().as_encoded_bytes(), &name, &error);
         }
     }
 
-    /// Copies what is no directory.
+    /// Copies a file that is not a directory.
     fn leaf<S: Sink>(
         &self,
         sink: &mut S,
@@ -242,19 +242,19 @@ impl Driver<'_> {
         let attributes = &source.attributes;
         let mut bytes = 0;
         if self.keeps.links && attributes.nlink > 1 && sink.link(parent, name, source)? {
-            // It has its data already.
+            // A hard link has its data already.
         } else if crate::metadata::file_type(attributes.kind).is_file() {
             let file = File::for_reading(self.from.near(), self.from.fs.open_file(attributes.id)?);
             bytes = attributes.size;
             sink.file(parent, name, source, &Data { file: &file, path, size: bytes, salvage })?;
         } else if !S::TAKES_EMPTY_LINKS && source.is_empty_link() {
-            // Nobody can make one. The others are copied, as with cp(1).
+            // No system can make one. The others are copied, as by cp(1).
             let error = Error::unsupported("a symbolic link without a target, which no copy can have");
             self.progress.lost(path.as_os_str().as_encoded_bytes(), Lost::Everything { size: None }, &error);
             return Ok(());
         } else {
             match sink.node(parent, name, source) {
-                // Only root makes devices. The others are copied, as with cp(1).
+                // Only root makes devices. The others are copied, as by cp(1).
                 Err(error) if error.is_on_host() && error.kind() == ErrorKind::PermissionDenied => {
                     self.progress.lost(
                         path.as_os_str().as_encoded_bytes(),

@@ -1,4 +1,4 @@
-//! Counters of an open filesystem: what [`Filesystem::statistics`](crate::Filesystem::statistics) returns.
+//! Counters of an open filesystem, from [`Filesystem::statistics`](crate::Filesystem::statistics).
 
 pub use creamery_fs::{
     BackgroundStatistics, BlockCacheStatistics, Bucket, CommitStatistics, CompressionStatistics,

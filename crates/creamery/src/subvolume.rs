@@ -1,4 +1,4 @@
-//! Subvolumes and snapshots: the handle for them, and what is known about each.
+//! Subvolumes and snapshots: their handle, and information about each.
 
 pub use creamery_fs::{ListedSubvolume, NamedTree, SubvolumeInfo, SubvolumeTable};
 

@@ -8,7 +8,7 @@ use creamery_fs::{ListedSubvolume, SnapshotOptions, SubvolumeInfo, SubvolumeTabl
 use crate::filesystem::{Filesystem, new_directory};
 use crate::path::{Last, at};
 
-/// Why the subvolume that is worked in is not deleted.
+/// The reason why the open subvolume is not deleted.
 const IS_OPEN: &str = "paths begin in this subvolume; open the image at another one";
 
 /// The subvolumes of a filesystem; [`Filesystem::subvolumes`] returns it. Its methods are the commands of `btrfs subvolume`
@@ -66,8 +66,8 @@ impl<'a> Subvolumes<'a> {
         self.create_in_groups(path, &[])
     }
 
-    /// Makes a subvolume that is in quota groups from its beginning, as `btrfs subvolume create -i` does. With simple quotas it is
-    /// not in the groups of the subvolume that it is made in, then. Without quotas `groups` has no effect.
+    /// Makes a subvolume in quota groups, as `btrfs subvolume create -i` does. With simple quotas the new subvolume is then
+    /// not in the groups of the subvolume around it. Without quotas `groups` has no effect.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -85,14 +85,14 @@ impl<'a> Subvolumes<'a> {
     /// ```
     ///
     /// # Errors
-    /// When the name is taken; when a group does not exist, or is that of a subvolume.
+    /// When the name is taken; when a group does not exist, or belongs to a subvolume.
     pub fn create_in_groups(self, path: impl AsRef<Path>, groups: &[QgroupId]) -> Result<()> {
         let (dir, name) = self.0.resolve_parent_to_make(path.as_ref())?;
         let made = self.0.fs.create_subvolume_in_groups(dir, name, &new_directory(), groups);
         made.map(drop).map_err(at(path.as_ref()))
     }
 
-    /// Begins a snapshot, called `path`, of the subvolume whose root is `source`; [`Snapshot::run`] takes it, as
+    /// Begins a snapshot of the subvolume whose root is `source`, with the name `path`; [`Snapshot::run`] takes it, as
     /// `btrfs subvolume snapshot` does.
     ///
     /// ```
@@ -126,7 +126,7 @@ impl<'a> Subvolumes<'a> {
     /// ```
     ///
     /// # Errors
-    /// When something else is there, or nothing.
+    /// When `path` does not exist or is not the root of a subvolume.
     pub fn id_at(self, path: impl AsRef<Path>) -> Result<TreeId> {
         let path = path.as_ref();
         let found = self.0.resolve(path, Last::Follow)?;
@@ -136,7 +136,7 @@ impl<'a> Subvolumes<'a> {
         Ok(found.subvolume)
     }
 
-    /// Returns the subvolume that paths begin in: the one that was chosen, or the default one.
+    /// Returns the subvolume where paths begin: the chosen one, or the default one.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -151,7 +151,7 @@ impl<'a> Subvolumes<'a> {
         self.0.root.subvolume
     }
 
-    /// Lists all subvolumes but the top level, by their numbers, with those that are being deleted, as `btrfs subvolume list` does.
+    /// Lists all subvolumes except the top level, by their numbers, including those that are being deleted, as `btrfs subvolume list` does.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -172,7 +172,7 @@ impl<'a> Subvolumes<'a> {
         self.0.fs.subvolumes()
     }
 
-    /// Returns all that is known about all subvolumes at this moment, with the top level.
+    /// Returns a consistent table of all subvolumes, with the top level.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -191,7 +191,7 @@ impl<'a> Subvolumes<'a> {
         self.0.fs.subvolume_table()
     }
 
-    /// Returns what is known about a subvolume, as of the last commit, also about one that is being deleted, as
+    /// Returns information about a subvolume, as of the last commit, also about one that is being deleted, as
     /// `btrfs subvolume show` does.
     ///
     /// ```
@@ -208,12 +208,12 @@ impl<'a> Subvolumes<'a> {
     /// ```
     ///
     /// # Errors
-    /// When there is none, or the filesystem is damaged.
+    /// When there is no such subvolume, or the filesystem is damaged.
     pub fn info(self, id: TreeId) -> Result<SubvolumeInfo> {
         self.0.fs.subvolume_info(id)
     }
 
-    /// Returns what is known about the subvolume that has this UUID, as `btrfs subvolume show -u` does.
+    /// Returns information about the subvolume with this UUID, as `btrfs subvolume show -u` does.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -225,12 +225,12 @@ impl<'a> Subvolumes<'a> {
     /// ```
     ///
     /// # Errors
-    /// When there is none, or the filesystem is damaged.
+    /// When there is no such subvolume, or the filesystem is damaged.
     pub fn info_by_uuid(self, uuid: Uuid) -> Result<SubvolumeInfo> {
         self.0.fs.subvolume_info_by_uuid(uuid)
     }
 
-    /// Returns the subvolume that is mounted, or opened, when none is named, as `btrfs subvolume get-default` does.
+    /// Returns the subvolume that is mounted or opened by default, as `btrfs subvolume get-default` does.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -245,7 +245,7 @@ impl<'a> Subvolumes<'a> {
         self.0.fs.default_subvolume()
     }
 
-    /// Makes `id` the subvolume that is mounted, or opened, when none is named, as `btrfs subvolume set-default` does. Number 0
+    /// Makes `id` the subvolume that is mounted or opened by default, as `btrfs subvolume set-default` does. Number 0
     /// stands for the top level, as on Linux.
     ///
     /// ```
@@ -323,8 +323,8 @@ impl<'a> Subvolumes<'a> {
         self.0.fs.set_writable_by_force(id)
     }
 
-    /// Deletes a subvolume with all that is in it, as `btrfs subvolume delete` does. Its name is gone at once; a file of it that is
-    /// open stays readable. The space comes back in the background, or with [`sync_deleted`](Self::sync_deleted).
+    /// Deletes a subvolume with everything in it, as `btrfs subvolume delete` does. Its name is gone at once; an open file of it
+    /// stays readable. The space comes back in the background, or with [`sync_deleted`](Self::sync_deleted).
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -339,7 +339,7 @@ impl<'a> Subvolumes<'a> {
     /// ```
     ///
     /// # Errors
-    /// When it is not a subvolume, is the one that is open, the top level or the default, or has subvolumes in it.
+    /// When it is not a subvolume, is the open one, the top level or the default, or has subvolumes in it.
     pub fn delete(self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         let (dir, name) = self.0.resolve_parent(path)?;
@@ -358,7 +358,7 @@ impl<'a> Subvolumes<'a> {
         Ok(())
     }
 
-    /// Deletes a subvolume by its number, wherever it is, as `btrfs subvolume delete -i` does.
+    /// Deletes a subvolume by its number, as `btrfs subvolume delete -i` does.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -372,7 +372,7 @@ impl<'a> Subvolumes<'a> {
     /// ```
     ///
     /// # Errors
-    /// As [`delete`](Self::delete); when there is no such subvolume.
+    /// Those of [`delete`](Self::delete); when there is no such subvolume.
     pub fn delete_by_id(self, id: TreeId) -> Result<()> {
         let failed = |error: Error| error.context(format_args!("subvolume {id}"));
         self.check_may_go(id)?;
@@ -380,7 +380,7 @@ impl<'a> Subvolumes<'a> {
         self.0.fs.delete_subvolume(dir, &name).map(drop).map_err(failed)
     }
 
-    /// Lists the subvolumes in `id`, and those in these, each before the one that it is in: the order in which
+    /// Lists the subvolumes in `id`, and the nested ones in these, each before the one around it: the order in which
     /// `btrfs subvolume delete -R` deletes them.
     ///
     /// ```
@@ -406,8 +406,8 @@ impl<'a> Subvolumes<'a> {
         self.0.fs.nested_subvolumes(id)
     }
 
-    /// Frees what is left of the subvolumes that were deleted and returns when nothing is, as `btrfs subvolume sync` does. After
-    /// each step `progress` gets the number of subvolumes that are left; an error of its ends the work, and what is freed stays
+    /// Frees the space of deleted subvolumes and returns when it is done, as `btrfs subvolume sync` does. After
+    /// each step `progress` gets the number of subvolumes that are left. An error from it ends the work; freed space stays
     /// free. A subvolume with an open file stays.
     ///
     /// ```
@@ -425,7 +425,7 @@ impl<'a> Subvolumes<'a> {
     /// ```
     ///
     /// # Errors
-    /// No space; those of the devices; damage.
+    /// No space; errors of the devices; damage.
     pub fn sync_deleted(self, mut progress: impl FnMut(usize) -> Result<()>) -> Result<()> {
         self.0.fs.sync()?;
         loop {
@@ -476,8 +476,8 @@ impl Snapshot<'_> {
         self
     }
 
-    /// Puts the snapshot into quota groups from its beginning, as `btrfs subvolume snapshot -i` does. Where a group has something
-    /// already that the source has not, its numbers may be wrong until a rescan
+    /// Puts the snapshot into quota groups at its creation, as `btrfs subvolume snapshot -i` does. If a group has
+    /// data that the source does not have, its numbers may be wrong until a rescan
     /// ([`QuotaReport::inconsistent`](crate::quota::QuotaReport::inconsistent)).
     ///
     /// ```
@@ -497,7 +497,7 @@ impl Snapshot<'_> {
         self
     }
 
-    /// Takes the snapshot, at the price of a commit, whatever the size of the source. It is durable when this returns.
+    /// Takes the snapshot, at the price of a commit, independent of the size of the source. It is durable when this returns.
     /// Subvolumes in the source are empty directories in the snapshot.
     ///
     /// ```
@@ -512,8 +512,8 @@ impl Snapshot<'_> {
     /// ```
     ///
     /// # Errors
-    /// When the source is not the root of a subvolume, the name is taken, or what was written before cannot be written back; when a
-    /// group does not exist, or is that of a subvolume.
+    /// When the source is not the root of a subvolume, the name is taken, or earlier writes cannot be written back; when a
+    /// group does not exist, or belongs to a subvolume.
     pub fn run(self) -> Result<()> {
         let of = Subvolumes(self.fs).id_at(&self.source)?;
         let (dir, name) = self.fs.resolve_parent_to_make(&self.path)?;
@@ -521,8 +521,8 @@ impl Snapshot<'_> {
         made.map(drop).map_err(at(&self.path))
     }
 
-    /// Does what [`run`](Self::run) does, for a caller who may give up. A snapshot waits until what is being written in place in its
-    /// source has ended, and a device may never answer. Meanwhile `is_interrupted` is asked again and again.
+    /// Does the work of [`run`](Self::run), for a caller that may give up. A snapshot waits until in-place writes to its
+    /// source have ended, and a device may never answer. Meanwhile the call polls `is_interrupted`.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -536,8 +536,8 @@ impl Snapshot<'_> {
     /// ```
     ///
     /// # Errors
-    /// Those of [`run`](Self::run), and [`Interrupted`](crate::ErrorKind::Interrupted), with an inode that is written to; nothing
-    /// has happened then.
+    /// Those of [`run`](Self::run), and [`Interrupted`](crate::ErrorKind::Interrupted), with an inode that is written to; then the call has
+    /// had no effect.
     pub fn run_unless(self, is_interrupted: impl Fn() -> bool) -> Result<()> {
         let of = Subvolumes(self.fs).id_at(&self.source)?;
         let place = self.fs.resolve_parent_to_make(&self.path)?;

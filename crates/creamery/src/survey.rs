@@ -1,7 +1,7 @@
-//! What would be lost if devices were: before anything is touched.
+//! Finds the files that a loss of devices would destroy, before anything is touched.
 //!
-//! Each chunk says by its profile without which devices a range of it can be read. A file is lost with a range that it shows; where a chunk of metadata
-//! is lost, so are all files, for nothing leads to them any more.
+//! The profile of each chunk says without which devices its ranges can be read. A file is lost with any range of its data. If a chunk of metadata
+//! is lost, all files are lost: nothing leads to them any more.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
@@ -15,10 +15,10 @@ use crate::path::at;
 use crate::walk::Walk;
 use crate::{FileType, Filesystem};
 
-/// The most losses of one survey: each has a bit.
+/// The most losses in one survey: each has a bit.
 const LOSSES_MAX: usize = 64;
 
-/// What would be lost with some devices.
+/// The effect of losing some devices.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -33,7 +33,7 @@ const LOSSES_MAX: usize = 64;
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Loss {
-    /// The devices that would be missing besides those that are.
+    /// The devices that would be missing, beside those that are missing already.
     pub devices: Vec<DevId>,
     /// Whether chunks of metadata would be lost, and all files with them.
     pub trees: bool,
@@ -41,7 +41,7 @@ pub struct Loss {
     pub files: u64,
 }
 
-/// Which files survive which further loss.
+/// The result of a survey: the files that survive each further loss.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -54,13 +54,13 @@ pub struct Loss {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Survey {
-    /// Files that there are, in all subvolumes.
+    /// All files of all subvolumes.
     pub files: u64,
-    /// First the loss of nothing more; then of each device that is there; then of each two of them, if they are few.
+    /// First the case without a further loss; then the loss of each present device; then that of each two of them, if there are few.
     pub losses: Vec<Loss>,
 }
 
-/// Chunks, and what each loss takes of them: a bit for each loss.
+/// Chunks, and a bit for each loss that makes one unreadable.
 struct Chunks<'v> {
     volume: &'v Volume,
     losses: &'v [Loss],
@@ -73,14 +73,14 @@ impl<'v> Chunks<'v> {
         Self { volume, losses, all }
     }
 
-    /// By which losses nothing is left to read a chunk of metadata by.
+    /// The losses that make a chunk of metadata unreadable.
     fn trees_lost_by(&self) -> u64 {
         let trees = BlockGroupFlags::METADATA | BlockGroupFlags::SYSTEM;
         let of_trees = self.all.values().filter(|chunk| chunk.flags.intersects(trees));
         of_trees.fold(0, |bits, chunk| bits | self.bits(chunk, chunk.start, chunk.len))
     }
 
-    /// By which losses a range is lost.
+    /// The losses that make a range unreadable.
     fn lost_by(&self, (at, len): (Logical, u64)) -> u64 {
         let chunk = self.all.range(..=at.get()).next_back();
         let chunk = chunk.filter(|(_, chunk)| at < chunk.end());
@@ -88,7 +88,7 @@ impl<'v> Chunks<'v> {
     }
 
     fn bits(&self, chunk: &Chunk, at: Logical, len: u64) -> u64 {
-        // A member that missed writes, or that has failed, is nothing to build on; but a chunk that cannot be written without it is whole.
+        // A member that missed writes or has failed does not count as a copy; but a chunk that cannot be written without it is whole.
         let counts_not = |dev| match self.volume.member_state(dev) {
             MemberState::Present | MemberState::Seed => false,
             MemberState::Stale(_) => self.volume.may_have_missed(dev, chunk),

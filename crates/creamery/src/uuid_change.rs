@@ -1,4 +1,4 @@
-//! Another UUID of a filesystem, in all its tree blocks.
+//! A change of a filesystem's UUID in all its tree blocks.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use creamery_volume::FsidChange;
 
 use crate::image::{Image, refuse_mounted};
 
-/// Another UUID for a filesystem, in all its tree blocks, about to be written; begin with [`Image::change_uuid`].
+/// A change of a filesystem's UUID in all its tree blocks, about to be written; begin with [`Image::change_uuid`].
 ///
-/// It is for nobody to open from when it begins to when it is done. What ends it in the middle - a crash, a signal - is gone on with by
-/// calling it again, or by btrfstune.
+/// The filesystem cannot be opened from the beginning of the change to its end. If a crash or a signal interrupts the change, call
+/// it again, or call btrfstune, to complete it.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -35,8 +35,8 @@ pub struct UuidChange {
 }
 
 impl Image {
-    /// Looks whether a filesystem can be given another UUID in all its tree blocks: `uuid`, or one that `env` makes ([`Env::uuid_after`]). Nothing is
-    /// written before [`UuidChange::run`]. A change that was ended in the middle goes on with its own. `btrfstune -u` and `-U` of btrfs-progs do that.
+    /// Prepares a change of the UUID in all tree blocks: to `uuid`, or to one from `env` ([`Env::uuid_after`]). Writes
+    /// nothing before [`UuidChange::run`]. An interrupted change continues with its own UUID. `btrfstune -u` and `-U` of btrfs-progs do the same.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -51,20 +51,23 @@ impl Image {
     /// ```
     ///
     /// # Errors
-    /// When somebody has it open; when a filesystem that Linux has mounted has that UUID, or the filesystem itself; when another one was
-    /// begun; when the UUID was changed apart from that of the tree blocks ([`SuperblockChange`](crate::volume::SuperblockChange)); when a log
-    /// waits; when the first superblock is damaged, or of a feature or a state that forbids writing.
+    /// - The image is open elsewhere.
+    /// - A filesystem that Linux has mounted has the new UUID, or Linux has mounted this filesystem.
+    /// - A change to another UUID was begun.
+    /// - The UUID differs from that of the tree blocks ([`SuperblockChange`](crate::volume::SuperblockChange)).
+    /// - A log waits for its replay.
+    /// - The first superblock is damaged, or has a feature or a state that forbids writing.
     pub fn change_uuid(path: impl AsRef<Path>, uuid: Option<Uuid>, env: Arc<dyn Env>) -> Result<UuidChange> {
         let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::open(path.as_ref(), Access::ReadWrite)?);
         let change = FsidChange::new(device, uuid, &*env)?;
-        // The one that it is to have: of one that goes on nobody has named it here.
+        // The new UUID: a change that continues has its own, which the caller did not name.
         refuse_mounted(path.as_ref(), Some(change.new_uuid()))?;
         Ok(UuidChange { change, env })
     }
 }
 
 impl UuidChange {
-    /// The UUID that the filesystem had.
+    /// The UUID before the change.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -82,7 +85,7 @@ impl UuidChange {
         self.change.old()
     }
 
-    /// The UUID that the filesystem is to have.
+    /// The UUID after the change.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -100,9 +103,9 @@ impl UuidChange {
         self.change.new_uuid()
     }
 
-    /// Writes it; durable when it returns. Gives how many tree blocks could not be read and stay as they are: none, unless it goes on with
-    /// what was begun. `progress` is told how many tree blocks are done, and how many there are, or 0 while they are
-    /// counted and looked at; an error of its ends all.
+    /// Writes the new UUID; it is durable when this returns. Returns the number of tree blocks that could not be read and stay as they are: 0, unless this
+    /// continues an interrupted change. `progress` gets the number of finished tree blocks and the total, which is 0 while they are
+    /// counted and verified. An error from it ends the change.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -117,7 +120,7 @@ impl UuidChange {
     /// ```
     ///
     /// # Errors
-    /// A copy of a tree block is damaged, which is found before anything was written; device errors; what `progress` gives.
+    /// A copy of a tree block is damaged, which is found before anything is written; device errors; the error of `progress`.
     pub fn run(self, progress: &mut dyn FnMut(u64, u64) -> Result<()>) -> Result<u64> {
         let chunk_tree = self.env.uuid_after(self.change.new_uuid());
         change_fsid(self.change, chunk_tree, progress)

@@ -1,4 +1,4 @@
-//! What a filesystem is as a whole: its ids, its sizes and features, and the devices it lies on.
+//! The filesystem as a whole: its ids, sizes and features, and its devices.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -33,21 +33,21 @@ pub use crate::uuid_change::UuidChange;
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct MemberDevice {
-    /// Its number in the filesystem.
+    /// The number of the device in the filesystem.
     pub id: DevId,
-    /// Its UUID.
+    /// The UUID of the device.
     pub uuid: Uuid,
-    /// Its size as the filesystem sees it.
+    /// The size of the device as the filesystem sees it, bytes.
     pub total_bytes: u64,
-    /// What chunks have of it.
+    /// Bytes of the device that chunks use.
     pub used_bytes: u64,
-    /// How long the device is itself; none when it is missing.
+    /// The actual length of the device, bytes; `None` when it is missing.
     pub len: Option<u64>,
-    /// The file or device of the host, or the name of a device of one's own; none when it is missing.
+    /// The file or device of the host, or the name of a device of your own; `None` when it is missing.
     pub path: Option<PathBuf>,
 }
 
-/// What the chunks of one kind and profile have of a device.
+/// The share of a device that chunks of one kind and profile use.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -63,15 +63,15 @@ pub struct MemberDevice {
 pub struct DeviceShare {
     /// The device, which may be missing.
     pub device: DevId,
-    /// What the chunks are for, as [`BlockGroups::kind`] has it.
+    /// The kind of the chunks, as in [`BlockGroups::kind`].
     pub kind: String,
     /// Their profile.
     pub profile: String,
-    /// Bytes, each copy counted.
+    /// Bytes; each copy counts.
     pub bytes: u64,
 }
 
-/// The block groups of one kind and profile, together.
+/// The block groups of one kind and profile together.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -86,20 +86,20 @@ pub struct DeviceShare {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct BlockGroups {
-    /// What they are for: `Data`, `System`, `Metadata`, or `Data+Metadata`.
+    /// The kind: `Data`, `System`, `Metadata`, or `Data+Metadata`.
     pub kind: String,
-    /// Their profile, as mkfs names it, in capitals but for `single`.
+    /// The profile, as mkfs names it, in capitals except `single`.
     pub profile: String,
-    /// How many copies are kept of what is in them.
+    /// The number of copies of their content.
     pub copies: u64,
-    /// Bytes of them, each copy counted once.
+    /// The size of the block groups, bytes; copies count once.
     pub total: u64,
     /// Bytes in extents, as of the last commit.
     pub used: u64,
 }
 
 impl BlockGroups {
-    /// Those with these flags, of `total` bytes, of which `used` are in use; bits that are none of a kind or a profile count for nothing.
+    /// The block groups with these flags, of `total` bytes, of which `used` are in use; bits that are not a kind or a profile are ignored.
     ///
     /// ```
     /// let metadata = creamery::volume::BlockGroups::with_flags(4 | 16, 1 << 30, 0);
@@ -140,9 +140,9 @@ impl BlockGroups {
 pub struct Usage {
     /// Size of the filesystem.
     pub total: u64,
-    /// Not in use.
+    /// Bytes that are not in use.
     pub free: u64,
-    /// For file data.
+    /// Bytes that file data can still use.
     pub available: u64,
 }
 
@@ -194,8 +194,8 @@ impl Volume<'_> {
         self.0.fs.engine().volume().superblock().label().to_vec()
     }
 
-    /// Sets the label, as `btrfs filesystem label IMAGE LABEL` does; an empty one removes it. It is durable when this returns, with
-    /// every change so far.
+    /// Sets the label, as `btrfs filesystem label IMAGE LABEL` does; an empty label removes it. The label and every change so far are
+    /// durable when this returns.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -208,7 +208,7 @@ impl Volume<'_> {
     /// ```
     ///
     /// # Errors
-    /// When it has more than 255 bytes or is no line; when the device fails.
+    /// When the label has more than 255 bytes or contains a newline; when the device fails.
     pub fn set_label(self, label: impl AsRef<[u8]>) -> Result<()> {
         self.0.fs.set_label(label.as_ref())?;
         self.0.fs.sync()
@@ -236,8 +236,8 @@ impl Volume<'_> {
         }
     }
 
-    /// Returns what opening has passed over, a sentence each: damaged superblock copies, a wrong number of devices, and states that
-    /// only reading may ignore. Linux writes such to the kernel log.
+    /// Returns notes about defects that opening ignored, a sentence each: damaged superblock copies, a wrong number of devices, and states that
+    /// only allow reading. Linux writes such notes to the kernel log.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -252,8 +252,8 @@ impl Volume<'_> {
         self.0.fs.engine().volume().notes()
     }
 
-    /// Returns the earlier commit that is shown, where
-    /// [`ImageOptions::use_backup_root`](crate::ImageOptions::use_backup_root) had to fall back to one (the mount option
+    /// Returns the earlier commit that is shown, if
+    /// [`ImageOptions::use_backup_root`](crate::ImageOptions::use_backup_root) fell back to one (the mount option
     /// `rescue=usebackuproot`): the newest changes may be missing.
     ///
     /// ```
@@ -269,7 +269,7 @@ impl Volume<'_> {
         self.0.fs.engine().volume().earlier_root()
     }
 
-    /// Returns the bytes of a data block (`sectorsize` of mkfs.btrfs(8)): extents begin and end with one.
+    /// Returns the size of a data block in bytes (`sectorsize` of mkfs.btrfs(8)): extents begin and end at its multiples.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -302,7 +302,7 @@ impl Volume<'_> {
         self.0.fs.engine().group_sums().into_iter().map(of).collect()
     }
 
-    /// Returns what chunks have of each device, by kind and profile and in the order of the devices, as `btrfs filesystem usage` does.
+    /// Returns the space that chunks use on each device, by kind and profile and in the order of the devices, as `btrfs filesystem usage` does.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -330,7 +330,7 @@ impl Volume<'_> {
         sums.into_iter().map(share).collect()
     }
 
-    /// Returns the UUID, which a mount goes by (`UUID=` of fstab(5)).
+    /// Returns the UUID that mounts use (`UUID=` of fstab(5)).
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -345,7 +345,7 @@ impl Volume<'_> {
         self.0.fs.engine().volume().fsid()
     }
 
-    /// Returns the UUID in every tree block. It differs from [`uuid`](Self::uuid) only where that was changed later (`btrfstune -m`).
+    /// Returns the UUID in every tree block. It differs from [`uuid`](Self::uuid) only after a later change (`btrfstune -m`).
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -378,7 +378,7 @@ impl Volume<'_> {
         self.0.fs.engine().volume().generation()
     }
 
-    /// Returns the bytes that data and tree blocks take, each copy once, as of the last commit: `bytes_used` of
+    /// Returns the bytes in use by data and tree blocks, each copy once, as of the last commit: `bytes_used` of
     /// `btrfs inspect-internal dump-super`.
     ///
     /// ```
@@ -394,7 +394,7 @@ impl Volume<'_> {
         self.0.fs.engine().volume().superblock().bytes_used()
     }
 
-    /// Returns the bytes of a tree block (`nodesize` of mkfs.btrfs(8)).
+    /// Returns the size of a tree block in bytes (`nodesize` of mkfs.btrfs(8)).
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -409,7 +409,7 @@ impl Volume<'_> {
         self.0.fs.engine().volume().node_size()
     }
 
-    /// Returns the checksum of tree blocks and data (`--csum` of mkfs.btrfs(8)).
+    /// Returns the checksum type of tree blocks and data (`--csum` of mkfs.btrfs(8)).
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -424,8 +424,8 @@ impl Volume<'_> {
         self.0.fs.engine().volume().checksum_type()
     }
 
-    /// Returns the on-disk features that the filesystem uses, by the names that Linux has for them below
-    /// `/sys/fs/btrfs/UUID/features`, or had there as long as not every filesystem had them.
+    /// Returns the on-disk features of the filesystem, by their names below `/sys/fs/btrfs/UUID/features` in Linux. Features that
+    /// every filesystem has by now keep the name that they had there.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -441,7 +441,7 @@ impl Volume<'_> {
         self.0.fs.engine().volume().superblock().feature_names()
     }
 
-    /// Returns the errors that Linux has counted of a device, and those that scrubs of this library have, as `btrfs device stats` does.
+    /// Returns the error counters of a device, with the errors of Linux and of scrubs by this library, as `btrfs device stats` does.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -458,8 +458,8 @@ impl Volume<'_> {
         self.0.fs.device_errors(id)
     }
 
-    /// Sets the errors that are counted of a device to 0, as `btrfs device stats -z` does. Returns what they were. It is durable
-    /// when this returns, with every change so far.
+    /// Sets the error counters of a device to 0, as `btrfs device stats -z` does. Returns their old values. The new counters and every
+    /// change so far are durable when this returns.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -474,14 +474,14 @@ impl Volume<'_> {
     /// ```
     ///
     /// # Errors
-    /// When there is no such device, or no space; when it was not opened for writing, as a filesystem on several devices is not.
+    /// When there is no such device, or no space; when the filesystem is not open for writing, like every filesystem on several devices.
     pub fn reset_device_errors(self, id: DevId) -> Result<DeviceErrors> {
         let were = self.0.fs.reset_device_errors(id)?;
         self.0.fs.sync()?;
         Ok(were)
     }
 
-    /// Returns the devices that the filesystem lies on, in the order of their numbers, as `btrfs filesystem show` does.
+    /// Returns the devices of the filesystem, in the order of their numbers, as `btrfs filesystem show` does.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -509,8 +509,8 @@ impl Volume<'_> {
             .collect()
     }
 
-    /// Tells which files would be lost with which devices, besides those that are missing. `each` gets every file of all subvolumes, with the
-    /// losses that it would not survive.
+    /// Reports which files a further loss of devices would destroy. Calls `each` for every file of all subvolumes, with the
+    /// losses that the file would not survive.
     ///
     /// ```no_run
     /// let fs = creamery::Image::options().degraded().open("member.img")?;
@@ -529,9 +529,9 @@ impl Volume<'_> {
         self.0.survey(each)
     }
 
-    /// Takes more of a device, as `btrfs filesystem resize` does: of an image file, which is made longer where it is too short; of a
-    /// partition or a block device, as far as that goes. It is durable when this returns, with every change so far. A crash in the
-    /// middle may leave a file longer than the filesystem in it, which is no harm.
+    /// Grows the filesystem on a device, as `btrfs filesystem resize` does: on an image file, which becomes longer if it is too short; on a
+    /// partition or a block device, up to its end. The change is durable when this returns, with every change so far. A crash in the
+    /// middle may leave a file longer than its filesystem, which is harmless.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -549,13 +549,13 @@ impl Volume<'_> {
     /// ```
     ///
     /// # Errors
-    /// When there is no such device or it is shorter than that; when the filesystem would have less of it, which cannot be done.
+    /// When there is no such device or it is too short; when the filesystem would shrink, which is not supported.
     pub fn resize(self, device: DevId, size: NewSize) -> Result<Resized> {
         self.0.fs.resize(device, size)
     }
 
-    /// Converts the trees that say where free space is (`btrfstune --convert-to-block-group-tree`), in one transaction: a crash leaves
-    /// the old trees or the new ones. It is durable when this returns, with every change so far. False when there was nothing to do.
+    /// Converts the trees that record free space (`btrfstune --convert-to-block-group-tree`), in one transaction: a crash leaves
+    /// the old trees or the new ones. The change is durable when this returns, with every change so far. False when the filesystem has the new trees already.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -570,16 +570,16 @@ impl Volume<'_> {
     /// ```
     ///
     /// # Errors
-    /// When it would have a block group tree without a free space tree or with holes listed, which Linux does not mount; when there is no
+    /// When the result would have a block group tree without a free space tree or with holes listed, which Linux does not mount; when there is no
     /// space for the tree.
     pub fn convert(self, conversion: Conversion) -> Result<bool> {
         self.0.fs.sync()?;
         self.0.fs.engine().convert(conversion)
     }
 
-    /// Discards all free space that lies in ranges of at least `min` bytes, 0 for all, as
-    /// [`fstrim(8)`](https://man7.org/linux/man-pages/man8/fstrim.8.html) does: an image file gives it back to the host, a disk need
-    /// not keep it. Returns how many bytes that were, each copy counted. Every change so far is durable afterwards.
+    /// Discards all free space in ranges of at least `min` bytes, 0 for all, as
+    /// [`fstrim(8)`](https://man7.org/linux/man-pages/man8/fstrim.8.html) does: an image file gives it back to the host, and a disk may
+    /// drop it. Returns the number of bytes; each copy counts. Every change so far is durable afterwards.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -592,7 +592,7 @@ impl Volume<'_> {
     /// ```
     ///
     /// # Errors
-    /// When it was not opened for writing, the device fails, or cannot discard.
+    /// When the filesystem is not open for writing, or the device fails or cannot discard.
     pub fn trim(self, min: u64) -> Result<u64> {
         Ok(self.0.fs.trim((0, u64::MAX), min)?.bytes)
     }

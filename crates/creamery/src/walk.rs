@@ -1,4 +1,4 @@
-//! A directory with everything below.
+//! Walks a directory and everything below it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use crate::metadata::file_type;
 use crate::path::at;
 use crate::{FileType, Metadata, ReadDir};
 
-/// Everything in a directory and below, parents before their children, the directory itself first. What comes behind an error can be
-/// asked for as ever: one directory or entry is left out.
+/// An iterator over a directory and everything below it, parents before their children, the directory itself first. It goes on
+/// after an error: one directory or entry is left out.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -28,13 +28,13 @@ pub struct Walk {
     fs: Arc<fs::Filesystem>,
     first: Option<WalkEntry>,
     levels: Vec<ReadDir>,
-    /// What is in other subvolumes is left out.
+    /// Only entries of this subvolume are listed.
     within: Option<TreeId>,
-    /// So is what lies deeper.
+    /// Deeper entries are left out.
     depth_max: usize,
 }
 
-/// One of them.
+/// An entry of a walk.
 ///
 /// ```no_run
 /// # fn example(fs: &creamery::Filesystem) -> creamery::Result<()> {
@@ -55,33 +55,33 @@ pub struct WalkEntry {
 }
 
 impl WalkEntry {
-    /// The path at which the walk began, and the names from there.
+    /// The path where the walk began, and the names from there.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What it is; symbolic links are not followed.
+    /// The type of the entry; symbolic links are not followed.
     #[must_use]
     pub const fn file_type(&self) -> FileType {
         self.kind
     }
 
-    /// How many levels below the beginning.
+    /// Levels below the beginning.
     #[must_use]
     pub const fn depth(&self) -> usize {
         self.depth
     }
 
-    /// What is known about it.
+    /// The metadata of the entry.
     ///
     /// # Errors
-    /// When it is gone by now.
+    /// When the entry no longer exists.
     pub fn metadata(&self) -> Result<Metadata> {
         self.fs.stat(self.id, Wait::Yes).map(Metadata::new).map_err(at(&self.path))
     }
 
-    /// The entries of the directory that it is, whatever has its path by now.
+    /// Lists the directory itself, even if another file has its path by now.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -94,7 +94,7 @@ impl WalkEntry {
     /// ```
     ///
     /// # Errors
-    /// When it is no directory, or is gone by now.
+    /// When the entry is not a directory, or no longer exists.
     pub fn read_dir(&self) -> Result<ReadDir> {
         ReadDir::new(Arc::clone(&self.fs), self.id, self.path.clone())
     }
@@ -107,7 +107,7 @@ impl Walk {
         Ok(Self { fs, first: Some(first), levels: Vec::new(), within: None, depth_max: usize::MAX })
     }
 
-    /// Leaves out what is in other subvolumes, snapshots among them, than the beginning; their own directories are entries.
+    /// Leaves out the content of other subvolumes, including snapshots; their root directories are listed.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -125,7 +125,7 @@ impl Walk {
         self
     }
 
-    /// Leaves out what lies more than `depth` levels below the beginning, which has a depth of 0.
+    /// Leaves out entries more than `depth` levels below the beginning, which has a depth of 0.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;

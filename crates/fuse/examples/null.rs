@@ -1,10 +1,10 @@
-//! A server that does nothing as fast as it can: the baseline of the benchmarks. Whatever a filesystem adds
-//! to the time this one takes is its own; what this one takes is the kernel's and the transport's.
+//! A server that does nothing as fast as it can: the baseline of the benchmarks. Its time is that of the kernel and the
+//! transport; additional time of a filesystem is the filesystem's own.
 //!
-//! It remembers which names were made, what they stand for, and how long files became, or the kernel would ask for more than of a
-//! filesystem, or for less; nothing else is kept. Reads give zeros, writes are taken and forgotten, and what is to be durable is
-//! so at once. Every file has 4 KiB of data and a hole of 4 KiB in turn, for who asks. A file that is opened again is read again: the kernel drops the pages that it has of it. With `--exists` every name
-//! is a file already.
+//! It remembers the names that were made, their nodes, and the lengths of files, because otherwise the kernel would send more or fewer requests than to a
+//! filesystem; it keeps nothing else. Reads return zeros, writes are dropped, and a sync is
+//! done at once. For a caller that asks, every file has 4 KiB of data and a hole of 4 KiB in turn. A file that is opened again is read again: the kernel drops its pages. With
+//! `--exists` every name is a file already.
 //!
 //!     null [--threads N] [--exists] DIR
 
@@ -38,7 +38,7 @@ struct Null {
     next: AtomicU64,
     /// Node and mode of each name, in shards.
     names: [Mutex<Names>; SHARDS],
-    /// Of files that were written to, in shards.
+    /// Lengths of files that were written to, in shards.
     sizes: [Mutex<HashMap<NodeId, u64>>; SHARDS],
     hasher: RandomState,
     exists: bool,

@@ -1,15 +1,15 @@
-//! How many requests of each kind came, and how long their operations took.
+//! Counts the requests of each kind, and the time of their operations.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::protocol::Opcode;
 
-/// Above the largest number of an [`Opcode`].
+/// Larger than the largest number of an [`Opcode`].
 const NUMBERS: usize = 64;
 
-/// The requests that a session answered, also those that await no answer, and malformed ones by what they claim to be. Ask
-/// [`Session::requests`](crate::Session::requests) for it.
+/// The requests that a session answered, also those that await no answer, and malformed ones by the number that they contain.
+/// [`Session::requests`](crate::Session::requests) returns it.
 ///
 /// ```
 /// use creamery_fuse::{RequestCounts, protocol::Opcode};
@@ -35,10 +35,10 @@ struct Counter {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct RequestCount {
-    /// How many.
+    /// Number of requests.
     pub count: u64,
-    /// How long their operations took, all together: from the request in memory to its answer there. The way to the kernel and
-    /// back is not in it.
+    /// Total time of their operations: from the request in memory to its answer there, without the way to the kernel and
+    /// back.
     pub time: Duration,
 }
 
@@ -56,7 +56,7 @@ impl RequestCounts {
         }
     }
 
-    /// Those of one kind.
+    /// Returns the count of one kind.
     #[must_use]
     pub fn of(&self, opcode: Opcode) -> RequestCount {
         let counter = &self.by_number[opcode as usize];
@@ -64,7 +64,7 @@ impl RequestCounts {
         RequestCount { count: counter.count.load(Ordering::Relaxed), time: Duration::from_nanos(nanos) }
     }
 
-    /// All kinds that came, by their numbers.
+    /// Returns all kinds with requests, by their numbers.
     pub fn all(&self) -> impl Iterator<Item = (Opcode, RequestCount)> {
         Opcode::ALL.iter().map(|opcode| (*opcode, self.of(*opcode))).filter(|(_, seen)| seen.count > 0)
     }

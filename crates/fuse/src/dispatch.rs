@@ -1,11 +1,11 @@
-//! From a request to the method that answers it, and from what it returns to an [`Answer`].
+//! Calls the method of a request, and converts its result to an [`Answer`].
 //!
 //! # Invariants
 //! - DISPATCH-1: every request that awaits an answer gets exactly one, also a malformed or unknown one.
-//! - DISPATCH-2: sizes asked for are cut to the reply buffer's, so no method sees a slice the kernel would
+//! - DISPATCH-2: requested sizes are cut to the reply buffer's, so no method sees a slice that the kernel would
 //!   not take.
 //! - DISPATCH-3: `destroy` runs once, after the last request or on `DESTROY`, whichever comes first.
-//! - DISPATCH-4: an operation that panics is a request that failed, with `EIO`; the filesystem is told, the session goes on.
+//! - DISPATCH-4: an operation that panics is a request that failed, with `EIO`; the filesystem is notified, and the session goes on.
 
 use std::sync::{Arc, Once};
 use std::time::Instant;
@@ -24,7 +24,7 @@ use crate::protocol::{
 };
 use crate::types::RequestContext;
 
-/// What goes back to the kernel.
+/// An answer to the kernel.
 #[expect(clippy::large_enum_variant, reason = "made once, sent once: boxing would allocate for each request")]
 pub(crate) enum Answer {
     /// Nothing: the request awaits none.
@@ -59,17 +59,17 @@ impl From<Result<usize>> for Answer {
     }
 }
 
-/// A request as a transport has it.
+/// A request as a transport delivers it.
 pub(crate) struct Message<'a> {
     pub(crate) header: &'a wire::InHeader,
-    /// What follows the header, in one or two pieces, as for [`decode`].
+    /// The body behind the header, in one or two pieces, as for [`decode`].
     pub(crate) body: &'a [u8],
     pub(crate) rest: &'a [u8],
-    /// The memory from the place on at which the data of a `WRITE` begins. It is there whatever the request is.
+    /// The memory from the beginning of a `WRITE`'s data. It exists for every request.
     pub(crate) data: &'a SharedBytes,
 }
 
-/// What a transport needs to know about the filesystem it serves.
+/// The filesystem's interface to a transport.
 pub(crate) trait Handler: Sync {
     /// Answers one request; bulk data of the answer goes into `payload`.
     fn handle(&self, worker: usize, message: &Message<'_>, payload: &mut [u8]) -> Answer;
@@ -153,7 +153,7 @@ impl Server {
         answer
     }
 
-    /// After a panic in the middle of a request: what it was at is the filesystem's to give up.
+    /// Handles a panic in the middle of a request: the filesystem gives up its current work.
     fn panicked(&self, worker: usize, header: &wire::InHeader, panic: &Panic) -> Answer {
         self.interrupts.end(worker);
         self.operations.panicked(panic);
@@ -185,7 +185,7 @@ fn cut(payload: &mut [u8], asked: u32) -> &mut [u8] {
     &mut payload[..len]
 }
 
-/// A value of unknown size, or that size if none was allowed.
+/// A value of unknown size, or that size if the caller asked for it.
 fn sized(payload: &mut [u8], asked: u32, fill: impl FnOnce(&mut ByteSink<'_>) -> Result<()>) -> Answer {
     let mut sink = ByteSink::new(cut(payload, asked));
     match fill(&mut sink) {
@@ -252,7 +252,7 @@ fn names(
     })
 }
 
-/// Operations on open files and directories. `shared` is the memory in which the data of a write lies.
+/// Operations on open files and directories. `shared` is the memory of a write's data.
 fn files(
     o: &dyn Operations,
     ctx: &RequestContext<'_>,
@@ -309,7 +309,7 @@ fn files(
             o.lseek(ctx, node, handle, offset, to).map(|offset| Fixed::of(&wire::LseekOut { offset })).into()
         }
         Operation::CopyFileRange { from, to, len, flags, wide } => {
-            // The narrow form answers 32 bits.
+            // The narrow form answers with 32 bits.
             let len = if wide { len } else { len.min(u64::from(u32::MAX) & !0xfff) };
             let answer = o.copy_file_range(ctx, &from, &to, len, flags);
             assert!(answer.is_ok_and(|copied| copied <= len) || answer.is_err(), "copied more than asked");

@@ -1,11 +1,11 @@
-//! Error numbers: the only place where the house's [`ErrorKind`] meets the system's `errno`.
+//! Error numbers: the only place that converts between [`ErrorKind`] and the system's `errno`.
 
 use std::fmt;
 
 use creamery_base::ErrorKind;
 use rustix::io::Errno as Raw;
 
-/// Result of one operation: the answer, or the error number the caller of the system call will see.
+/// Result of one operation: the answer, or the error number for the caller of the system call.
 pub type Result<T, E = Errno> = std::result::Result<T, E>;
 
 /// An error number as a FUSE reply can carry it: 1 to 511.
@@ -65,7 +65,7 @@ errnos! {
     EISDIR = ISDIR;
     /// Invalid argument.
     EINVAL = INVAL;
-    /// Not a control this file knows.
+    /// The file does not know this control.
     ENOTTY = NOTTY;
     /// File too large.
     EFBIG = FBIG;

@@ -1,7 +1,7 @@
-//! `INTERRUPT`: telling a running operation that its caller got a signal.
+//! `INTERRUPT`: notifies a running operation that its caller got a signal.
 //!
 //! The kernel sends the number of the interrupted request, on any channel, at any time after it handed that
-//! request out. Three things can be true then: a worker runs it (its slot holds the number); a worker has
+//! request out. There are three cases then: a worker runs it (its slot holds the number); a worker has
 //! read it and not filled its slot yet; it is answered already. The last two look alike, so a number that no
 //! slot holds is kept for a while in `late`.
 //!
@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::protocol::UNIQUE_RESEND;
 
 const LATE_MAX: usize = 64;
-/// How many requests may begin before a late number is given up.
+/// Requests that may begin before a late number is dropped.
 const AGE_MAX: u32 = 256;
 
 struct Late {
@@ -27,10 +27,10 @@ struct Late {
     age: u32,
 }
 
-/// What one worker is doing.
+/// The state of one worker.
 #[derive(Default)]
 struct Slot {
-    /// The request it runs; 0: none.
+    /// The number of the request that it runs; 0 if none.
     unique: AtomicU64,
     /// The last request of this slot that was interrupted.
     raised: AtomicU64,
@@ -43,7 +43,7 @@ pub(crate) struct Interrupts {
     late_len: AtomicUsize,
 }
 
-/// Tells whether one request was interrupted.
+/// Whether one request was interrupted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Interrupted<'a> {
     raised: &'a AtomicU64,

@@ -1,16 +1,16 @@
-//! `INIT`: what the kernel offers, what we ask for, what is agreed.
+//! `INIT`: the kernel's offer, the server's requests, and the agreement.
 
 use creamery_base::{Error, ErrorKind};
 
 use crate::protocol::{InitFlags, MAJOR, MINOR, MINOR_MIN, wire};
 
-/// The largest write we ask for, and the size of the buffers that follow from it.
+/// The largest write that is requested, and the size of the buffers for it.
 pub(crate) const MAX_WRITE: u32 = 1 << 20;
 /// Extended attributes of 64 KiB, with name and header, must fit a request.
 const MAX_WRITE_MIN: u32 = 128 << 10;
 
-/// The proposals of both sides, before they are answered. [`Operations::init`](crate::Operations::init) may
-/// change ours.
+/// The proposals of both sides, before the answer. [`Operations::init`](crate::Operations::init) may
+/// change those of the server.
 ///
 /// ```
 /// use creamery_fuse::{Negotiation, protocol::InitFlags};
@@ -31,13 +31,13 @@ pub struct Negotiation {
     pub max_readahead: u32,
     /// Largest write, and largest read; between 128 KiB and 1 MiB, a multiple of the page.
     pub max_write: u32,
-    /// How many requests nobody waits for (readahead, writeback) may be under way.
+    /// The number of background requests (readahead, writeback) that may be in flight.
     pub max_background: u16,
-    /// From how many on the kernel counts us as congested.
+    /// The number of background requests from which the kernel counts the server as congested.
     pub congestion_threshold: u16,
 }
 
-/// What costs the filesystem nothing to promise.
+/// Capabilities without a duty of the filesystem.
 const SAFE: InitFlags = InitFlags::ASYNC_READ
     .union(InitFlags::BIG_WRITES)
     .union(InitFlags::HAS_IOCTL_DIR)
@@ -54,7 +54,7 @@ const SAFE: InitFlags = InitFlags::ASYNC_READ
     .union(InitFlags::HAS_EXPIRE_ONLY)
     .union(InitFlags::DIRECT_IO_ALLOW_MMAP);
 
-/// What this transport cannot do, whoever asks.
+/// Capabilities that this transport does not support.
 const NEVER: InitFlags = InitFlags::INIT_RESERVED
     .union(InitFlags::POSIX_LOCKS)
     .union(InitFlags::FLOCK_LOCKS)
@@ -68,7 +68,7 @@ const NEVER: InitFlags = InitFlags::INIT_RESERVED
     .union(InitFlags::REQUEST_TIMEOUT);
 
 impl Negotiation {
-    /// A kernel's offer, and our usual wishes.
+    /// A kernel's offer, and the usual requests.
     #[must_use]
     pub const fn offered(minor: u32, offered: InitFlags, max_readahead: u32) -> Self {
         Self {
@@ -91,7 +91,7 @@ impl Negotiation {
         Ok(Self::offered(init.minor.min(MINOR), InitFlags::from_bits_retain(bits), init.max_readahead))
     }
 
-    /// The minor version both know.
+    /// The minor version that both know.
     #[must_use]
     pub const fn minor(&self) -> u32 {
         self.minor
@@ -103,22 +103,22 @@ impl Negotiation {
         self.offered.contains(flags)
     }
 
-    /// Asks for `flags` as far as they are offered. Each is a promise: read what it says.
+    /// Requests `flags` as far as they are offered. Each one is a promise: read its description.
     pub fn want(&mut self, flags: InitFlags) {
         self.wanted |= flags;
     }
 
-    /// Asks no longer for `flags`.
+    /// Withdraws the request for `flags`.
     pub fn decline(&mut self, flags: InitFlags) {
         self.wanted -= flags;
     }
 
-    /// What is agreed if it were answered now.
+    /// The agreement if the answer was sent now.
     #[must_use]
     pub fn agreed(&self) -> InitFlags {
         let mut wanted = self.wanted;
         if wanted.contains(InitFlags::POSIX_ACL) {
-            // A default ACL takes the umask's place, so the mode must arrive unmasked.
+            // A default ACL replaces the umask, so the mode must arrive unmasked.
             wanted |= InitFlags::DONT_MASK;
         }
         wanted &= InitFlags::from_bits_truncate((1 << 43) - 1);
@@ -147,7 +147,7 @@ impl Negotiation {
     }
 }
 
-/// What was agreed.
+/// The agreement with the kernel.
 ///
 /// ```no_run
 /// # fn example(session: creamery_fuse::Session) {

@@ -1,18 +1,18 @@
-//! Telling the kernel unasked: an inode's pages or attributes, or a name, are not what it remembers.
+//! Notifies the kernel that its cache of an inode's pages or attributes, or of a name, is invalid.
 //!
-//! A filesystem that changes only by requests of its own mount never needs this. Changes from elsewhere do:
-//! the library working on the mounted image, a snapshot taken by a tool, a deleted subvolume.
+//! A filesystem that only requests of its own mount change never needs this. Changes from elsewhere do:
+//! by the library on the mounted image, a snapshot taken by a tool, a deleted subvolume.
 //!
-//! # Who may call
-//! The kernel may have to take the inode's lock, or wait for a page that is being read by a request *we* have
-//! to answer. So it must never be called
-//! - from a worker thread (asserted): with all workers in it nobody answers what the kernel waits for, and
-//!   with the directory's lock held by the very request that is being answered, not even a second worker
+//! # Allowed callers
+//! The kernel may have to take the inode's lock, or wait for a page that a request of *this server* is
+//! reading. So a notification must never be sent
+//! - from a worker thread (asserted): with all workers in it, no thread answers the request that the kernel waits for; and
+//!   if the request that a worker answers holds the directory's lock, not even a second worker
 //!   helps;
 //! - under a lock of the filesystem that an operation takes.
 //!
-//! [`NotifyThread`] is the way out for both: it takes orders without waiting and carries them out in a thread
-//! of its own. One notification is free of all this: dropping the attributes alone, which takes no lock of the inode's and
+//! [`NotifyThread`] avoids both: it accepts notices without waiting and sends them from its own
+//! thread. One notification has no such limit: dropping the attributes alone, which takes no lock of the inode and
 //! waits for no page ([`Notifier::inval_attributes`]).
 
 use std::io::IoSlice;
@@ -29,7 +29,7 @@ use crate::protocol::{EXPIRE_ONLY, NotifyCode, wire};
 use crate::transport::{Device, on_worker_thread};
 use crate::types::NodeId;
 
-/// Sends notifications and waits until the kernel acted on them.
+/// Sends notifications and waits until the kernel has acted on them.
 ///
 /// ```no_run
 /// # fn example(session: creamery_fuse::Session) -> creamery_fuse::Result<()> {
@@ -49,25 +49,25 @@ impl Notifier {
     }
 
     /// Drops the cached attributes of `node`, and its cached data from `offset` on for `len` bytes (0: to the
-    /// end; a negative offset: no data). Dirty pages are written back first, so this sends us `WRITE`s.
+    /// end; a negative offset: no data). The kernel writes dirty pages back first, so the server gets `WRITE` requests.
     pub fn inval_inode(&self, node: NodeId, offset: i64, len: i64) -> Result<()> {
         let body = wire::NotifyInvalInode { ino: node.get(), off: offset, len };
         self.send(NotifyCode::InvalInode, &body, &[])
     }
 
     /// Drops the cached attributes of `node` and nothing else. Any thread may call it, also while it answers a request
-    /// about that inode: the answer then finds the kernel asking again.
+    /// about that inode: the kernel then asks again after the answer.
     pub fn inval_attributes(&self, node: NodeId) -> Result<()> {
         let body = wire::NotifyInvalInode { ino: node.get(), off: -1, len: 0 };
         self.send_from_anywhere(NotifyCode::InvalInode, &body, &[])
     }
 
-    /// Drops `name` from what the kernel remembers of `parent`.
+    /// Drops `name` from the kernel's cache of `parent`.
     pub fn inval_entry(&self, parent: NodeId, name: &[u8]) -> Result<()> {
         self.entry(parent, name, 0)
     }
 
-    /// Makes the kernel ask again for `name` at its next use, and does not touch what is mounted or open
+    /// Makes the kernel ask again for `name` at its next use, without effect on mounts and open files
     /// below it. Needs `HAS_EXPIRE_ONLY`.
     pub fn expire_entry(&self, parent: NodeId, name: &[u8]) -> Result<()> {
         self.entry(parent, name, EXPIRE_ONLY)
@@ -78,7 +78,7 @@ impl Notifier {
         self.send(NotifyCode::InvalEntry, &body, &[name, &[0]])
     }
 
-    /// Says that `name`, which was `child`, is deleted: watchers see it, and the directory is unhashed at
+    /// Notifies that `name`, which was `child`, is deleted: watchers see it, and the directory is unhashed at
     /// once.
     pub fn delete(&self, parent: NodeId, child: NodeId, name: &[u8]) -> Result<()> {
         let body = wire::NotifyDelete {
@@ -107,7 +107,7 @@ impl Notifier {
         self.send_from_anywhere(code, body, tail)
     }
 
-    /// What the kernel does not remember is no error.
+    /// Sends a notification. An unknown node or name in the kernel is not an error.
     fn send_from_anywhere(
         &self,
         code: NotifyCode,
@@ -132,7 +132,7 @@ fn name_len(name: &[u8]) -> Result<u32> {
     u32::try_from(name.len()).map_err(|_| Errno::ENAMETOOLONG)
 }
 
-/// What a [`NotifyThread`] can be told.
+/// A notice for a [`NotifyThread`].
 ///
 /// ```
 /// use creamery_fuse::{NodeId, Notice};
@@ -145,9 +145,9 @@ pub enum Notice {
     Inode {
         /// The inode.
         node: NodeId,
-        /// From where; negative: attributes only.
+        /// Offset in bytes; negative: attributes only.
         offset: i64,
-        /// How far; 0: to the end.
+        /// Length in bytes; 0: to the end.
         len: i64,
     },
     /// [`Notifier::inval_entry`].
@@ -161,14 +161,14 @@ pub enum Notice {
     Deleted {
         /// The directory.
         parent: NodeId,
-        /// What the name meant.
+        /// The inode of the name.
         child: NodeId,
         /// The name in it.
         name: Vec<u8>,
     },
 }
 
-/// A thread that sends notices in the order in which they were given. Dropping it sends what is left and ends
+/// A thread that sends notices in the order in which it got them. Dropping it sends the remaining notices and ends
 /// it.
 ///
 /// ```no_run
@@ -185,7 +185,7 @@ pub struct NotifyThread {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Where notices are given; never waits.
+/// The queue for notices; it never waits.
 ///
 /// ```no_run
 /// # fn example(queue: creamery_fuse::NotifyQueue) {
@@ -198,16 +198,16 @@ pub struct NotifyQueue {
     sender: Sender<Order>,
 }
 
-/// What the thread is to do.
+/// An order to the thread.
 #[derive(Debug)]
 enum Order {
     Tell(Notice),
-    /// Say that everything before was told.
+    /// Report that everything before it was sent.
     Mark(SyncSender<()>),
     End,
 }
 
-/// What was left before it is told to the kernel, or not yet.
+/// A mark in the queue, to wait until the kernel was notified of everything before it.
 ///
 /// ```no_run
 /// # fn example(queue: creamery_fuse::NotifyQueue) {
@@ -222,9 +222,9 @@ enum Order {
 pub struct NotifyMark(Receiver<()>);
 
 impl NotifyMark {
-    /// Waits until everything before it is told, or the mount is gone; false when that takes longer than `limit`.
+    /// Waits until everything before the mark is sent, or the mount is gone; false if that takes longer than `limit`.
     ///
-    /// The thread may have to wait for a request that is being answered. So of the threads that answer never all may wait here.
+    /// The thread may have to wait for a request that is being answered. So never let all threads that answer wait here.
     #[must_use]
     pub fn is_reached_within(&self, limit: Duration) -> bool {
         self.0.recv_timeout(limit) != Err(RecvTimeoutError::Timeout)
@@ -232,12 +232,12 @@ impl NotifyMark {
 }
 
 impl NotifyQueue {
-    /// Leaves a notice. One that comes after the thread's end is dropped: the mount is going.
+    /// Queues a notice. After the thread's end a notice is dropped: the mount is going away.
     pub fn send(&self, notice: Notice) {
         let _ = self.sender.send(Order::Tell(notice));
     }
 
-    /// Leaves a mark behind the notices that were left so far.
+    /// Queues a mark behind the notices so far.
     #[must_use]
     pub fn mark(&self) -> NotifyMark {
         let (reached, receiver) = sync_channel(1);
@@ -258,7 +258,7 @@ impl NotifyThread {
         Self { queue: Some(NotifyQueue { sender }), thread: Some(thread) }
     }
 
-    /// Where to leave notices.
+    /// Returns the queue of the thread.
     #[must_use]
     pub fn queue(&self) -> NotifyQueue {
         self.queue.clone().expect("the queue is there until drop")
@@ -270,13 +270,13 @@ fn carry_out(notifier: &Notifier, receiver: &Receiver<Order>) {
         let notice = match order {
             Order::Tell(notice) => notice,
             Order::Mark(reached) => {
-                let _ = reached.try_send(()); // who has left does not want to know
+                let _ = reached.try_send(()); // the receiver may have given up
                 continue;
             }
             Order::End => return,
         };
-        // An error means that the mount is gone, or that the name is too long to be remembered: nothing can
-        // be stale then; or that a directory is in use (ENOTEMPTY, EBUSY) and stays as it is.
+        // An error means that the mount is gone, or that the name is too long to be cached, so that nothing
+        // is stale; or that a directory is in use (ENOTEMPTY, EBUSY) and stays as it is.
         let _ = match notice {
             Notice::Inode { node, offset, len } => notifier.inval_inode(node, offset, len),
             Notice::Entry { parent, name } => notifier.inval_entry(parent, &name),
@@ -288,7 +288,7 @@ fn carry_out(notifier: &Notifier, receiver: &Receiver<Order>) {
 impl Drop for NotifyThread {
     fn drop(&mut self) {
         if let Some(queue) = self.queue.take() {
-            // Other queues may live on; this is the word to stop.
+            // Other queues may exist longer, so this order ends the thread.
             let _ = queue.sender.send(Order::End);
         }
         if let Some(thread) = self.thread.take() {

@@ -1,14 +1,14 @@
 //! The trait that a filesystem implements: one method per operation.
 //!
-//! Answers are return values. What an operation does not implement answers `ENOSYS`, which is part of the
-//! protocol: the kernel remembers it, stops asking and falls back to something simpler where there is
-//! something (no `create`: `mknod` and `open`; no `open` or `opendir`: handle 0; no `statx`: `getattr`; no
+//! Return values are the answers. An operation that is not implemented answers `ENOSYS`, which is part of the
+//! protocol: the kernel remembers it, stops asking and falls back to a simpler operation if there is
+//! one (no `create`: `mknod` and `open`; no `open` or `opendir`: handle 0; no `statx`: `getattr`; no
 //! `copy_file_range`: read and write; no `flush`, `fsync`, `access`: success).
 //!
-//! All methods run on worker threads, several at a time, also for the same inode (the kernel serialises what
-//! one directory or file needs only in part). They may block, but a blocked worker serves nobody else; and
-//! none may wait for something that needs another request of the same mount to be served, unless more workers
-//! than such waiters exist. A panic in any of them is answered with `EIO`, and
+//! All methods run on worker threads, several at a time, also for the same inode (the kernel serialises operations on
+//! one directory or file only in part). They may block, but a blocked worker answers no other request. A method
+//! must not wait for something that needs another request of the same mount, unless there are more workers
+//! than such waiters. A panic in a method is answered with `EIO`, and
 //! [`Operations::panicked`] is called.
 
 use creamery_base::panics::Panic;
@@ -23,7 +23,7 @@ use crate::types::{
     WriteRequest,
 };
 
-/// Who asks.
+/// The caller of a request.
 type Context<'a> = &'a RequestContext<'a>;
 
 /// A filesystem, as the kernel sees it.
@@ -51,7 +51,7 @@ type Context<'a> = &'a RequestContext<'a>;
 /// ```
 #[allow(unused_variables, reason = "the defaults ignore their arguments, whose names are documentation")]
 pub trait Operations: Send + Sync + 'static {
-    /// Called once, before anything else, on the thread that mounts. May change what is asked of the kernel.
+    /// Called once, before any other method, on the thread that mounts. May change the requested capabilities.
     /// An error ends the mount.
     fn init(&self, negotiation: &mut Negotiation) -> Result<()> {
         Ok(())
@@ -60,22 +60,22 @@ pub trait Operations: Send + Sync + 'static {
     /// Called once, after the last request was answered.
     fn destroy(&self) {}
 
-    /// One of the other methods panicked, on this thread; its caller gets `EIO`. Locks that know of panics are
-    /// poisoned, others were let go, and what it was changing may be half changed: a filesystem that writes stops writing.
+    /// Called after another method panicked, on the same thread; the caller of the request gets `EIO`. Locks with poisoning are
+    /// poisoned, others are released, and a change may be half done: a filesystem with writes should stop writing.
     /// Must not panic: that ends the process.
     fn panicked(&self, panic: &Panic) {}
 
-    /// Finds `name` in `parent`. The answer gives the kernel a reference to the node; `ENOENT`, or
-    /// [`Entry::negative`] to have that remembered.
+    /// Finds `name` in `parent`. The answer gives the kernel a reference to the node; `ENOENT` if there is none, or
+    /// [`Entry::negative`] to let the kernel cache that.
     fn lookup(&self, ctx: Context<'_>, parent: NodeId, name: &[u8]) -> Result<Entry> {
         Err(Errno::ENOSYS)
     }
 
-    /// The kernel gives back `lookups` references to `node`. At zero it will not name the node again.
-    /// Cannot fail; must be quick, as nothing waits for it and everything can be behind it.
+    /// Returns `lookups` references of the kernel to `node`. At zero the kernel will not name the node again.
+    /// Cannot fail. Must be quick: nothing waits for it, but any request may be behind it.
     fn forget(&self, node: NodeId, lookups: u64) {}
 
-    /// The same for many nodes.
+    /// Returns references of the kernel to many nodes, like [`forget`](Self::forget).
     fn batch_forget(&self, forgets: Forgets<'_>) {
         for (node, lookups) in forgets {
             self.forget(node, lookups);
@@ -87,8 +87,8 @@ pub trait Operations: Send + Sync + 'static {
         Err(Errno::ENOSYS)
     }
 
-    /// Attributes of `node` with the time of birth. Asked instead of [`getattr`](Self::getattr) when somebody
-    /// wants the latter. `flags` are statx(2)'s (`AT_STATX_*`).
+    /// Returns attributes of `node` with the time of birth. Called instead of [`getattr`](Self::getattr) if a caller
+    /// wants that time. `flags` are statx(2)'s (`AT_STATX_*`).
     fn statx(
         &self,
         ctx: Context<'_>,
@@ -100,28 +100,28 @@ pub trait Operations: Send + Sync + 'static {
         Err(Errno::ENOSYS)
     }
 
-    /// Changes attributes, and answers all of them as they are then. Permission was checked by the kernel if
+    /// Changes attributes, and returns all attributes after the change. The kernel has checked permissions if
     /// the mount has `default_permissions`.
     fn setattr(&self, ctx: Context<'_>, node: NodeId, changes: &SetAttr) -> Result<AttrReply> {
         Err(Errno::ENOSYS)
     }
 
-    /// The target of a symlink, put into `target` without a NUL.
+    /// Puts the target of a symlink into `target`, without a NUL.
     fn readlink(&self, ctx: Context<'_>, node: NodeId, target: &mut ByteSink<'_>) -> Result<()> {
         Err(Errno::ENOSYS)
     }
 
-    /// Makes a file, device, fifo or socket. A reference, as for a lookup.
+    /// Makes a file, device, fifo or socket. The answer gives the kernel a reference, like a lookup.
     fn mknod(&self, ctx: Context<'_>, parent: NodeId, name: &[u8], new: &NewInode) -> Result<Entry> {
         Err(Errno::ENOSYS)
     }
 
-    /// Makes a directory. A reference, as for a lookup.
+    /// Makes a directory. The answer gives the kernel a reference, like a lookup.
     fn mkdir(&self, ctx: Context<'_>, parent: NodeId, name: &[u8], new: &NewInode) -> Result<Entry> {
         Err(Errno::ENOSYS)
     }
 
-    /// Removes a name of anything but a directory. The inode lives on while it is referenced or open.
+    /// Removes a name that is not a directory. The inode lives on while it is referenced or open.
     fn unlink(&self, ctx: Context<'_>, parent: NodeId, name: &[u8]) -> Result<()> {
         Err(Errno::ENOSYS)
     }
@@ -131,12 +131,12 @@ pub trait Operations: Send + Sync + 'static {
         Err(Errno::ENOSYS)
     }
 
-    /// Makes a symlink. A reference, as for a lookup.
+    /// Makes a symlink. The answer gives the kernel a reference, like a lookup.
     fn symlink(&self, ctx: Context<'_>, parent: NodeId, name: &[u8], target: &[u8]) -> Result<Entry> {
         Err(Errno::ENOSYS)
     }
 
-    /// Renames. Flags the filesystem does not do are answered with `EINVAL`.
+    /// Renames. Answer unsupported flags with `EINVAL`.
     fn rename(
         &self,
         ctx: Context<'_>,
@@ -149,7 +149,7 @@ pub trait Operations: Send + Sync + 'static {
         Err(Errno::ENOSYS)
     }
 
-    /// Gives `node` another name. One more reference to the same node.
+    /// Gives `node` another name. The answer gives the kernel one more reference to the same node.
     fn link(&self, ctx: Context<'_>, node: NodeId, new_parent: NodeId, new_name: &[u8]) -> Result<Entry> {
         Err(Errno::ENOSYS)
     }
@@ -159,13 +159,13 @@ pub trait Operations: Send + Sync + 'static {
         Err(Errno::ENOSYS)
     }
 
-    /// Reads into `out` and answers how much; less only at the end of the file, where 0 means "no more".
-    /// `out` may hold bytes of an earlier answer; those below the returned length must have been written.
+    /// Reads into `out` and returns the number of bytes; less than its length only at the end of the file, where 0 means "no more".
+    /// `out` may hold bytes of an earlier answer; the method must write all bytes below the returned length.
     fn read(&self, ctx: Context<'_>, node: NodeId, read: &ReadRequest, out: &mut [u8]) -> Result<usize> {
         Err(Errno::ENOSYS)
     }
 
-    /// Writes `data`, which is a part of the request buffer and begins at a page, and answers how much was written. Who keeps
+    /// Writes `data`, which is a part of the request buffer and begins at a page, and returns the number of bytes written. A filesystem that keeps
     /// the bytes beyond the answer costs the worker a new buffer.
     fn write(
         &self,
@@ -177,18 +177,18 @@ pub trait Operations: Send + Sync + 'static {
         Err(Errno::ENOSYS)
     }
 
-    /// Space and files of the filesystem.
+    /// Returns space and inode counts of the filesystem.
     fn statfs(&self, ctx: Context<'_>, node: NodeId) -> Result<Statfs> {
         Err(Errno::ENOSYS)
     }
 
-    /// The last descriptor and mapping of an open file are gone. The answer reaches nobody, and close(2) does
+    /// Releases an open file after its last descriptor and mapping. No process gets the answer, and close(2) does
     /// not wait for it.
     fn release(&self, ctx: Context<'_>, node: NodeId, release: &ReleaseRequest) -> Result<()> {
         Err(Errno::ENOSYS)
     }
 
-    /// A descriptor of an open file is being closed; its error is close(2)'s. Comes once per close, so more
+    /// Called when a descriptor of an open file is closed; its error is close(2)'s. Called once per close, so more
     /// often than `release`.
     fn flush(&self, ctx: Context<'_>, node: NodeId, handle: FileHandle, lock_owner: u64) -> Result<()> {
         Err(Errno::ENOSYS)
@@ -211,12 +211,12 @@ pub trait Operations: Send + Sync + 'static {
         Err(Errno::ENOSYS)
     }
 
-    /// The value of an extended attribute. Put all of it: the sink knows whether only its size is wanted.
+    /// Puts the value of an extended attribute into the sink. Put all of it: the sink knows whether only its size is wanted.
     fn getxattr(&self, ctx: Context<'_>, node: NodeId, name: &[u8], value: &mut ByteSink<'_>) -> Result<()> {
         Err(Errno::ENOSYS)
     }
 
-    /// The names of all extended attributes, by [`ByteSink::put_name`].
+    /// Puts the names of all extended attributes into the sink, with [`ByteSink::put_name`].
     fn listxattr(&self, ctx: Context<'_>, node: NodeId, names: &mut ByteSink<'_>) -> Result<()> {
         Err(Errno::ENOSYS)
     }
@@ -226,14 +226,14 @@ pub trait Operations: Send + Sync + 'static {
         Err(Errno::ENOSYS)
     }
 
-    /// Opens a directory. Where that is not implemented the kernel keeps what listings told, as with
+    /// Opens a directory. If this is not implemented, the kernel caches listings, as with
     /// [`CACHE_DIR`](crate::protocol::OpenReplyFlags::CACHE_DIR) and [`KEEP_CACHE`](crate::protocol::OpenReplyFlags::KEEP_CACHE).
     fn opendir(&self, ctx: Context<'_>, node: NodeId, open: &OpenRequest) -> Result<Opened> {
         Err(Errno::ENOSYS)
     }
 
-    /// Entries after cookie `offset` (0: from the start) until the sink is full; none at the end. "." and
-    /// ".." are the filesystem's to give.
+    /// Puts entries after cookie `offset` (0: from the start) into the sink until it is full; none at the end. The filesystem
+    /// must include "." and "..".
     fn readdir(
         &self,
         ctx: Context<'_>,
@@ -245,9 +245,8 @@ pub trait Operations: Send + Sync + 'static {
         Err(Errno::ENOSYS)
     }
 
-    /// The same with attributes. Each entry that went into the sink by
-    /// [`push`](DirectoryPlusSink::push) is a reference, as for a lookup. By default names alone, from
-    /// [`readdir`](Self::readdir), as the kernel has nothing to fall back to.
+    /// Puts entries with attributes into the sink. Each entry that [`push`](DirectoryPlusSink::push) accepts gives the kernel a reference, like a lookup.
+    /// The default puts only names, from [`readdir`](Self::readdir), because the kernel has no fallback.
     fn readdirplus(
         &self,
         ctx: Context<'_>,
@@ -259,7 +258,7 @@ pub trait Operations: Send + Sync + 'static {
         self.readdir(ctx, node, handle, offset, sink.names())
     }
 
-    /// The last descriptor of a directory is gone.
+    /// Releases an open directory after its last descriptor.
     fn releasedir(&self, ctx: Context<'_>, node: NodeId, release: &ReleaseRequest) -> Result<()> {
         Err(Errno::ENOSYS)
     }
@@ -269,18 +268,18 @@ pub trait Operations: Send + Sync + 'static {
         Err(Errno::ENOSYS)
     }
 
-    /// Makes everything durable. Comes on `fuseblk` mounts and virtiofs only, not from sync(2) on ours.
+    /// Makes everything durable. Only `fuseblk` mounts and virtiofs get this request; sync(2) does not send it to our mounts.
     fn syncfs(&self, ctx: Context<'_>, node: NodeId) -> Result<()> {
         Err(Errno::ENOSYS)
     }
 
-    /// Checks access, as access(2). Not asked when the mount has `default_permissions`.
+    /// Checks access, like access(2). Not called if the mount has `default_permissions`.
     fn access(&self, ctx: Context<'_>, node: NodeId, mask: u32) -> Result<()> {
         Err(Errno::ENOSYS)
     }
 
     /// Makes a file and opens it. If the name exists by now (another client of the same image), opening it is
-    /// right unless `O_EXCL` is among the flags.
+    /// correct unless `O_EXCL` is among the flags.
     fn create(
         &self,
         ctx: Context<'_>,
@@ -304,12 +303,12 @@ pub trait Operations: Send + Sync + 'static {
         Err(Errno::ENOSYS)
     }
 
-    /// A control. `input` and `output` have the size that the number itself tells. Answer `ENOTTY` to those
-    /// not known.
+    /// Answers a control. `input` and `output` have the size that the number announces. Answer unknown controls with
+    /// `ENOTTY`.
     ///
-    /// Inode flags (chattr(1)) come this way, too, but from the kernel itself: on a handle it opens for the
-    /// purpose, with 4 bytes for `FS_IOC_GETFLAGS` and `FS_IOC_SETFLAGS` whatever their numbers say; and
-    /// before it sends the latter it wants `FS_IOC_FSGETXATTR` answered.
+    /// Inode flags (chattr(1)) also arrive here, but from the kernel itself: on a handle that it opens for that
+    /// purpose, with 4 bytes for `FS_IOC_GETFLAGS` and `FS_IOC_SETFLAGS` whatever their numbers say. Before
+    /// the latter it sends `FS_IOC_FSGETXATTR`, which needs an answer.
     fn ioctl(
         &self,
         ctx: Context<'_>,
@@ -346,7 +345,7 @@ pub trait Operations: Send + Sync + 'static {
         Err(Errno::ENOSYS)
     }
 
-    /// Copies between two files, or shares their extents. Answers how much, which may be less than `len`.
+    /// Copies between two files, or shares their extents. Returns the number of bytes, which may be less than `len`.
     fn copy_file_range(
         &self,
         ctx: Context<'_>,
@@ -358,7 +357,7 @@ pub trait Operations: Send + Sync + 'static {
         Err(Errno::ENOSYS)
     }
 
-    /// Anything else, and a chance to see requests go by; called before each of the methods above but
-    /// `forget` and `init`. Does nothing.
+    /// Sees every request before the methods above, except `forget` and `init`. The default does
+    /// nothing.
     fn observe(&self, request: &Request<'_>) {}
 }

@@ -1,4 +1,4 @@
-//! Answering requests that lie in memory: the way from bytes to bytes, without a mount and without a kernel.
+//! Answers requests in memory, from bytes to bytes, without a mount and without a kernel.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::negotiate::Agreement;
 use crate::operations::Operations;
 use crate::protocol::{Fixed, wire};
 
-/// What a worker of a session does with one request after the other, for callers that have the request in memory:
+/// Does the work of a session's worker, one request after the other, for callers that have the request in memory:
 /// tests, and fuzzing.
 ///
 /// ```
@@ -28,14 +28,14 @@ pub struct Responder {
 }
 
 impl Responder {
-    /// Answers with `operations` what was agreed on.
+    /// Answers with `operations`, by the agreement.
     #[must_use]
     pub fn new(operations: Arc<dyn Operations>, agreement: Agreement) -> Self {
         let payload = vec![0; usize::try_from(agreement.max_write).expect("32 bits fit")];
         Self { server: Server::new(operations, agreement, 1, Arc::default()), payload }
     }
 
-    /// The message that goes back to the kernel, or nothing where it waits for none. What is no request at all gets no
+    /// Returns the message to the kernel, or `None` if the kernel waits for none. Bytes that are not a request get no
     /// answer either: a session ends there.
     pub fn answer(&mut self, request: &[u8]) -> Option<Vec<u8>> {
         let (header, body) = wire::InHeader::read_from_prefix(request).ok()?;

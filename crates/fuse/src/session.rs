@@ -2,7 +2,7 @@
 //!
 //! [`Session::mount`] mounts and answers `INIT` on the calling thread, so when it returns the filesystem is
 //! there: a program that forks first can mount in the child, tell its parent over a pipe, and then
-//! [`run`](Session::run). No thread exists before `run`, and nothing has to be inherited across the fork.
+//! [`run`](Session::run). No thread exists before `run`, so the child needs to inherit none.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -51,7 +51,7 @@ impl Session {
         Self::begin(operations, mount, device)
     }
 
-    /// Serves a descriptor of `/dev/fuse` that somebody else mounts. Waits for `INIT` and answers it.
+    /// Serves a descriptor of `/dev/fuse` that another process mounts. Waits for `INIT` and answers it.
     pub fn attach(operations: Arc<dyn Operations>, fd: OwnedFd) -> Result<Self> {
         Self::begin(operations, Mount::foreign(), Device::from(fd))
     }
@@ -63,55 +63,55 @@ impl Session {
                 Ok(Self { operations, agreement, device, mount, requests: Arc::default() })
             }
             Err(error) => {
-                // The first error says more than one about cleaning up.
+                // The first error says more than an error of the cleanup.
                 let _ = mount.unmount(Unmount::Lazy);
                 Err(error)
             }
         }
     }
 
-    /// What was agreed with the kernel.
+    /// Returns the agreement with the kernel.
     #[must_use]
     pub const fn agreement(&self) -> &Agreement {
         &self.agreement
     }
 
-    /// Where it is mounted, resolved; empty for [`attach`](Self::attach).
+    /// Returns the resolved mount point; empty for [`attach`](Self::attach).
     #[must_use]
     pub fn mount_point(&self) -> &Path {
         self.mount.point()
     }
 
-    /// A handle that can end the session from elsewhere.
+    /// Returns a handle that can end the session from another thread.
     #[must_use]
     pub fn unmounter(&self) -> Unmounter {
         Unmounter { mount: Arc::clone(&self.mount) }
     }
 
-    /// How many requests came so far, `INIT` not among them; it goes on counting while the session runs.
+    /// Returns the counts of requests so far, without `INIT`; they go on while the session runs.
     #[must_use]
     pub fn requests(&self) -> Arc<RequestCounts> {
         Arc::clone(&self.requests)
     }
 
-    /// A handle that can tell the kernel what changed.
+    /// Returns a handle that notifies the kernel of changes.
     #[must_use]
     pub fn notifier(&self) -> Notifier {
         Notifier::new(Arc::clone(&self.device))
     }
 
-    /// Serves requests with `workers` threads, the calling one among them, until the filesystem is unmounted;
-    /// then calls [`Operations::destroy`] and returns. One worker is the fastest for one client, as nobody
-    /// else is ever woken; several are needed as soon as operations can block, or interrupts are to arrive.
+    /// Serves requests with `workers` threads, including the calling one, until the filesystem is unmounted;
+    /// then calls [`Operations::destroy`] and returns. One worker is the fastest for one client, because no other
+    /// thread is ever woken. Several are needed if operations can block, or to receive interrupts.
     ///
     /// # Panics
-    /// Never to the caller. An operation that panics is answered with `EIO` ([`Operations::panicked`]); when the transport does,
-    /// the message is printed, the mount detached and the process aborted.
+    /// Never to the caller. A panic of an operation is answered with `EIO` ([`Operations::panicked`]). A panic of the transport
+    /// prints its message, detaches the mount and aborts the process.
     pub fn run(self, workers: usize) -> Result<()> {
         let requests = Arc::clone(&self.requests);
         let server = Server::new(Arc::clone(&self.operations), self.agreement, workers, requests);
         let detach = || {
-            // Nothing better can be done when this fails, too: the process is about to end.
+            // If this fails, too, nothing more can be done: the process is about to end.
             let _ = self.mount.unmount(Unmount::Lazy);
         };
         let transport = Classic {
@@ -129,7 +129,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // Not run, or ended by a failure: nobody answers any more.
+        // The session did not run, or a failure ended it: no thread answers any more.
         let _ = self.mount.unmount(Unmount::Lazy);
     }
 }
@@ -151,8 +151,8 @@ pub struct Unmounter {
 }
 
 impl Unmounter {
-    /// Unmounts; [`run`](Session::run) returns soon after. Success if it is unmounted already. Not to be
-    /// called by an operation: unmounting can wait for requests.
+    /// Unmounts; [`run`](Session::run) returns soon after. Succeeds if it is unmounted already. An operation must not
+    /// call it: unmounting can wait for requests.
     pub fn unmount(&self, how: Unmount) -> Result<()> {
         self.mount.unmount(how)
     }
@@ -164,7 +164,7 @@ impl Unmounter {
     }
 }
 
-/// Answers `INIT`. A kernel of a later major version is told ours, and asks again.
+/// Answers `INIT`. A kernel with a later major version gets ours, and asks again.
 fn handshake(operations: &dyn Operations, device: &Device) -> Result<Agreement> {
     const ROUNDS: usize = 3;
     let mut buffers = Buffers::new(MAX_WRITE as usize);
@@ -185,7 +185,7 @@ fn handshake(operations: &dyn Operations, device: &Device) -> Result<Agreement> 
         if Opcode::from_number(header.opcode) != Some(Opcode::Init) {
             return refuse(Errno::EIO, "waiting for INIT, got another request");
         }
-        // Of the structure only the first two words are the same in every major version.
+        // Only the first two words of the structure are the same in every major version.
         match wire::MajorMinor::read_from_prefix(body) {
             Ok((version, _)) if version.major > MAJOR => {
                 answer(&wire::InitOut { major: MAJOR, ..wire::InitOut::default() })?;

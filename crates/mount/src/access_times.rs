@@ -1,12 +1,12 @@
-//! Which accesses move access times, as the options of the mount say.
+//! Decides which accesses move access times, by the options of the mount.
 //!
-//! Linux marks every inode of a FUSE mount as one whose access time it does not move: that is the server's to do, for what
-//! reaches it, and the flags of the mount are the server's to know. They are told when it mounts. Who changes them later
-//! (`mount -o remount`) tells the kernel, not the server, so that looks into the mount table when it is asked to make everything
+//! Linux marks every inode of a FUSE mount as one whose access time the kernel does not move. The server must do that for the accesses
+//! that reach it, and must know the flags of the mount. It gets them when it mounts. A later change
+//! (`mount -o remount`) only reaches the kernel. So the server reads the mount table when it is asked to make everything
 //! durable, which `remount` does after a change.
 //!
-//! An unprivileged mount is shown with the flags that `fusermount3` knows, which are not all that were asked for. So the table
-//! counts only from where its row is not as it was at first.
+//! An unprivileged mount shows the flags that `fusermount3` knows, which are not all requested flags. So the table
+//! counts only after its row differs from the first one.
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -18,12 +18,12 @@ use creamery_fuse::{Errno, MountOptions};
 use crate::table::{device_at, flags_at};
 use crate::way;
 
-/// What a new mount does.
+/// The options of a new mount.
 pub(crate) fn of_options(options: &MountOptions) -> AtimeOptions {
     of_flags(|flag| options.has(flag))
 }
 
-/// Says what flags mean, as Linux does.
+/// Interprets flags, as Linux does.
 fn of_flags(has: impl Fn(&str) -> bool) -> AtimeOptions {
     let atime = match () {
         () if has("ro") => Atime::Off,
@@ -34,48 +34,48 @@ fn of_flags(has: impl Fn(&str) -> bool) -> AtimeOptions {
     AtimeOptions { atime, directories: !has("nodiratime"), lazy: has("lazytime") }
 }
 
-/// The same for a row of the mount table, which tells `strictatime` by telling no other.
+/// Interprets a row of the mount table, where `strictatime` is the absence of the other flags.
 fn of_row(flags: &[String]) -> AtimeOptions {
     let has = |flag: &str| flags.iter().any(|word| word == flag);
     of_flags(|flag| if flag == "strictatime" { !has("noatime") && !has("relatime") } else { has(flag) })
 }
 
-/// The right to write what the kernel did not ask for.
+/// The right to write without a write request of the kernel.
 pub(crate) struct WriteRight<'a>(#[expect(dead_code, reason = "held")] RankedRead<'a, (), { rank::UNASKED }>);
 
 /// The row of a mount in the mount table.
 #[derive(Default)]
 pub(crate) struct Watched {
     point: OnceLock<PathBuf>,
-    /// The device number that all mounts of the filesystem have; none where the server does not see its own.
+    /// The device number of all mounts of the filesystem; `None` if the server does not see its own mount.
     device: OnceLock<Option<String>>,
     flags: RankedMutex<Option<Vec<String>>, { rank::LEAF }>,
-    /// Controls that write what the kernel did not ask for.
+    /// Held for reading by controls that write without a write request of the kernel.
     unasked: RankedRwLock<(), { rank::UNASKED }>,
 }
 
 impl Watched {
-    /// The mount is at `point` from now on.
+    /// Begins with the mount at `point`.
     pub(crate) fn begin(&self, point: PathBuf) {
         *self.flags.lock() = flags_at(&point);
         let _ = self.device.set(device_at(&point));
         assert!(self.point.set(point).is_ok(), "one mount has one place");
     }
 
-    /// Whether the mount is read-only now: of that the kernel tells nobody, and it does not look at it before it sends a control.
+    /// Whether the mount is read-only now. The kernel does not notify the server of that, and does not check it before it sends a control.
     pub(crate) fn is_read_only(&self) -> bool {
         let flags = self.point.get().and_then(|point| flags_at(point));
         flags.is_some_and(|flags| flags.iter().any(|word| word == "ro"))
     }
 
-    /// Whether the mount was read-only when that was last looked at.
+    /// Whether the mount was read-only at the last check.
     pub(crate) fn was_read_only(&self) -> bool {
         self.flags.lock().as_ref().is_some_and(|flags| flags.iter().any(|word| word == "ro"))
     }
 
-    /// The right to write what the kernel did not ask for, for a thread that has the inode `number` open: until it is given back a mount
-    /// that becomes read-only waits.
-    /// Errors: the mount is read-only, or the one by which the thread has opened the inode.
+    /// The right to write without a write request, for a thread that has the inode `number` open. A mount
+    /// that becomes read-only waits until the right is given back.
+    /// Errors: the mount is read-only, or the one through which the thread has opened the inode.
     pub(crate) fn write_unasked(&self, thread: u32, number: u64) -> creamery_fuse::Result<WriteRight<'_>> {
         let right = WriteRight(self.unasked.read());
         let device = self.device.get().and_then(Option::as_deref);
@@ -91,7 +91,7 @@ impl Watched {
         if self.is_read_only() { Err(Errno::EROFS) } else { Ok(right) }
     }
 
-    /// Follows a change of the row.
+    /// Applies a change of the row.
     pub(crate) fn look(&self, fs: &Filesystem) {
         let Some(now) = self.point.get().and_then(|point| flags_at(point)) else { return };
         self.wait_for_controls(&now);
@@ -102,7 +102,7 @@ impl Watched {
         }
     }
 
-    /// Where the mount is read-only `now`, waits for the controls that began to write before.
+    /// If the mount is read-only `now`, waits for the controls that began to write before.
     fn wait_for_controls(&self, now: &[String]) {
         if now.iter().any(|word| word == "ro") {
             drop(self.unasked.write());

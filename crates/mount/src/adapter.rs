@@ -1,4 +1,4 @@
-//! The operations of the protocol, one by one, in the filesystem's words.
+//! The operations of the FUSE protocol, one by one, translated to calls of the filesystem.
 
 mod answers;
 mod controls;
@@ -42,12 +42,12 @@ use crate::ranges::{self, Seek};
 use crate::scrub::Scrubbing;
 use crate::subvolumes::{Server, Subvolumes};
 
-/// How long the kernel may believe what it was told: nobody else changes the filesystem meanwhile.
+/// Time that the kernel may cache answers: only the server changes the filesystem.
 const VALID: Duration = Duration::from_secs(60);
 /// Type bits of a mode.
 const MODE_TYPE: u32 = 0o170_000;
 
-/// A filesystem as the kernel asks for it.
+/// A filesystem as a FUSE server.
 ///
 /// ```no_run
 /// # fn example(fs: std::sync::Arc<creamery_fs::Filesystem>) -> creamery_base::Result<()> {
@@ -67,14 +67,14 @@ pub struct Adapter {
     subvolumes: Arc<Subvolumes>,
     mapped_pages: MappedPages,
     scrubbing: Arc<Scrubbing>,
-    /// Set once the mount is there.
+    /// Set after the mount is established.
     session: OnceLock<(Notifier, Arc<RequestCounts>)>,
     /// Numbers for open directories.
     directories_opened: AtomicU64,
 }
 
 impl Adapter {
-    /// Serves the directory `root` and what is below it.
+    /// Serves the directory `root` and everything below it.
     #[must_use]
     pub fn new(fs: Arc<Filesystem>, root: InodeId, owner: Owner) -> Self {
         let (nodes, handles, control) =
@@ -97,25 +97,25 @@ impl Adapter {
         }
     }
 
-    /// Tells those who ask how the server writes, and that what happens is written to a log.
+    /// Takes the options for writing and the log, to report them, and the directory for scrubs.
     pub(crate) fn with_options(self, options: &Options, point: &Path) -> Self {
         let kept = options.state.clone().map(|dir| (dir, point.to_owned()));
         let scrubbing = Arc::new(Scrubbing::new(&self.fs, &self.row, kept));
         Self { control: Control::new(options.log.clone(), options.writing()), scrubbing, ..self }
     }
 
-    /// The scrub of the filesystem.
+    /// The scrub of the mount.
     pub(crate) const fn scrubbing(&self) -> &Arc<Scrubbing> {
         &self.scrubbing
     }
 
-    /// Who answers what concerns subvolumes.
+    /// The server of controls about subvolumes.
     pub(crate) fn server(&self) -> Server<'_> {
         let Self { fs, nodes, handles, owner, row, subvolumes, mapped_pages, .. } = self;
         Server { fs, nodes, handles, owner: *owner, row, state: subvolumes, mapped_pages }
     }
 
-    /// What it tells those who ask.
+    /// The control channel.
     pub(crate) const fn control(&self) -> &Control {
         &self.control
     }
@@ -125,17 +125,17 @@ impl Adapter {
         &self.row
     }
 
-    /// What has the kernel hand over pages of mappings.
+    /// Makes the kernel hand over pages of mappings.
     pub(crate) const fn mapped_pages(&self) -> &MappedPages {
         &self.mapped_pages
     }
 
-    /// What the kernel calls a file.
+    /// The node id of an inode.
     pub(crate) fn node(&self, id: InodeId) -> Option<NodeId> {
         self.nodes.node(id).ok()
     }
 
-    /// Where to tell the kernel what it cannot know, and what counts its requests.
+    /// Sets the notifier of the kernel, and the counters of its requests.
     pub(crate) fn serves(&self, notifier: Notifier, requests: Arc<RequestCounts>) {
         self.scrubbing.rest_for(Arc::clone(&requests));
         assert!(self.session.set((notifier, requests)).is_ok(), "one mount has one session");
@@ -161,7 +161,7 @@ impl Adapter {
         self.entry(&made?)
     }
 
-    /// Keeps what `name` stands for alive when this takes its last name: the kernel may still ask about it.
+    /// Keeps the inode of `name` alive when it loses its last name: the kernel may still ask about it.
     fn keep_target(&self, dir: InodeId, name: &[u8]) -> Result<()> {
         let id = self.fs.lookup(dir, name, Wait::Yes)?;
         let inode = self.fs.inode(id, Wait::Yes)?;
@@ -172,7 +172,7 @@ impl Adapter {
 
 impl Operations for Adapter {
     fn init(&self, negotiation: &mut Negotiation) -> Result<()> {
-        // A kernel that knows ACLs, or maps ids, judges permissions by them, whatever the mount's options say.
+        // A kernel that knows ACLs, or maps ids, checks permissions with them, whatever the mount's options say.
         if !self.owner.is_fakeroot {
             negotiation.want(InitFlags::POSIX_ACL | InitFlags::ALLOW_IDMAP);
         }
@@ -190,7 +190,7 @@ impl Operations for Adapter {
                 | InitFlags::BIG_WRITES
                 | InitFlags::MAX_PAGES,
         );
-        // See `open` of what is append-only.
+        // See `open` for append-only files.
         negotiation.decline(InitFlags::DIRECT_IO_ALLOW_MMAP);
         Ok(())
     }
@@ -202,7 +202,7 @@ impl Operations for Adapter {
     fn lookup(&self, _: &RequestContext<'_>, node: NodeId, name: &[u8]) -> Result<Entry> {
         let parent = self.nodes.inode(node);
         self.subvolumes.looked_up(parent.subvolume, node, name);
-        // The kernel asks so for an inode of which it has only a handle (open_by_handle_at(2), NFS), files too.
+        // The kernel asks in this way for an inode of which it has only a handle (open_by_handle_at(2), NFS), also for files.
         let found = if name == b"." { Ok(parent) } else { self.fs.lookup(parent, name, Wait::Yes) };
         match found.and_then(|id| self.fs.stat(id, Wait::Yes)) {
             Ok(attributes) => self.entry(&attributes),
@@ -376,8 +376,8 @@ impl Operations for Adapter {
     }
 
     fn flush(&self, _: &RequestContext<'_>, _: NodeId, _: FileHandle, _: u64) -> Result<()> {
-        // Nothing waits for the close: data was written when write(2) returned, and pages that mmap dirtied the kernel writes
-        // back before it asks. After this answer it does not ask again; close(2) succeeds all the same.
+        // The close does not need to wait: data was written when write(2) returned, and the kernel writes back pages that mmap dirtied
+        // before it sends this request. After this answer it does not send it again; close(2) succeeds nevertheless.
         Err(Errno::ENOSYS)
     }
 
@@ -527,13 +527,13 @@ impl Operations for Adapter {
         mode: u32,
     ) -> Result<()> {
         let (file, mode) = (self.handles.get(handle)?, ranges::fallocate(mode)?);
-        // Here the kernel says only who calls.
+        // For this request the kernel names only the caller.
         if file.kill_privileges(|group| self.writer(context, group))? {
             self.attributes_moved(node);
         }
         let done = file.fallocate(mode, offset, len);
         if done.is_err() {
-            // A part may be done, and the kernel drops the pages of what is done only.
+            // The operation may have done a part, and the kernel drops only the pages of a complete one.
             self.mapped_pages.hand_over(node, (offset, offset.saturating_add(len)), &|| false);
         }
         Ok(done?)
@@ -549,7 +549,7 @@ impl Operations for Adapter {
     ) -> Result<u64> {
         let source = self.handles.get(from.handle)?;
         let (target, is_durable) = self.handles.get_to_copy(to.handle)?;
-        // Here the kernel says only who calls.
+        // For this request the kernel names only the caller.
         if target.kill_privileges(|group| self.writer(context, group))? {
             self.attributes_moved(to.node);
         }

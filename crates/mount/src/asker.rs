@@ -1,31 +1,31 @@
-//! Who asks, where a request names no more than the thread that waits for its answer. As long as it waits its number is nobody
-//! else's, so what proc(5) says of it is so: once a server has read a request, the kernel lets its thread end only when the answer is
-//! there. A thread that the mounter's pid namespace does not show has number 0, and no rights.
+//! The sender of a request, which names only the thread that waits for its answer. While the thread waits, its number stays
+//! its own, so proc(5) describes that thread: after a server has read a request, the kernel lets its thread end only with the
+//! answer. A thread outside of the mounter's pid namespace has number 0, and no rights.
 //!
 //! # Invariants
-//! - ASKER-1: the number of a user gives no rights to administrate but to a mounter who is not root. Root has them by `CAP_SYS_ADMIN`, and
-//!   both have them in the user namespace of the server alone, which is the mount's: root of a container is not root here.
+//! - ASKER-1: a user number gives the right to administrate only to the mounter, unless that is root. Root has it by `CAP_SYS_ADMIN`, and
+//!   both have it only in the user namespace of the server, which is the mount's: root of a container is not root here.
 
 use creamery_fs::Writer;
 use creamery_fuse::RequestContext;
 
 /// `CAP_SYS_ADMIN`: its holder may administrate filesystems.
 const CAP_SYS_ADMIN: u32 = 21;
-/// `CAP_FSETID`: who has it leaves set-user-id and set-group-id of what it writes.
+/// `CAP_FSETID`: the holder's writes leave set-user-id and set-group-id in place.
 const CAP_FSETID: u32 = 4;
-/// What every signal that ends a process becomes in each of its threads (signal(7)).
+/// The signal that each thread of a process gets when a signal kills the process (signal(7)).
 const SIGKILL: u32 = 9;
 
-/// Whether the caller of a request waits for nothing but to be let go. As on Linux, a caller that handles its signals waits on.
+/// Whether the caller of a request is being killed. As on Linux, a caller that handles its signals waits on.
 pub(crate) fn gives_up(ctx: &RequestContext<'_>) -> bool {
     ctx.is_interrupted() && Asker::of(ctx.pid).is_killed()
 }
 
-/// A thread that waits.
+/// A thread that waits for an answer.
 pub(crate) struct Asker {
-    /// Its number.
+    /// The number of the thread.
     thread: u32,
-    /// What proc(5) says of it; nothing of a thread that is not seen from here.
+    /// Its status in proc(5); empty for a thread that is not visible here.
     status: String,
     /// Whether its capabilities count here.
     is_at_home: bool,
@@ -44,7 +44,7 @@ impl Asker {
         self.thread
     }
 
-    /// The number of its process; none of a thread that is not seen from here.
+    /// The number of its process; `None` for a thread that is not visible here.
     pub(crate) fn process(&self) -> Option<u32> {
         self.words("Tgid:").next()?.parse().ok()
     }
@@ -55,35 +55,35 @@ impl Asker {
         line.unwrap_or_default().split_whitespace()
     }
 
-    /// The effective user.
+    /// The effective user number.
     pub(crate) fn user(&self) -> Option<u32> {
         self.words("Uid:").nth(1)?.parse().ok()
     }
 
-    /// The user and the group that files are made and judged by.
+    /// The user and the group that own its new files and decide its permissions.
     pub(crate) fn fs_ids(&self) -> Option<(u32, u32)> {
         let last = |name| self.words(name).nth(3).and_then(|word| word.parse().ok());
         Some((last("Uid:")?, last("Gid:")?))
     }
 
-    /// The bits that it takes from the modes of new files.
+    /// The bits that are removed from the modes of its new files.
     pub(crate) fn umask(&self) -> u32 {
         let word = self.words("Umask:").next();
         word.and_then(|word| u32::from_str_radix(word, 8).ok()).unwrap_or(0o077)
     }
 
-    /// Whether it is being killed: it waits for nothing but to be let go.
+    /// Whether it is being killed, and only waits for that.
     pub(crate) fn is_killed(&self) -> bool {
         let pending = self.words("SigPnd:").next().and_then(|word| u64::from_str_radix(word, 16).ok());
         pending.is_some_and(|bits| bits & 1 << (SIGKILL - 1) != 0)
     }
 
-    /// Whether it may do here what elsewhere an administrator may (ASKER-1).
+    /// Whether it has an administrator's rights here (ASKER-1).
     pub(crate) fn administrates(&self) -> bool {
         self.administrates_for(rustix::process::geteuid().as_raw())
     }
 
-    /// As [`administrates`](Self::administrates), on a mount that the user `mounter` has made.
+    /// Whether it has an administrator's rights on a mount of the user `mounter`.
     pub(crate) fn administrates_for(&self, mounter: u32) -> bool {
         let is_mounter = mounter != 0 && self.user() == Some(mounter);
         self.has(CAP_SYS_ADMIN) || self.is_at_home && is_mounter
@@ -94,7 +94,7 @@ impl Asker {
         own.chain(self.words("Groups:")).any(|word| word.parse() == Ok(group))
     }
 
-    /// What it is to a file of `group` that it writes to.
+    /// Its relation to a file of `group` that it writes to.
     pub(crate) fn as_writer(&self, group: u32) -> Writer {
         match () {
             () if self.leaves_privileges() => Writer::Privileged,
@@ -120,8 +120,8 @@ fn is_at_home(whose: &str) -> bool {
     if let Some(there) = namespace(whose) {
         return Some(there) == namespace("self");
     }
-    // An unprivileged server may not look at the namespaces of other users. In another user namespace numbers mean other users, and a
-    // container, where they may mean the same, has a pid namespace of its own.
+    // An unprivileged server may not read the namespaces of other users. In another user namespace numbers mean other users, and a
+    // container, where they may mean the same users, has its own pid namespace.
     let read = |whose: &str, name: &str| std::fs::read_to_string(format!("/proc/{whose}/{name}")).ok();
     let users = |whose: &str| read(whose, "uid_map").filter(|map| !map.is_empty());
     let depth = |whose: &str| {

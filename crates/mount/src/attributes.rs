@@ -1,4 +1,4 @@
-//! Attributes between the filesystem's words and the protocol's.
+//! Converts attributes between the filesystem and the protocol.
 
 use creamery_fs as fs;
 use creamery_fuse::{Attr, DeviceNumber, SetAttr, SetTime};
@@ -43,7 +43,7 @@ fn from_time(time: SetTime) -> fs::Time {
 }
 
 pub(crate) fn from_set_attr(set: &SetAttr) -> fs::SetAttributes {
-    // The kernel leaves it to us that ftruncate(2), other than truncate(2), is a modification even when the size stays.
+    // The kernel leaves it to the server that ftruncate(2), unlike truncate(2), counts as a modification even if the size stays.
     let truncated = set.handle.and(set.size).map(|_| fs::Time::Now);
     fs::SetAttributes {
         mode: set.mode.map(|mode| mode & 0o7777),

@@ -1,30 +1,30 @@
 //! Capabilities of programs (`security.capability`) in files that are written around the kernel's cache.
 //!
-//! A write to a program takes its capabilities away. Otherwise any writer could have code of his own run with them. The kernel takes them away
-//! by itself, but not where a file is written with `FOPEN_DIRECT_IO` (Linux 6.18). There the server does it before the write. It looks once, and
-//! again when somebody has given some.
+//! A write to a program removes its capabilities. Otherwise any writer could run its own code with them. The kernel removes them
+//! itself, except if a file is written with `FOPEN_DIRECT_IO` (Linux 6.18). There the server removes them before the write. It checks once, and
+//! again after a process has set capabilities.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use creamery_base::Result;
 
-/// What is known of the capabilities of a file that is open.
+/// Whether an open file has capabilities.
 #[derive(Default, Debug)]
 pub(crate) struct Capabilities {
     has_none: AtomicBool,
 }
 
 impl Capabilities {
-    /// Takes them away with `remove`.
+    /// Removes the capabilities with `remove`.
     pub(crate) fn take(&self, remove: impl FnOnce() -> Result<()>) -> Result<()> {
-        // Said before, so that who gives some meanwhile has the last word.
+        // This comes before the removal, so that capabilities that are set meanwhile stay recorded.
         if self.has_none.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
         remove().inspect_err(|_| self.given())
     }
 
-    /// Somebody has given the file some, or may have.
+    /// Records that a process has set capabilities, or may have.
     pub(crate) fn given(&self) {
         self.has_none.store(false, Ordering::Release);
     }

@@ -1,14 +1,14 @@
-//! The last word of a server: whether everything is durable and the image is closed, told to whoever unmounts.
+//! The last message of a server to an unmounting process: whether everything is durable and the image is closed.
 //!
-//! An unmount ends before its server does, which still has to commit; and when that fails, nobody asks the mount any more. So
-//! who unmounts asks for a connection first (the control `WATCH`, see `in_person`), which the server keeps for as long as it lives. When the image is closed it sends one line, the JSON of [`End`], and lets go.
-//! A connection that ends without that line is a server that died.
+//! An unmount ends before its server does, which still has to commit; and if that fails, no process asks the mount any more. So
+//! the unmounting process opens a connection first (the control `WATCH`, see `in_person`), which the server keeps for as long as it lives. When the image is closed, the server
+//! sends one line, the JSON of [`End`], and closes the connection. A connection that ends without that line means that the server died.
 //!
-//! A lock of the image would say the same, but anybody who may read the image can take that, and for as long as he likes.
+//! A lock of the image would show the same, but any process that may read the image can take the lock, and for any time.
 //!
 //! # Invariants
-//! - CLOSING-1: the line is sent after the image is closed: who has read it may open the image.
-//! - CLOSING-2: a server waits for nobody whom it tells.
+//! - CLOSING-1: the line is sent after the image is closed: a process that has read it may open the image.
+//! - CLOSING-2: a server does not wait for the receivers of the line.
 
 use std::io::{ErrorKind as IoKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -24,26 +24,26 @@ use crate::control::{Channel, WATCH};
 use crate::in_person;
 use crate::why::Why;
 
-/// More than these are not waiting; it is somebody who asks again and again.
+/// Watchers at most; more come only from a process that asks again and again.
 const WATCHERS_MAX: usize = 64;
-/// Longer last words are none of ours.
+/// Bytes of the longest last message.
 const WORDS_MAX: u64 = 64 << 10;
 
-/// How a server ended.
+/// The end of a server.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct End {
-    /// Why what was done is not all durable.
+    /// The error message, if not all changes are durable.
     pub(crate) failure: Option<String>,
-    /// What kind of a failure that is.
+    /// The kind of the failure.
     pub(crate) why: Why,
-    /// Whether the last transaction is lost as a whole.
+    /// Whether the whole last transaction is lost.
     pub(crate) aborted: bool,
-    /// Where more of that is to be read.
+    /// The log file with more about it.
     pub(crate) log: Option<String>,
 }
 
-/// Those who wait for the end, at the server's side.
+/// The connections of processes that wait for the end, on the server's side.
 #[derive(Default)]
 pub(crate) struct Watchers(RankedMutex<Vec<UnixStream>, { rank::LEAF }>);
 
@@ -60,38 +60,38 @@ impl Watchers {
         Ok(())
     }
 
-    /// Tells all of them.
+    /// Sends the end to all of them.
     pub(crate) fn tell(&self, end: &End) {
         let line = serde_json::to_vec(end).expect("a text is no problem for JSON");
         for mut watcher in self.0.lock().drain(..) {
-            // Who has left does not want to know.
+            // A watcher that has left is ignored.
             let _ = watcher.write_all(&line);
         }
     }
 }
 
-/// Whether the other end still waits: it says nothing, so there is something to read only when it has left.
+/// Whether the other end still waits: it sends nothing, so only its end makes the socket readable.
 fn is_there(watcher: &mut UnixStream) -> bool {
     watcher.read(&mut [0]).is_err_and(|error| error.kind() == IoKind::WouldBlock)
 }
 
-/// The end of a server that somebody waits for.
+/// A connection that waits for the end of a server.
 pub(crate) struct Watch(UnixStream);
 
 impl Watch {
-    /// Asks the server to tell. `mounter` is who mounted.
-    /// Errors: the server does not tell us.
+    /// Connects to the server. `mounter` is the user number of the mounter.
+    /// Errors: the server does not connect.
     pub(crate) fn begin(channel: &Channel, mounter: u32) -> Result<Self> {
         in_person::ask(mounter, |name| channel.tell::<WATCH>(name)).map(Self)
     }
 
-    /// Waits for the end. `goes_on` is asked at first and every `look` whether there is anything to wait for; none if there is not and the
-    /// server has said nothing.
-    /// Errors: the server ended without a word.
+    /// Waits for the end. Calls `goes_on` at first and after every `look`, to ask whether there still is a mount; `None` if there is not and the
+    /// server has sent nothing.
+    /// Errors: the server ended without a message.
     pub(crate) fn end(mut self, look: Duration, goes_on: impl Fn() -> Result<bool>) -> Result<Option<End>> {
         let mut words = Vec::new();
         loop {
-            // Looked at before it is read: what the server has said counts before anything that its mount seems to be.
+            // This check comes before the read: a message of the server counts before the state of its mount.
             let is_waited_for = goes_on()?;
             let wait = if is_waited_for { look } else { Duration::from_millis(1) };
             self.0.set_read_timeout(Some(wait))?;

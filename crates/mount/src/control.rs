@@ -4,35 +4,35 @@
 //!
 //! | number | | answer |
 //! |---|---|---|
-//! | 1 | what has it done? | the JSON of [`MountStatistics`] |
+//! | 1 | get the statistics | the JSON of [`MountStatistics`] |
 //! | 2 | make everything durable, and follow the flags of the mount (see `access_times`) | the JSON of `Synced` |
-//! | 3 | tell the end (see `closing`) | nothing |
-//! | 4 | discard what is free | nothing; how that went is told to who asked in person (see `fitrim`) |
-//! | 5 to 14 | of subvolumes (see `subvolumes`) | the JSON of an `Outcome` |
-//! | 15 | of a file, which is sent this instead of a directory: which extents has it? (see `fiemap`) | the JSON of an `Answer` |
+//! | 3 | report the end (see `closing`) | nothing |
+//! | 4 | discard free space | nothing; the result goes over the asker's socket (see `fitrim`) |
+//! | 5 to 14 | subvolumes (see `subvolumes`) | the JSON of an `Outcome` |
+//! | 15 | list the extents of a file (see `fiemap`); sent to the file instead of a directory | the JSON of an `Answer` |
 //! | 16 | compress new data like this, the JSON of a [`Compression`] | nothing |
-//! | 17 | of a file: put it together (see `defragment`) | the JSON of a `BytesDone` |
-//! | 18 | of quotas (see `subvolumes`) | the JSON of an `Outcome` |
-//! | 19 | of the filesystem as a whole (see `subvolumes`) | the JSON of an `Outcome` |
-//! | 20 | who refers to data? (see `subvolumes`) | the JSON of an `Outcome` |
-//! | 21 | scrub it, or how far is that? (see `scrub`) | the JSON of an `Answer` |
+//! | 17 | defragment a file (see `defragment`); sent to the file | the JSON of a `BytesDone` |
+//! | 18 | quotas (see `subvolumes`) | the JSON of an `Outcome` |
+//! | 19 | the filesystem as a whole (see `subvolumes`) | the JSON of an `Outcome` |
+//! | 20 | find the files that refer to data (see `subvolumes`) | the JSON of an `Outcome` |
+//! | 21 | scrub, or report its progress (see `scrub`) | the JSON of an `Answer` |
 //!
 //! An answer is text in pages, since a control over FUSE carries at most 16383 bytes:
 //!
 //! | bytes | to the mount | back |
 //! |---|---|---|
 //! | 0 to 7 | offset into the text, little endian | length of the whole text |
-//! | 8 to 15 | a number that nobody else chooses, the same for all pages | the text from that offset on; |
-//! | 16 to 8191 | 0, or the JSON of an order | what is left of the page is 0 |
+//! | 8 to 15 | a key that no other asker uses, the same for all pages | the text from that offset on; |
+//! | 16 to 8191 | 0, or the JSON of an order | the rest of the page is 0 |
 //!
 //! # Invariants
-//! - CONTROL-1: all pages are of one text: offset 0 asks, later offsets read on in its answer, and that is kept until its last
-//!   page was read or offset 0 is asked for again. An offset for which nothing was asked gives no text. Nobody is told when
-//!   who asked leaves, so of the texts that are being read the oldest goes when there are too many.
-//! - CONTROL-2: asking changes nothing but what is durable. Who may open a directory may ask: there are no names in the
-//!   answers but those of counters and of the log. Numbers 3 and 4 are for the mounter and root alone; those from 5 on are judged by
-//!   what they are about, and 13 and 14, which tell names, are for these two again, as are 16, 18, 20 and 21, and 19 where it changes something. Number 15 is for whoever could open the
-//!   file, 17 for its owner, too, where the mount may be written.
+//! - CONTROL-1: all pages belong to one text. Offset 0 makes the text, later offsets read on in it, and the server keeps it until its last
+//!   page was read or offset 0 comes again. An offset without a text before it returns nothing. The server does not notice when
+//!   an asker leaves, so the oldest text is dropped when there are too many.
+//! - CONTROL-2: numbers 1 and 2 change nothing except what is durable. Any process that may open a directory may send them: the only names in the
+//!   answers are those of counters and of the log. Numbers 3 and 4 are for the mounter and root alone; those from 5 on are checked against
+//!   their target. 13 and 14, which return names, are for the mounter and root again, as are 16, 18, 20 and 21, and 19 if it changes something. Number 15 is for any process
+//!   that could open the file, 17 for the file's owner, too, if the mount is writable.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
@@ -65,13 +65,13 @@ use crate::why::Why;
 
 /// Bytes of a page.
 pub(crate) const PAGE: usize = 8192;
-/// Where a page's text begins.
+/// Offset of the text in a page.
 pub(crate) const HEAD: usize = 8;
-/// Bytes of the number of who asks.
+/// Bytes of the asker's key.
 pub(crate) const KEY: usize = 8;
-/// The group of our controls' numbers.
+/// The ioctl type of these controls.
 pub(crate) const GROUP: u8 = 0xe6;
-/// More texts than these are not being read.
+/// Texts that askers may be reading at once.
 const TEXTS_MAX: usize = 256;
 /// The numbers of the controls.
 pub(crate) const STATISTICS: u32 = control_number::<PAGE>(GROUP, 1);
@@ -80,10 +80,10 @@ pub(crate) const SYNC: u32 = control_number::<PAGE>(GROUP, 2);
 pub(crate) const WATCH: u32 = control_number::<PAGE>(GROUP, 3);
 const TRIM: u32 = control_number::<PAGE>(GROUP, 4);
 const COMPRESS: u32 = control_number::<PAGE>(GROUP, 16);
-/// More text than this is no answer of ours: some hundred bytes a tree, and no mount has so many open.
+/// Bytes of the longest text that is accepted: an answer has some hundred bytes for each tree, and no mount has so many open.
 const TEXT_MAX: usize = 64 << 20;
 
-/// The order in a page, if there is one. Errors: it is no order of this kind.
+/// The order in a page, if there is one. Errors: it is not an order of this kind.
 pub(crate) fn order_in<T: DeserializeOwned>(page: &[u8]) -> creamery_fuse::Result<Option<T>> {
     let order = page.get(HEAD + KEY..).unwrap_or_default();
     match order.iter().rposition(|byte| *byte != 0) {
@@ -92,7 +92,7 @@ pub(crate) fn order_in<T: DeserializeOwned>(page: &[u8]) -> creamery_fuse::Resul
     }
 }
 
-/// What a mount has done since it was made.
+/// Statistics of a mount since it was made.
 ///
 /// ```
 /// let none: creamery_mount::MountStatistics = serde_json::from_str("{}").unwrap();
@@ -101,22 +101,22 @@ pub(crate) fn order_in<T: DeserializeOwned>(page: &[u8]) -> creamery_fuse::Resul
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MountStatistics {
-    /// Seconds since it began to answer.
+    /// Seconds since the server began to answer.
     pub mounted_seconds: u64,
-    /// Where the server writes what happens to it; none when nobody reads that.
+    /// The server's log file; `None` if there is none.
     pub log: Option<String>,
-    /// What tells each of its images from others, whatever they are called by now: the filesystem and the inode number of the file, or 0 and the
-    /// number of the block device; and the byte in that where the image begins. A filesystem of several devices has several.
+    /// The identity of each image, independent of its name: filesystem and inode number of the file, or 0 and the
+    /// number of the block device; and the offset of the image in it, bytes. A filesystem of several devices has several.
     pub images: Vec<[u64; 3]>,
-    /// Whether the server has the image open for reading only, so that it cannot be mounted writable.
+    /// Whether the server has opened the image for reading only, so that it cannot be remounted writable.
     pub opened_for_reading: bool,
-    /// Writes of what was changed in mapped files that failed; who waited for them was told. It is lost.
+    /// Writebacks of mapped pages that failed. msync and fsync report them; the data is lost.
     pub lost_writes: u64,
-    /// Requests of the kernel, by their names in the protocol ("lookup", "batch_forget"); none of a kind, no entry.
+    /// Requests of the kernel, by their names in the protocol ("lookup", "batch_forget"). A kind without requests has no entry.
     pub requests: BTreeMap<String, Requests>,
-    /// How the server writes.
+    /// The server's options for writing.
     pub writing: Writing,
-    /// What the filesystem has done.
+    /// Statistics of the filesystem.
     pub filesystem: Statistics,
 }
 
@@ -128,19 +128,19 @@ pub struct MountStatistics {
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Requests {
-    /// How many.
+    /// Number of requests.
     pub count: u64,
-    /// How long the filesystem took for them, all together, microseconds; without the way to the kernel and back.
+    /// Total time that the filesystem took for them, microseconds; without the way to the kernel and back.
     pub sum_micros: u64,
 }
 
-/// How a sync went.
+/// The result of a sync.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Synced {
-    /// Why not.
+    /// The error message, if it failed.
     failure: Option<String>,
-    /// What kind of a failure that is.
+    /// The kind of the failure.
     why: Why,
 }
 
@@ -153,7 +153,7 @@ impl Synced {
     }
 }
 
-/// The mount's end of the channel.
+/// The mount's end of the control channel.
 pub(crate) struct Control {
     begun: Instant,
     log: Option<String>,
@@ -161,7 +161,7 @@ pub(crate) struct Control {
     watchers: Arc<Watchers>,
     lost_writes: Arc<LostWrites>,
     sync_callers: SyncCallers,
-    /// Texts that are being read, the latest last, by the number of who asked.
+    /// Texts that askers are reading, the latest last, by the key of the asker.
     texts: RankedMutex<VecDeque<([u8; 8], Vec<u8>)>, { rank::LEAF }>,
 }
 
@@ -178,22 +178,22 @@ impl Control {
         }
     }
 
-    /// What the kernel could not write by itself.
+    /// The kernel's own writes that failed.
     pub(crate) fn lost_writes(&self) -> &Arc<LostWrites> {
         &self.lost_writes
     }
 
-    /// Who waits for the end of the mount.
+    /// The processes that wait for the end of the mount.
     pub(crate) fn watchers(&self) -> &Arc<Watchers> {
         &self.watchers
     }
 
-    /// Makes everything durable for the user of the thread `pid`.
+    /// Makes everything durable, with the identity of the user of the thread `pid`.
     pub(crate) fn sync(&self, fs: &Filesystem, pid: u32) -> Result<()> {
         fs.sync_as(&self.sync_callers.of(pid))
     }
 
-    /// Answers what was asked; none if it is no question of ours.
+    /// Answers a control; `None` if it is not one of these.
     pub(crate) fn answer(
         &self,
         asker: &RequestContext<'_>,
@@ -216,7 +216,7 @@ impl Control {
         })
     }
 
-    /// What is told, from those who count.
+    /// Gathers the statistics from their counters.
     fn gather(&self, fs: &Filesystem, requests: Option<&RequestCounts>) -> MountStatistics {
         let requests = requests.into_iter().flat_map(RequestCounts::all).map(|(opcode, seen)| {
             let sum_micros = u64::try_from(seen.time.as_micros()).unwrap_or(u64::MAX);
@@ -234,7 +234,7 @@ impl Control {
         }
     }
 
-    /// Answers one page of the text that `take` makes.
+    /// Answers one page of the text; `take` makes the text.
     pub(crate) fn page(
         &self,
         input: &[u8],
@@ -259,14 +259,14 @@ impl Control {
         Ok(IoctlReply { result: 0, len: PAGE })
     }
 
-    /// Takes the text that is being read.
+    /// Takes the text that an asker is reading.
     fn text_for(&self, asker: [u8; 8]) -> Vec<u8> {
         let mut texts = self.texts.lock();
         let at = texts.iter().position(|(of, _)| *of == asker);
         at.and_then(|at| texts.remove(at)).map(|(_, text)| text).unwrap_or_default()
     }
 
-    /// Keeps a text for the next page, in the place of another of the same asker.
+    /// Keeps a text for the next page, in place of an older one of the same asker.
     fn keep_text(&self, asker: [u8; 8], text: Vec<u8>) {
         drop(self.text_for(asker));
         let mut texts = self.texts.lock();
@@ -277,7 +277,7 @@ impl Control {
     }
 }
 
-/// New data is compressed as the order in a page says, if who asks may say so.
+/// Sets the compression of new data from the order in a page, if the asker administrates the mount.
 fn set_compression(fs: &Filesystem, asker: u32, page: &[u8]) -> creamery_fuse::Result<()> {
     if !Asker::of(asker).administrates() {
         return Err(Errno::EPERM);
@@ -291,7 +291,7 @@ fn text_of(answer: &impl Serialize) -> creamery_fuse::Result<Vec<u8>> {
     serde_json::to_vec(answer).map_err(|_| Errno::EIO)
 }
 
-/// `BatchForget` as `batch_forget`.
+/// Converts `BatchForget` to `batch_forget`.
 fn words(name: &str) -> String {
     let mut out = String::new();
     for (at, letter) in name.char_indices() {
@@ -303,8 +303,8 @@ fn words(name: &str) -> String {
     out
 }
 
-/// Asks the live mount of the image, or around the directory, that `place` names.
-/// Errors: nothing is there; it is not mounted, or by somebody else; the server is gone, or does not know the control.
+/// Gets the statistics of the live mount that `place` names: by its image, or by a directory in it.
+/// Errors: `place` does not exist; it is not mounted, or another user mounted it; the server died, or does not know the control.
 ///
 /// ```no_run
 /// let done = creamery_mount::statistics("/mnt".as_ref())?;
@@ -315,9 +315,9 @@ pub fn statistics(place: &Path) -> Result<MountStatistics> {
     Channel::open(&find_around(place)?)?.statistics()
 }
 
-/// Makes durable everything that was done on the live mount of the image, or around the directory, that `place` names, what only
-/// the kernel has of mapped files too: what syncfs(2) does elsewhere, which reaches no server of FUSE.
-/// Errors: why it is not durable; as for [`statistics`].
+/// Makes all changes on a live mount durable, including mapped pages that only the kernel has. `place` names the mount by its image, or by a directory in it.
+/// It does the work of syncfs(2), which does not reach a FUSE server.
+/// Errors: the reason why changes are not durable; those of [`statistics`].
 ///
 /// ```no_run
 /// creamery_mount::sync("/mnt".as_ref())?;
@@ -327,9 +327,9 @@ pub fn sync(place: &Path) -> Result<()> {
     Channel::open(&find_around(place)?)?.sync()
 }
 
-/// Discards the free space, in pieces of at least `min` bytes, of the live mount of the image, or around the directory, that
-/// `place` names. Returns how many bytes its devices were told of. For the mounter and root, as elsewhere for root.
-/// Errors: permission denied; those of [`Filesystem::trim`]; as for [`statistics`].
+/// Discards the free space, in pieces of at least `min` bytes, of the live mount that `place` names: by its image, or by a directory
+/// in it. Returns the number of discarded bytes. Only the mounter and root may do that.
+/// Errors: permission denied; those of [`Filesystem::trim`]; those of [`statistics`].
 ///
 /// ```no_run
 /// println!("{} bytes", creamery_mount::trim("/mnt".as_ref(), 0)?);
@@ -341,7 +341,7 @@ pub fn trim(place: &Path, min: u64) -> Result<u64> {
     fitrim::ask_in_person(mounted.mounter, min, |message| channel.tell::<TRIM>(message))
 }
 
-/// The asking end of the channel. It keeps the mount busy.
+/// The asker's end of the channel. It keeps the mount busy.
 #[derive(Debug)]
 pub(crate) struct Channel {
     dir: File,
@@ -351,7 +351,7 @@ pub(crate) struct Channel {
 impl Channel {
     pub(crate) fn open(mounted: &MountedImage) -> Result<Self> {
         let point = mounted.point.clone();
-        // Whatever else may have taken the place, no driver's node is opened: that alone can do things.
+        // Only a directory is opened: if another mount has taken the place, no device node is opened, which could have effects.
         let dir = File::options().read(true).custom_flags(O_DIRECTORY).open(&point);
         let dir = dir.map_err(|error| told(error, &point))?;
         if !mounted.is_reached() {
@@ -360,13 +360,13 @@ impl Channel {
         Ok(Self::of(dir, point))
     }
 
-    /// To the server of a mount that is held, which has the path `point`.
+    /// Opens a channel to the server of a held mount, whose path is `point`.
     pub(crate) fn through(held: &HeldMount, point: &Path) -> Result<Self> {
         let dir = held.open_root().map_err(|error| told(error, point))?;
         Ok(Self::of(dir, point.to_owned()))
     }
 
-    /// By a directory that is open, called `point`.
+    /// Makes a channel from an open directory, whose path is `point`.
     pub(crate) const fn of(dir: File, point: PathBuf) -> Self {
         Self { dir, point }
     }
@@ -382,13 +382,13 @@ impl Channel {
         failure.map_or(Ok(()), |failure| Err(told(failure)))
     }
 
-    /// Has new data compressed like this.
+    /// Sets the compression of new data.
     pub(crate) fn compress(&self, compression: &Compression) -> Result<()> {
         let order = serde_json::to_vec(compression).expect("an order is no problem for JSON");
         self.tell::<COMPRESS>(&[&[0; HEAD + KEY], &order[..]].concat())
     }
 
-    /// Sends a message that is answered without words.
+    /// Sends a message whose answer has no text.
     pub(crate) fn tell<const NUMBER: u32>(&self, message: &[u8]) -> Result<()> {
         let mut page = [0; PAGE];
         page[..message.len()].copy_from_slice(message);
@@ -399,7 +399,7 @@ impl Channel {
         self.ask_text::<NUMBER, Answer>(new_key(), &[])
     }
 
-    /// Asks with the number `key` for what `order` says.
+    /// Sends `order` with the key `key` and reads the answer.
     pub(crate) fn ask_with<const NUMBER: u32, Answer: DeserializeOwned>(
         &self,
         key: [u8; KEY],
@@ -426,12 +426,12 @@ impl Channel {
 }
 
 fn find(place: &Path) -> Result<MountedImage> {
-    // A directory is not looked into: its server may be dead, and then asking for its attributes fails.
+    // The directory itself is not examined: its server may have died, and then reading its attributes fails.
     match ImageName::metadata(place) {
         Ok(meta) if !meta.is_dir() => mount_of(place)?.ok_or_else(|| {
             Error::invalid(format!("{}: no mount of this image is to be seen", place.display()))
         }),
-        // An image may have been removed since.
+        // The image may be removed since.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             mount_of(place)?.ok_or_else(|| Error::from(error).context(place.display()))
         }
@@ -439,22 +439,22 @@ fn find(place: &Path) -> Result<MountedImage> {
     }
 }
 
-/// As [`find`], also of a directory below the mount point, as btrfs-progs and fstrim(8) take it.
+/// Finds a mount like [`find`], also from a directory below the mount point, as btrfs-progs and fstrim(8) do.
 fn find_around(place: &Path) -> Result<MountedImage> {
     find(place).or_else(|error| {
-        // A dead server cannot say whether it is one.
+        // The type of a file on a dead mount is unknown.
         let Ok(Some((point, _))) = point_of(place) else { return Err(error) };
         mounted_at(&point).map_err(|_| error)
     })
 }
 
-/// Whether that is what the kernel says of a mount whose server died.
+/// Whether the error is the kernel's for a mount whose server died.
 pub(crate) fn is_of_a_dead_server(error: &Error) -> bool {
     let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<std::io::Error>());
     cause.is_some_and(says_dead)
 }
 
-/// Says what can be done about a mount whose server died, if that is what `error` says.
+/// Adds advice to the error of a mount whose server died.
 pub(crate) fn with_way_out(error: Error, place: &Path) -> Error {
     match is_of_a_dead_server(&error) {
         true => error.advise(format!("`creamery umount {}` clears it away", place.display())),
@@ -485,7 +485,7 @@ fn told(error: std::io::Error, point: &Path) -> Error {
     }
 }
 
-/// A number that nobody else chooses.
+/// A random key for an asker.
 pub(crate) fn new_key() -> [u8; KEY] {
     RandomState::new().build_hasher().finish().to_le_bytes()
 }

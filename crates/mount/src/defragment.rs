@@ -1,14 +1,14 @@
-//! Defragmenting a file of a live mount: by the control of ours, which answers in words, and by `BTRFS_IOC_DEFRAG_RANGE`, which
+//! Defragments a file of a live mount: by our control, which returns error messages, and by `BTRFS_IOC_DEFRAG_RANGE`, which
 //! btrfs-progs sends. Both are sent to the file itself, by its owner, root or the mounter.
 //!
 //! `BTRFS_IOC_DEFRAG_RANGE` (`_IOW(0x94, 16, struct btrfs_ioctl_defrag_range_args)`, linux/btrfs.h) carries 48 bytes:
 //!
 //! | bytes | |
 //! |---|---|
-//! | 0 to 15 | where the range begins, and how long it is |
-//! | 16 to 23 | flags: compress (1), start writing (2), the level is told, too (4), unpack (8) |
-//! | 24 to 27 | the least length of what stays; 0 stands for 256 KiB |
-//! | 28 to 31 | the algorithm: 1 is zlib, as is 0, 2 LZO, 3 zstd; where the level is told the first byte alone, and the next is the level |
+//! | 0 to 15 | offset and length of the range |
+//! | 16 to 23 | flags: compress (1), start writing (2), the level is set, too (4), decompress (8) |
+//! | 24 to 27 | extents of this length or longer stay; 0 stands for 256 KiB |
+//! | 28 to 31 | the algorithm: 1 is zlib, as is 0, 2 LZO, 3 zstd; with a level it is only the first byte, and the next one is the level |
 
 use creamery_base::{ErrorKind, InodeId, Result, Wait};
 use creamery_fs::{Compress, Defragment, Filesystem, OpenFile, Recompress};
@@ -34,14 +34,14 @@ const START_IO: u64 = 2;
 const LEVEL: u64 = 4;
 const PLAIN: u64 = 8;
 
-/// What is asked.
+/// An order.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(default)]
 struct Order {
     offset: u64,
     len: u64,
     threshold: u64,
-    /// An algorithm, with a level or without; "none" to unpack what is packed.
+    /// An algorithm, with or without a level; "none" to decompress.
     compress: Option<String>,
 }
 
@@ -65,7 +65,7 @@ impl Order {
     }
 }
 
-/// A file, and who wants it to be put together.
+/// A request to defragment a file.
 pub(crate) struct Asked<'a> {
     pub(crate) fs: &'a Filesystem,
     pub(crate) id: InodeId,
@@ -88,7 +88,7 @@ impl Asked<'_> {
         if may_write || asker.administrates() { Ok(()) } else { Err(Errno::EPERM) }
     }
 
-    /// Does it, as long as the mount may be written.
+    /// Defragments, as long as the mount is writable.
     fn run(&self, wanted: &Defragment) -> Result<u64> {
         let (mut at, mut done) = (wanted.offset, 0);
         loop {
@@ -109,7 +109,7 @@ pub(crate) fn answer(asked: &Asked<'_>, page: &[u8]) -> creamery_fuse::Result<Ve
     serde_json::to_vec(&outcome).map_err(|_| Errno::EIO)
 }
 
-/// Does what `BTRFS_IOC_DEFRAG_RANGE` asks for.
+/// Carries out `BTRFS_IOC_DEFRAG_RANGE`.
 pub(crate) fn answer_of_linux(asked: &Asked<'_>, input: &[u8]) -> creamery_fuse::Result<IoctlReply> {
     asked.may()?;
     let wanted = of_linux(input)?;
@@ -139,7 +139,7 @@ fn of_linux(input: &[u8]) -> creamery_fuse::Result<Defragment> {
         _ => return Err(Errno::EINVAL),
     };
     let threshold = if threshold == 0 { THRESHOLD_OF_LINUX } else { threshold };
-    // A range without a length goes to the end.
+    // A range with length 0 goes to the end of the file.
     let len = if word(8) == 0 { u64::MAX } else { word(8) };
     Ok(Defragment { offset: word(0), len, threshold, compress })
 }
@@ -161,8 +161,8 @@ fn recompress(text: &str) -> creamery_fuse::Result<Recompress> {
 }
 
 impl LiveFile {
-    /// Puts together what lies in many places of it, as [`OpenFile::defragment`]. Returns how many bytes were rewritten.
-    /// Errors: those of [`OpenFile::defragment`]; who asks is neither the file's owner nor root nor the mounter; the server is gone, or does not know the
+    /// Defragments the file like [`OpenFile::defragment`]. Returns the number of bytes rewritten.
+    /// Errors: those of [`OpenFile::defragment`]; the caller is neither the file's owner nor root nor the mounter; the server died, or does not know the
     /// control.
     ///
     /// ```no_run

@@ -1,8 +1,8 @@
-//! What a live mount tells of its server and its filesystem, as JSON.
+//! Information about the server of a live mount and its filesystem, as JSON.
 
 use serde::{Deserialize, Serialize};
 
-/// What a server tells of itself and its filesystem; numbers of the filesystem are those of the last commit.
+/// Information about a server and its filesystem; numbers of the filesystem are those of the last commit.
 ///
 /// ```
 /// let facts: creamery_mount::LiveFacts = serde_json::from_str(r#"{"process": 4711}"#).unwrap();
@@ -15,7 +15,7 @@ pub struct LiveFacts {
     pub process: u32,
     /// The number of the subvolume that is mounted.
     pub subvolume: u64,
-    /// Where that is, from the top level on, without a slash before it; none for callers that are neither root nor the mounter.
+    /// The path of that subvolume from the top level, without a leading slash; `None` for callers that are neither root nor the mounter.
     pub subvolume_path: Option<Vec<u8>>,
     /// The UUID of the filesystem.
     pub uuid: String,
@@ -23,9 +23,9 @@ pub struct LiveFacts {
     pub metadata_uuid: String,
     /// The generation of the last commit.
     pub generation: u64,
-    /// Whether an error has ended all writing to it; none where the server does not tell.
+    /// Whether an error has ended all writing to it; `None` if the server does not report that.
     pub aborted: Option<bool>,
-    /// Bytes that data and tree blocks take, each copy once.
+    /// Bytes in use by data and tree blocks, each copy once.
     pub bytes_used: u64,
     /// Bytes of a tree block.
     pub node_size: u32,

@@ -1,11 +1,11 @@
-//! Asking a live mount which extents a file has: `FS_IOC_FIEMAP` reaches no server of FUSE, the kernel refuses it before.
+//! Lists the extents of a file of a live mount. The kernel rejects `FS_IOC_FIEMAP` before it reaches a FUSE server, so this is a control.
 //!
-//! The control is sent to the file itself. Who could open that may ask, as on Linux, so there is nothing to judge here; and the
-//! file may have lost its name. Its order is one for a part of a listing, the answer a batch of entries and where to go on. So a file of
-//! a million extents is told in pieces, none of which is large, and each is asked for when the last one was read.
+//! The control is sent to the file itself. Any process that could open the file may send it, as on Linux, so there is no permission to check; and the
+//! file may have lost its name. An order is for a part of a listing; the answer is a batch of entries and where to go on. So a file with
+//! a million extents comes in small parts, each on request.
 //!
-//! What is written to a shared mapping of the file is the kernel's until that hands it over, and nobody here knows of it before. Who
-//! lists has it handed over first: it is delayed then, as all that is written.
+//! Data that was written to a shared mapping of the file stays with the kernel until it hands the pages over. The caller of the
+//! listing makes it do that first: then the data is delayed, like all written data.
 
 use creamery_base::Result;
 use creamery_fs::{Fiemap, FiemapBatch, FiemapExtent, FiemapRequest, OpenFile};
@@ -18,14 +18,14 @@ use crate::why::Why;
 
 pub(crate) const FIEMAP: u32 = control_number::<PAGE>(GROUP, 15);
 
-/// What is asked.
+/// An order.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(default)]
 struct Order {
     offset: u64,
     len: u64,
     sync: bool,
-    /// Where the last batch ended.
+    /// The end of the last batch.
     next: Option<u64>,
 }
 
@@ -33,11 +33,11 @@ struct Order {
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(default)]
 struct Answer {
-    /// Why not.
+    /// The error message, if it failed.
     failure: Option<String>,
-    /// What kind of a failure that is.
+    /// The kind of the failure.
     why: Why,
-    /// Of each where it begins in the file, where it lies, its length and its flags.
+    /// For each extent its offset in the file, its address, its length and its flags.
     extents: Vec<FiemapExtent>,
     next: Option<u64>,
     ends_file: bool,
@@ -71,15 +71,15 @@ pub(crate) fn answer(file: &OpenFile, page: &[u8]) -> creamery_fuse::Result<Vec<
 }
 
 impl LiveFile {
-    /// Which extents it has, as [`OpenFile::fiemap`], with what was written to mappings of it.
-    /// Errors: that could not be handed over; each item: those of [`OpenFile::fiemap_batch`]; the server is gone, or does not know
+    /// Lists the extents of the file, like [`OpenFile::fiemap`], with data from its mappings.
+    /// Errors: that data could not be handed over. Of each item: those of [`OpenFile::fiemap_batch`]; the server died, or does not know
     /// the control.
     pub fn fiemap(&self, request: &FiemapRequest) -> Result<Fiemap<'_>> {
         let FiemapRequest { offset, len, sync } = *request;
         if sync {
             self.file().sync_data()?;
         } else {
-            // With each descriptor that is closed the kernel hands over what mappings have changed.
+            // When a descriptor is closed, the kernel hands over the pages that mappings have changed.
             drop(self.file().try_clone()?);
         }
         let ask = move |next| {

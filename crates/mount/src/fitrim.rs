@@ -1,8 +1,8 @@
-//! Asking a live mount to discard what is free: by the control of ours, which answers in words, and by `FITRIM`, which fstrim(8)
-//! sends. On Linux that is for who administrates the system; here for root and the mounter.
+//! Discards the free space of a live mount: by our control, which returns error messages, and by `FITRIM`, which fstrim(8)
+//! sends. On Linux that needs the right to administrate the system; here root and the mounter may do it.
 //!
-//! `FITRIM` (`_IOWR('X', 121, struct fstrim_range)`, linux/fs.h) carries three 64-bit numbers: where to start and how many bytes,
-//! in the filesystem's own addresses, and the shortest piece. Back comes in the second how many bytes were discarded.
+//! `FITRIM` (`_IOWR('X', 121, struct fstrim_range)`, linux/fs.h) carries three 64-bit numbers: start and length in bytes,
+//! in the filesystem's own addresses, and the shortest piece. The second one returns the number of discarded bytes.
 
 use std::io::{Read, Write};
 
@@ -17,21 +17,21 @@ use crate::why::BytesDone;
 pub(crate) const FITRIM: u32 = 0xc018_5879;
 /// Bytes of `struct fstrim_range`.
 const RANGE_LEN: usize = 24;
-/// Longer answers are none of ours.
+/// Bytes of the longest answer.
 const WORDS_MAX: u64 = 64 << 10;
 
-/// The mount's end: who shows that he may, is told how it went.
+/// The mount's end: an asker that proves its right gets the result.
 pub(crate) fn answer_in_person(fs: &Filesystem, thread: u32, input: &[u8]) -> creamery_fuse::Result<()> {
     let min = input.get(in_person::NAME_FIELD..).and_then(|rest| rest.first_chunk()).ok_or(Errno::EINVAL)?;
     let mut asker = in_person::connect(&Asker::of(thread), input)?;
     let outcome =
         BytesDone::of(fs.trim((0, u64::MAX), u64::from_le_bytes(*min)).map(|trimmed| trimmed.bytes));
-    // Who has left does not want to know.
+    // An asker that has left is ignored.
     let _ = serde_json::to_writer(&mut asker, &outcome).map(|()| asker.flush());
     Ok(())
 }
 
-/// The asker's end; `tell` sends the message. Returns how many bytes were discarded.
+/// The asker's end; `tell` sends the message. Returns the number of discarded bytes.
 pub(crate) fn ask_in_person(mounter: u32, min: u64, tell: impl FnOnce(&[u8]) -> Result<()>) -> Result<u64> {
     let stream = in_person::ask(mounter, |name| {
         let mut message = [0; in_person::NAME_FIELD + size_of::<u64>()];
@@ -64,7 +64,7 @@ pub(crate) fn answer(
         u64::from_le_bytes(bytes)
     };
     let (start, len, min) = (number(0), number(1), number(2));
-    // As Linux has it; nothing lies at the very last byte.
+    // As on Linux; there is no space at the very last byte.
     if len < u64::from(fs.engine().sector_size()) || start == u64::MAX {
         return Err(Errno::EINVAL);
     }
@@ -74,7 +74,7 @@ pub(crate) fn answer(
     Ok(IoctlReply { len: RANGE_LEN, ..IoctlReply::default() })
 }
 
-/// Whether a thread that waits for an answer is root's or the mounter's.
+/// Whether a thread that waits for an answer belongs to root or the mounter.
 fn may_trim(thread: u32) -> bool {
     Asker::of(thread).administrates()
 }

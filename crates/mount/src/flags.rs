@@ -1,4 +1,4 @@
-//! Words of bits: what open(2) is told, and chattr's flags. The latter reach us as the two pairs of ioctls that the
+//! Flag words: those of open(2), and those of chattr(1). The latter arrive as the two pairs of ioctls that the
 //! kernel translates its file attribute calls to.
 //!
 //! | ioctl | carries |
@@ -16,15 +16,15 @@ const O_ACCMODE: u32 = 0o3;
 const O_RDONLY: u32 = 0;
 const O_WRONLY: u32 = 1;
 const O_RDWR: u32 = 2;
-/// Write behind the end.
+/// Writes go to the end of the file.
 const O_APPEND: u32 = 0o2000;
-/// Around the page cache. Its number is another one on each kind of machine.
+/// Bypasses the page cache. The number depends on the architecture.
 const O_DIRECT: u32 = rustix::fs::OFlags::DIRECT.bits();
 /// Reading does not move the access time.
 const O_NOATIME: u32 = 0o1_000_000;
-/// What is written is durable when write(2) returns. `O_SYNC` has this bit, too.
+/// Written data is durable when write(2) returns. `O_SYNC` has this bit, too.
 const O_DSYNC: u32 = 0o1_0000;
-/// Cut the file to nothing while opening it.
+/// Truncates the file when it is opened.
 pub(crate) const O_TRUNC: u32 = 0o1000;
 
 const GET_FLAGS: u32 = 0x8008_6601;
@@ -34,7 +34,7 @@ const SET_XFLAGS: u32 = 0x401c_5820;
 /// Bytes of `struct fsxattr`.
 const FSXATTR_LEN: usize = 28;
 
-/// `FS_*_FL` bits beside ours.
+/// `FS_*_FL` bits, with our flags.
 const FLAGS: [(u32, InodeFlags); 9] = [
     (0x4, InodeFlags::COMPRESS),
     (0x8, InodeFlags::SYNC),
@@ -47,10 +47,10 @@ const FLAGS: [(u32, InodeFlags); 9] = [
     (0x80_0000, InodeFlags::NODATACOW),
 ];
 
-/// `FS_VERITY_FL`, which is told, and cannot be set.
+/// `FS_VERITY_FL`, which is read-only.
 const VERITY: u32 = 0x10_0000;
 
-/// `FS_XFLAG_*` bits beside ours.
+/// `FS_XFLAG_*` bits, with our flags.
 const XFLAGS: [(u32, InodeFlags); 5] = [
     (0x8, InodeFlags::IMMUTABLE),
     (0x10, InodeFlags::APPEND),
@@ -59,7 +59,7 @@ const XFLAGS: [(u32, InodeFlags); 5] = [
     (0x80, InodeFlags::NODUMP),
 ];
 
-/// What a file opened with these flags may be used for.
+/// The access that a file opened with these flags allows.
 pub(crate) const fn access(flags: u32) -> Access {
     match (flags & O_ACCMODE, flags & O_APPEND) {
         (O_RDONLY, _) => Access::Read,
@@ -68,7 +68,7 @@ pub(crate) const fn access(flags: u32) -> Access {
     }
 }
 
-/// Whether reading what was opened with these flags leaves the access time as it is.
+/// Whether reads of a file opened with these flags leave its access time as it is.
 pub(crate) const fn is_quiet(flags: u32) -> bool {
     flags & O_NOATIME != 0
 }
@@ -78,29 +78,29 @@ pub(crate) const fn maps(flags: u32) -> bool {
     flags & O_ACCMODE == O_RDWR
 }
 
-/// Whether what is written to a file opened with these flags is to be durable when that returns.
+/// Whether a write to a file opened with these flags must be durable when it returns.
 pub(crate) const fn syncs(flags: u32) -> bool {
     flags & O_DSYNC != 0
 }
 
-/// Whether a write appends. The kernel leaves out the flags of a file whose pages it writes back, which were changed by a mapping
-/// and lie anywhere.
+/// Whether a write appends. When the kernel writes back pages of a mapping, the flags of the file do not apply: the pages
+/// may lie anywhere.
 pub(crate) const fn appends(write: &WriteRequest) -> bool {
     write.flags & O_APPEND != 0 && !write.write_flags.contains(WriteFlags::CACHE)
 }
 
-/// How what a request reads or writes stands to the kernel's page cache.
+/// Whether a request goes through the kernel's page cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PagePath {
-    /// It is, or will be, in pages of the cache.
+    /// The data is, or will be, in pages of the cache.
     Through,
-    /// It is not.
+    /// The data bypasses the cache.
     Around,
 }
 
 impl PagePath {
-    /// Of a request that names this owner of locks. The kernel names one, the caller's table of open files, in requests that go around
-    /// its cache (seen on Linux 6.18), and none in those for pages, which are nobody's.
+    /// The path of a request with this owner of locks. The kernel sets one, the caller's table of open files, in requests that bypass
+    /// its cache (seen on Linux 6.18), and none in those for pages.
     pub(crate) const fn of(lock_owner: Option<u64>) -> Self {
         match lock_owner {
             Some(_) => Self::Around,
@@ -114,16 +114,16 @@ pub(crate) fn is_direct(flags: u32, path: PagePath) -> bool {
     flags & O_DIRECT != 0 && path == PagePath::Around
 }
 
-/// Whether nothing of a file that is opened with these flags goes through the kernel's cache: it is for direct writes, and a file that cannot be
+/// Whether all I/O of a file that is opened with these flags bypasses the kernel's cache: it is for direct writes, and a file that cannot be
 /// read cannot be mapped.
 pub(crate) const fn is_around_cache(flags: u32) -> bool {
     flags & O_DIRECT != 0 && flags & O_ACCMODE == O_WRONLY
 }
 
-/// Whether a write is to be durable before it is answered. The kernel asks for that by itself, an FSYNC behind the WRITE (Linux
-/// 6.18), where the write goes through its page cache and the file or the mount was opened so; of a file that is marked so
-/// it does not know. It does not where the write goes around its cache and its caller does not wait. What it writes back of a mapping is durable when
-/// somebody asks for that.
+/// Whether a write must be durable before its answer. For a file or mount that was opened that way, the kernel asks for that itself, with an FSYNC
+/// after the WRITE (Linux 6.18), if the write goes through its page cache. It does not know the flag of an inode,
+/// and it does not ask if the write bypasses its cache and its caller does not wait. Data that it writes back for a mapping becomes durable with
+/// the next sync.
 pub(crate) fn is_durable(write: &WriteRequest, path: PagePath, marked: InodeFlags) -> bool {
     let asked = write.flags & O_DSYNC != 0 && path == PagePath::Around;
     (asked || marked.contains(InodeFlags::SYNC)) && !write.write_flags.contains(WriteFlags::CACHE)
@@ -147,23 +147,23 @@ pub(crate) fn answer(
     }
 }
 
-/// What an ioctl asked of an inode's flags.
+/// A request about an inode's flags.
 enum Asked {
-    /// To be told them.
+    /// Reads the flags.
     Told(IoctlReply),
-    /// To make them these.
+    /// Sets the flags to these.
     Set(InodeFlags),
 }
 
-/// Answers an ioctl of an inode with the flags `now`. Errors: another ioctl; an argument of a wrong size; a flag that there is
-/// not.
+/// Answers an ioctl of an inode with the flags `now`. Errors: another ioctl; an argument of a wrong size; an unknown
+/// flag.
 fn asked(command: u32, now: InodeFlags, input: &[u8], output: &mut [u8]) -> Result<Asked, Errno> {
     let word = input.get(..4).and_then(|word| word.try_into().ok()).map(u32::from_le_bytes);
     let word = word.ok_or(Errno::EINVAL);
     let wanted = match command {
         GET_FLAGS => return put_word(output, told(now), 4).map(Asked::Told),
         GET_XFLAGS => return put_word(output, to_word(&XFLAGS, now), FSXATTR_LEN).map(Asked::Told),
-        // What was told comes back with the rest.
+        // A caller that changes other flags writes `VERITY` back as it read it.
         SET_FLAGS => from_word(&FLAGS, now, word? & !(told(now) & VERITY)),
         SET_XFLAGS => from_word(&XFLAGS, now, word?),
         _ => return Err(Errno::ENOTTY),
@@ -183,14 +183,14 @@ fn to_word(table: &[(u32, InodeFlags)], flags: InodeFlags) -> u32 {
     table.iter().filter(|(_, flag)| flags.contains(*flag)).fold(0, |word, (bit, _)| word | bit)
 }
 
-/// The word of `FS_*_FL` bits that is told.
+/// The word of `FS_*_FL` bits that the ioctl returns.
 fn told(flags: InodeFlags) -> u32 {
-    // Where both words on compression are stored, the one that is obeyed.
+    // If both flags for compression are stored, the one that has effect.
     let flags = if flags.contains(InodeFlags::NOCOMPRESS) { flags - InodeFlags::COMPRESS } else { flags };
     to_word(&FLAGS, flags) | if flags.contains(InodeFlags::VERITY) { VERITY } else { 0 }
 }
 
-/// Our flags with those of `table` as `word` has them; none when the word has a bit that we do not know.
+/// The flags `flags` with those of `table` set as in `word`; `None` if `word` has an unknown bit.
 fn from_word(table: &[(u32, InodeFlags)], flags: InodeFlags, word: u32) -> Option<InodeFlags> {
     let known = table.iter().fold(0, |known, (bit, _)| known | bit);
     if word & !known != 0 {

@@ -1,10 +1,10 @@
-//! Mount options of Linux' Btrfs, as an fstab has them, that change nothing here: they are taken, so that the fstab serves both, and
-//! who would miss something is told. What Linux 6.18 refuses, too, is refused with its reason.
+//! Mount options of Linux' Btrfs from an fstab that have no effect here. They are accepted, so that the fstab works for both, with
+//! a note if an expected effect is missing. Options that Linux 6.18 rejects are rejected with the reason.
 
-/// An option by its name; whether it has a value; what is worth knowing about it.
+/// The name of an option; whether it has a value; a note about it.
 type Foreign = (&'static str, Takes, Option<&'static str>);
 
-/// What stands behind the name.
+/// The value behind the name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Takes {
     Nothing,
@@ -64,7 +64,7 @@ const OF_LINUX: [Foreign; 28] = [
 
 const FOR_DEBUGGING: &str = "it is for debugging Linux, which takes it only where it was built for that";
 
-/// Names that Linux 6.18 does not take either, whatever their values, and why.
+/// Names that Linux 6.18 does not accept either, with any value, and why.
 const REFUSED: [(&str, &str); 10] = [
     ("alloc_start", "Linux has dropped it, and it had long done nothing"),
     ("subvolrootid", "Linux has dropped it, and it had long done nothing"),
@@ -78,17 +78,17 @@ const REFUSED: [(&str, &str); 10] = [
     ("ref_verify", FOR_DEBUGGING),
 ];
 
-/// What a word of `-o` is to us that Linux' Btrfs knows and that changes nothing here.
+/// The meaning of an option of Linux' Btrfs that has no effect here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Known {
-    /// It is no such word.
+    /// It is not such an option.
     No,
-    /// The word has no such value.
+    /// The option does not have this value.
     NoSuchValue,
     Harmless,
-    /// This is worth knowing.
+    /// It is accepted, with a note.
     Note(&'static str),
-    /// It is not taken, for this reason.
+    /// It is rejected, for this reason.
     Refused(&'static str),
 }
 
@@ -111,7 +111,7 @@ pub(crate) fn look_up(word: &str) -> Known {
     };
     match note {
         _ if !fits => Known::NoSuchValue,
-        // What is usual here.
+        // This is the default here.
         _ if word == "space_cache=v2" => Known::Harmless,
         Some(note) => Known::Note(note),
         None => Known::Harmless,

@@ -1,11 +1,11 @@
 //! Open files, by the number that the kernel holds.
 //!
-//! # What the kernel does not tell
-//! A program that maps a file shared changes pages of the kernel's cache. Of the mapping, of the change, and of a page that lies over
-//! what is a hole on disk, nobody hears before it is written back. But such a mapping takes a file that was opened to read
-//! and to write, and holds it: the kernel writes the pages back when the mapping goes, and releases the file after that, long
-//! after the program may have closed its descriptor. So while a handle to read and to write is open, any hole of the file may
-//! be none ([`Handles::may_be_mapped`]), until the kernel has handed over what it has of it (`mapped_pages`).
+//! # Changes that the kernel does not report
+//! A program that maps a file shared changes pages of the kernel's cache. The server does not learn of the mapping, of the change, or of a page over
+//! a hole on disk, before the page is written back. But such a mapping needs a file that is open to read
+//! and to write, and keeps it open: the kernel writes the pages back when the mapping ends, and releases the file after that, perhaps long
+//! after the program has closed its descriptor. So while a handle to read and to write is open, any hole of the file may
+//! have data ([`Handles::may_be_mapped`]), until the kernel has handed over its pages (`mapped_pages`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,11 +22,11 @@ use crate::kept_pages::{Filled, HasFilled, KeptPages, Stale};
 struct Open {
     file: Arc<OpenFile>,
     may_be_mapped: bool,
-    /// What is written through it is to be durable then (O_SYNC, O_DSYNC).
+    /// Whether a write through it is durable when it returns (O_SYNC, O_DSYNC).
     is_durable: bool,
     has_filled: HasFilled,
     pages: Arc<KeptPages>,
-    /// Those that the kernel leaves to a file that is written through this handle.
+    /// The file's capabilities, which the kernel does not remove when the file is written through this handle.
     capabilities: Option<Arc<Capabilities>>,
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct Handles {
 }
 
 impl Handles {
-    /// A number for a file that was opened as `open` says.
+    /// A number for a file that was opened with `open`.
     pub(crate) fn add(&self, file: Arc<OpenFile>, open: &OpenRequest) -> FileHandle {
         let (may_be_mapped, is_durable) = (flags::maps(open.flags), flags::syncs(open.flags));
         let mut slots = self.slots.write();
@@ -82,7 +82,7 @@ impl Handles {
         self.find(handle, |open| Arc::clone(&open.file))
     }
 
-    /// The file, for a request that comes by `path` and has not been carried out yet (PAGES-1).
+    /// The file, for a request on `path` that has not been carried out yet (PAGES-1).
     pub(crate) fn get_for(&self, handle: FileHandle, path: PagePath) -> Result<Arc<OpenFile>, Errno> {
         self.find(handle, |open| {
             if path == PagePath::Through {
@@ -92,30 +92,30 @@ impl Handles {
         })
     }
 
-    /// The capabilities that a write through this handle is to take away.
+    /// The capabilities that a write through this handle must remove.
     pub(crate) fn capabilities(&self, handle: FileHandle) -> Result<Option<Arc<Capabilities>>, Errno> {
         self.find(handle, |open| open.capabilities.clone())
     }
 
-    /// Somebody has given a file capabilities.
+    /// Records that a process has set capabilities of a file.
     pub(crate) fn capabilities_given(&self, id: InodeId) {
         if let Some(users) = self.slots.read().users.get(&id) {
             users.capabilities.given();
         }
     }
 
-    /// Which pages the kernel is to drop behind a write that went around them.
+    /// The pages that the kernel must drop after a write that bypassed them.
     pub(crate) fn behind_a_write(&self, handle: FileHandle) -> Stale {
         self.find(handle, |open| open.pages.behind_a_write()).unwrap_or(Stale::Written)
     }
 
-    /// The kernel has dropped all pages that these requests had filled.
+    /// Records that the kernel has dropped all pages that these requests had filled.
     pub(crate) fn dropped(&self, handle: FileHandle, filled: Filled) {
-        // A handle that is closed meanwhile has nobody to tell.
+        // A handle may be closed meanwhile; then this does nothing.
         let _ = self.find(handle, |open| open.pages.dropped(filled));
     }
 
-    /// The file, and whether what is copied to it is to be durable then.
+    /// The file, and whether a copy to it must be durable when it returns.
     pub(crate) fn get_to_copy(&self, handle: FileHandle) -> Result<(Arc<OpenFile>, bool), Errno> {
         self.find(handle, |open| (Arc::clone(&open.file), open.is_durable))
     }
@@ -126,12 +126,12 @@ impl Handles {
         slots.files.get(at).and_then(Option::as_ref).map(tell).ok_or(Errno::EBADF)
     }
 
-    /// Whether a program may have changed the file in ways that only the kernel knows.
+    /// Whether a mapping may have changed the file without the server's knowledge.
     pub(crate) fn may_be_mapped(&self, id: InodeId) -> bool {
         self.slots.read().users.get(&id).is_some_and(|users| users.may_be_mapped > 0)
     }
 
-    /// The files of a subvolume that are open.
+    /// The open files of a subvolume.
     pub(crate) fn open_in(&self, subvolume: TreeId) -> Vec<InodeId> {
         let slots = self.slots.read();
         slots
@@ -143,7 +143,7 @@ impl Handles {
             .collect()
     }
 
-    /// The file, which is to be dropped by the caller: the last close of one without a name wakes the cleaner.
+    /// Removes the file. The caller drops it: the last close of one without a name wakes the cleaner.
     pub(crate) fn remove(&self, handle: FileHandle) -> Option<Arc<OpenFile>> {
         let mut slots = self.slots.write();
         let at = usize::try_from(handle.get()).ok()?;

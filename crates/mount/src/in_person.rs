@@ -1,14 +1,14 @@
-//! Controls that not everybody may ask for: who asks shows who he is.
+//! Controls that only some users may send: the asker proves its identity.
 //!
-//! A request does not say whose it is: the kernel tells that of new inodes only. So who asks makes a socket and tells the mount its
-//! name, and the server connects to it: both see then who the other one is. What there is to say goes over that.
+//! A request does not name its user: the kernel does that only for new inodes. So the asker makes a socket and tells the mount its
+//! name, and the server connects to it. Then both see the credentials of the other end, and use this connection.
 //!
-//! The socket has an abstract name that the kernel chooses, so there is no file that stays or that somebody could forbid.
+//! The socket has an abstract name that the kernel chooses, so no file remains and no user can block its name.
 //!
 //! # Invariants
-//! - IN-PERSON-1: the server connects for a thread that may administrate, and for no other: anybody could name a socket of a third program,
-//!   which would take the server for a user of its own. At the other end only root, the user of the server, and the process of the thread that
-//!   asks get an answer. The asker believes only a server that may administrate: root of a container has the same number as root.
+//! - IN-PERSON-1: the server connects for a thread that may administrate, and for no other: any process could name a socket of a third program,
+//!   which would take the server for a user of its own. At the other end only root, the user of the server, and the process of the asking thread
+//!   get an answer. The asker trusts only a server that may administrate: root of a container has the same number as root.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
@@ -20,13 +20,13 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::asker::Asker;
 
-/// Names of sockets are shorter than this.
+/// Names of sockets are not longer than this, bytes.
 const NAME_MAX: usize = 107;
 /// Bytes of a message that hold the name: its length in one byte, then the name.
 pub(crate) const NAME_FIELD: usize = 1 + NAME_MAX;
 
-/// The server's end: connects for `asker` to the socket whose name `message` begins with. It does not wait for what it writes there.
-/// Errors: `EPERM` for those that may not administrate (IN-PERSON-1).
+/// The server's end: connects for `asker` to the socket whose name `message` begins with. Writes to it do not wait.
+/// Errors: `EPERM` for an asker that may not administrate (IN-PERSON-1).
 pub(crate) fn connect(asker: &Asker, message: &[u8]) -> creamery_fuse::Result<UnixStream> {
     if !asker.administrates() {
         return Err(Errno::EPERM);
@@ -45,7 +45,7 @@ pub(crate) fn connect(asker: &Asker, message: &[u8]) -> creamery_fuse::Result<Un
     Ok(UnixStream::from(socket))
 }
 
-/// The asker's end: `tell` sends the message that begins with the name. `mounter` is who mounted.
+/// The asker's end: `tell` sends the message that begins with the name. `mounter` is the number of the mounter.
 /// Errors: those of `tell`; of sockets.
 pub(crate) fn ask(mounter: u32, tell: impl FnOnce(&[u8]) -> Result<()>) -> Result<UnixStream> {
     let failed =
@@ -60,12 +60,12 @@ pub(crate) fn ask(mounter: u32, tell: impl FnOnce(&[u8]) -> Result<()>) -> Resul
     let name = address.as_abstract_name().unwrap_or_default();
     let len = u8::try_from(name.len()).map_err(|_| Error::unsupported("a socket with a name so long"))?;
     tell(&[&[len], name].concat())?;
-    listener.set_nonblocking(true)?; // it is there by now
+    listener.set_nonblocking(true)?; // the server has connected by now
     loop {
         let (stream, _) = listener.accept()?;
         let peer = socket_peercred(&stream).map_err(failed)?;
-        // The number of its user is that of the moment it connected. What else it may do is looked up now, when the thread with its
-        // number may be another program, or another process.
+        // The user number dates from the connection. The other rights are looked up now, when the thread with that
+        // number may run another program, or belong to another process.
         let is_known = peer.uid.is_root() || peer.uid.as_raw() == mounter;
         let number = peer.pid.as_raw_nonzero().get().cast_unsigned();
         if is_known && Asker::of(number).administrates_for(mounter) {

@@ -1,10 +1,10 @@
-//! Which listings the kernel may keep.
+//! Decides which listings the kernel may cache.
 //!
-//! It can keep what it was told of a directory and answer from that the next time. Left to itself it does not keep that right
-//! (Linux 6.18): an answer that was given before a change, to one process, is kept as what there is after it when a second one
-//! begins to list between the change and the first one's taking the answer in. So of several who have a directory open at
-//! once only one, the *keeper*, has leave to touch what is kept: it alone fills it, and reads from it. And what an earlier
-//! keeper has left is good for a later one only if no name has changed since the earlier one opened the directory.
+//! The kernel can cache a listing of a directory and use it for later readers. Alone it does not do that correctly
+//! (Linux 6.18). If a second process begins to list between a change and the moment when the first process receives an answer
+//! from before that change, the kernel caches that answer as current. So of several processes that have a directory open at
+//! once only one, the *keeper*, may touch the cache: it alone fills it, and reads from it. And the cache of an earlier
+//! keeper is valid for a later one only if no name has changed since the earlier one opened the directory.
 //!
 //! ```text
 //!   OPENDIR        somebody is keeper                      -> neither filled nor read
@@ -13,39 +13,39 @@
 //!   RELEASEDIR     of the keeper                           -> nobody is
 //! ```
 //!
-//! Of a listing that the kernel answers the server does not hear, so it moves no access time.
+//! The server does not see a listing from the cache, so it moves no access time.
 //!
 //! # Invariants
 //! - KEPT-1: of each directory there is one keeper at most.
-//! - KEPT-2: what is kept was all told after the last change of a name. A change is noted after it was made and before it is
-//!   answered: who opened the directory before may have been told what was there before.
+//! - KEPT-2: the whole cached listing was returned after the last change of a name. A change is recorded after it is made and before it is
+//!   answered: a process that opened the directory before may have received the older state.
 
-/// What the kernel may do with the listing of a directory that is opened.
+/// The kernel's use of its cached listing for an open directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Keeping {
-    /// Neither keep it nor use what is kept.
+    /// Neither fills nor uses the cache.
     Nothing,
-    /// Forget what it has, and keep this one.
+    /// Drops the cache, and fills it with this listing.
     Anew,
-    /// Use what it has.
+    /// Uses the cache.
     What,
 }
 
-/// What is known of the listings of a directory, for as long as the kernel knows that.
+/// State of the listings of a directory, for as long as the kernel knows the directory.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Directory {
-    /// Where listings end that have begun.
+    /// The end of the listings in progress.
     pub(crate) end: Option<u64>,
-    /// How often names have changed.
+    /// Number of changes of names.
     changes: u64,
-    /// How often they had when the last keeper came.
+    /// That number when the last keeper opened the directory.
     kept_at: Option<u64>,
-    /// The number of the keeper.
+    /// The handle number of the keeper.
     keeper: Option<u64>,
 }
 
 impl Directory {
-    /// Somebody opens it, with a number that nobody else has.
+    /// Opens the directory with a unique number.
     pub(crate) fn open(&mut self, number: u64) -> Keeping {
         if self.keeper.is_some() {
             return Keeping::Nothing;
@@ -56,14 +56,14 @@ impl Directory {
         if is_good { Keeping::What } else { Keeping::Anew }
     }
 
-    /// Whoever opened it with this number has closed it.
+    /// Closes the directory that was opened with this number.
     pub(crate) fn close(&mut self, number: u64) {
         if self.keeper == Some(number) {
             self.keeper = None;
         }
     }
 
-    /// A name in it has changed, or what `..` is.
+    /// Records that a name in the directory, or its `..`, has changed.
     pub(crate) const fn name_changed(&mut self) {
         self.changes = self.changes.wrapping_add(1);
     }
@@ -82,7 +82,7 @@ mod tests {
         }
         dir.name_changed();
         assert_eq!(dir.open(2), Keeping::Anew);
-        dir.name_changed(); // the keeper may have been told both
+        dir.name_changed(); // the keeper may have received both states
         dir.close(2);
         assert_eq!(dir.open(3), Keeping::Anew);
         dir.close(3);

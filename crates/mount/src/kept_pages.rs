@@ -1,34 +1,34 @@
-//! Pages of the kernel's cache under writes that go around it.
+//! Pages of the kernel's cache under writes that bypass it.
 //!
-//! A write of O_DIRECT comes around the kernel's page cache, and so does each write of a file that was opened with `FOPEN_DIRECT_IO`. Before it is
-//! sent the kernel drops the pages of its range. Other programs may read the file through the cache, or have it mapped. A page that they
-//! fetch while the write is on its way has what was there before. Where the writer waits for the answer (pwrite) the kernel drops the
-//! pages once more behind it; of a write by libaio or io_uring it does not (Linux 6.18, measured: every other one of these, beside two
+//! A write with O_DIRECT bypasses the kernel's page cache, and so does each write to a file that was opened with `FOPEN_DIRECT_IO`. Before the kernel
+//! sends it, it drops the pages of its range. Other programs may read the file through the cache, or have it mapped. A page that they
+//! fetch while the write is in flight has the data from before. If the writer waits for the answer (pwrite), the kernel drops the
+//! pages once more after it; for a write by libaio or io_uring it does not (Linux 6.18, measured: every other one of these, beside two
 //! readers, left old pages for good).
 //!
-//! Which of the two a WRITE is, is not in the request. So the server has the pages dropped (`mapped_pages`), between the
-//! write and its answer: a reader finds what was written as soon as that is answered.
+//! The request does not show which of the two a WRITE is. So the server makes the kernel drop the pages (`mapped_pages`), between the
+//! write and its answer: a reader finds the new data as soon as the write is answered.
 //!
-//! That costs as much as a small write. Where nobody uses the cache, as beside a database with a cache of its own, there is nothing to drop. A request says
-//! whether it fills pages: the kernel names an owner of locks in those that go around them, and none in others. So for each
-//! file that is open this keeps whether a request has filled pages since all of them were dropped, and how many handles there are that did.
-//! While there are such handles each write has its own range dropped, and the pages around it stay. When they are closed one last write
-//! has all of them dropped, and the next need nothing.
+//! That costs as much as a small write. If no process uses the cache, as with a database with its own cache, there is nothing to drop. A request shows
+//! whether it fills pages: the kernel names an owner of locks in requests that bypass the cache, and none in others. So for each
+//! open file this module records whether a request has filled pages since all of them were dropped, and the number of handles with such requests.
+//! While there are such handles, each write drops the pages of its own range, and the pages around it stay. After they are closed, one last write
+//! drops all pages, and later writes need nothing.
 //!
 //! # Invariants
-//! - PAGES-1: a request that fills pages is noted before the file is read or written for it. So a write that ends after that was read
-//!   finds the note, and a page with what was there before is in the cache when the kernel is told.
+//! - PAGES-1: a request that fills pages is recorded before the file is read or written for it. So a write that ends after that read
+//!   finds the record, and a page with the old data is in the cache when the kernel is notified.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-/// What the kernel has of a file that is open.
+/// The state of the kernel's pages of an open file.
 #[derive(Default, Debug)]
 pub(crate) struct KeptPages {
-    /// Requests that filled pages, ever.
+    /// Number of requests that filled pages.
     filled: AtomicU64,
-    /// How many of them had when all pages were dropped.
+    /// That number when all pages were dropped.
     dropped: AtomicU64,
-    /// Handles that did, ever.
+    /// Number of handles that filled pages and are open.
     fillers: AtomicUsize,
 }
 
@@ -36,23 +36,23 @@ pub(crate) struct KeptPages {
 #[derive(Default, Debug)]
 pub(crate) struct HasFilled(AtomicBool);
 
-/// Which pages may have what was there before a write.
+/// The pages that may have the data from before a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stale {
-    /// None.
+    /// No pages.
     Nothing,
-    /// Those of the write.
+    /// The pages of the write.
     Written,
-    /// Those of the write. Nobody uses the others: all are to be dropped, and [`KeptPages::dropped`] then hears this.
+    /// The pages of the write. No handle fills pages any more: all are to be dropped, and then [`KeptPages::dropped`] is called with this.
     All(Filled),
 }
 
-/// How many requests had filled pages at some moment.
+/// A number of requests that had filled pages at some moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Filled(u64);
 
 impl KeptPages {
-    /// A request of a handle is about to fill pages (PAGES-1).
+    /// Records that a request of a handle is about to fill pages (PAGES-1).
     pub(crate) fn fill(&self, handle: &HasFilled) {
         if !handle.0.swap(true, Ordering::AcqRel) {
             self.fillers.fetch_add(1, Ordering::AcqRel);
@@ -60,14 +60,14 @@ impl KeptPages {
         self.filled.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// A handle is closed.
+    /// Closes a handle.
     pub(crate) fn close(&self, handle: &HasFilled) {
         if handle.0.load(Ordering::Acquire) {
             self.fillers.fetch_sub(1, Ordering::AcqRel);
         }
     }
 
-    /// What is to be dropped behind a write that has ended.
+    /// The pages to drop after a write that has ended.
     pub(crate) fn behind_a_write(&self) -> Stale {
         let filled = self.filled.load(Ordering::Acquire);
         if filled == self.dropped.load(Ordering::Acquire) {
@@ -79,7 +79,7 @@ impl KeptPages {
         Stale::All(Filled(filled))
     }
 
-    /// The kernel has dropped all pages that these had filled. Until then each write has them dropped.
+    /// Records that the kernel has dropped all pages of these requests. Until then each write drops its pages.
     pub(crate) fn dropped(&self, Filled(filled): Filled) {
         self.dropped.fetch_max(filled, Ordering::AcqRel);
     }

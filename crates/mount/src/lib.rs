@@ -1,16 +1,16 @@
-//! A filesystem on a mount point: the adapter between [`creamery_fs`] and the FUSE transport. It translates words
-//! and numbers; what an operation means is the filesystem's business.
+//! Serves a filesystem on a mount point: the adapter between [`creamery_fs`] and the FUSE transport. It translates names
+//! and numbers; the filesystem implements the operations.
 //!
 //! # Node ids
-//! The kernel names inodes by node ids. Ours are computed, not remembered: an inode of the mounted subvolume has
+//! The kernel names inodes by node ids. Here they are computed and need no table. An inode of the mounted subvolume has
 //! its inode number, one of another subvolume has that number with the subvolume's id in the upper 16 bits, and the
-//! mount's root has 1, as the protocol wants. The same number is shown as `st_ino`, so it is unique in the mount
-//! and the same after every remount. Subvolume ids from 65536 on and inode numbers from 2^48 on are given numbers as they are
-//! met, which hold for one mount. Beside that, the kernel's references are counted, because what was unlinked has to
+//! mount's root has 1, as the protocol requires. The same number is `st_ino`, so it is unique in the mount
+//! and the same after every remount. Subvolume ids from 65536 on and inode numbers from 2^48 on get numbers at first
+//! use, which hold for one mount. The kernel's references are counted, because an unlinked inode must
 //! stay alive until the kernel forgets it (`nodes`).
 //!
 //! # Caches
-//! Nobody else changes the filesystem while it is mounted here, so the kernel may keep attributes and names for a
+//! Only this server changes the filesystem while it is mounted, so the kernel may cache attributes and names for a
 //! while and a file's pages across opens. The writeback cache stays off: with it, data that only the kernel has
 //! would be reported as holes.
 

@@ -1,4 +1,4 @@
-//! A file on a live mount, as who asks its server has it open.
+//! A file on a live mount, opened to send controls to its server.
 
 use std::fs::File;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -10,7 +10,7 @@ use rustix::fs::OFlags;
 use crate::control::Channel;
 use crate::table::is_ours;
 
-/// A file on a live mount, open to ask about it, or for it. It keeps the mount busy.
+/// A file on a live mount, opened for queries and orders. It keeps the mount busy.
 ///
 /// ```no_run
 /// use creamery_fs::FiemapRequest;
@@ -30,24 +30,24 @@ pub struct LiveFile {
 }
 
 impl LiveFile {
-    /// Opens the file at `path` for reading; none if it is not on a live mount of an image.
-    /// Errors: those of opening it; it is no regular file.
+    /// Opens the file at `path` for reading; `None` if it is not on a live mount of an image.
+    /// Errors: those of opening it; it is not a regular file.
     pub fn open(path: &Path) -> Result<Option<Self>> {
         let failed = |error: std::io::Error| Error::from(error).context(path.display());
         check_regular(&std::fs::metadata(path).map_err(failed)?, path)?;
-        // Nobody waits for the other end of a pipe that has taken the place.
+        // The open does not wait for the other end of a pipe that has taken the place.
         let flags = OFlags::NONBLOCK.bits().cast_signed();
         let file = File::options().read(true).custom_flags(flags).open(path).map_err(failed)?;
         let meta = file.metadata().map_err(failed)?;
         check_regular(&meta, path)?;
-        // Of another type in the table it may be ours: whose it is then shows when it is asked.
+        // With another type in the mount table it may still be ours; the first query shows that.
         if is_ours(meta.dev())?.is_none() {
             return Ok(None);
         }
         Self::of(file, path).map(Some)
     }
 
-    /// A file that is open, and is on a live mount of an image.
+    /// Makes it from an open file on a live mount of an image.
     pub(crate) fn of(file: File, path: &Path) -> Result<Self> {
         let meta = file.metadata()?;
         let channel = Channel::of(file.try_clone()?, path.to_owned());
@@ -62,14 +62,14 @@ impl LiveFile {
         &self.channel
     }
 
-    /// Its size when it was opened, bytes.
+    /// The size of the file when it was opened, bytes.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "as of std::fs::Metadata")]
     pub const fn len(&self) -> u64 {
         self.len
     }
 
-    /// Bytes of a block.
+    /// The size of a block, bytes.
     #[must_use]
     pub const fn block_size(&self) -> u64 {
         self.block_size

@@ -1,6 +1,6 @@
-//! Which images are mounted: the mount table lists the mounts, and the server of each tells the rest.
+//! Lists the mounted images, from the mount table and from the server of each mount.
 //!
-//! Each server is asked by a thread of its own, for one that hangs is what the list is looked at for.
+//! A separate thread asks each server, because the list is used to find servers that hang.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
@@ -14,7 +14,7 @@ use crate::facts::LiveFacts;
 use crate::subvolumes::Live;
 use crate::table::{ANSWER_MAX, MountedImage, held_at, is_point, mounted_at, ours, ours_of, point_of};
 
-/// What the server of a mount says.
+/// The state of the server of a mount.
 ///
 /// ```
 /// use creamery_mount::{LiveFacts, ServerState};
@@ -22,15 +22,15 @@ use crate::table::{ANSWER_MAX, MountedImage, held_at, is_point, mounted_at, ours
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ServerState {
-    /// It answers.
+    /// The server answers.
     Answers(LiveFacts),
-    /// It died, and the mount is left.
+    /// The server died, and the mount is left.
     Dead,
-    /// It lets nobody in but its mounter.
+    /// The server only answers its mounter.
     Refuses,
-    /// Another mount lies over it.
+    /// Another mount lies over this one.
     Hidden,
-    /// It did not answer in time, or is of another version.
+    /// The server did not answer in time, or has another version.
     Silent,
 }
 
@@ -44,20 +44,20 @@ pub enum ServerState {
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LiveMount {
-    /// The image file or block device, unless the mounter has given it another name (`fsname=`).
+    /// The image file or block device, unless the mounter has set another name (`fsname=`).
     pub image: PathBuf,
-    /// Where it is mounted.
+    /// The mount point.
     pub point: PathBuf,
-    /// The number of the user who mounted it.
+    /// The user number of the mounter.
     pub mounter: u32,
-    /// Whether it is read-only.
+    /// Whether the mount is read-only.
     pub is_read_only: bool,
-    /// What its server says.
+    /// The state of its server.
     pub server: ServerState,
 }
 
-/// The mounts of images that this process sees, in the order in which they were made. One whose mounter chose another type for the mount
-/// table (`subtype=`) is not among them.
+/// Lists the mounts of images that this process sees, in the order in which they were made. A mount with another type in the mount
+/// table (`subtype=`) is not listed.
 ///
 /// # Errors
 /// When the mount table cannot be read.
@@ -67,9 +67,9 @@ pub fn live_mounts() -> Result<Vec<LiveMount>> {
         .map(|(mounted, is_read_only)| {
             let (answer, answers) = mpsc::channel();
             let asked = mounted.clone();
-            // A thread that waits for a server that hangs ends with that, or with the process.
+            // A thread that waits for a hanging server ends with the server, or with the process.
             std::thread::spawn(move || {
-                let _ = answer.send(ask(&asked)); // nobody waits any more
+                let _ = answer.send(ask(&asked)); // the receiver may have given up
             });
             (mounted, is_read_only, answers)
         })
@@ -109,7 +109,7 @@ pub fn is_dead(dir: &Path) -> bool {
     held.is_ok_and(|held| held.ask().is_err_and(|error| says_dead(&error)))
 }
 
-/// Where `image` is mounted by one of our servers; of several places of the mount the first. None where it is not, or that is not to be seen, or hidden
+/// Returns the mount point of `image`, if a server of ours has mounted it; the first of several. `None` if it is not mounted, not visible, or hidden
 /// by another mount.
 ///
 /// ```
@@ -123,7 +123,7 @@ pub fn mount_point_of(image: &Path) -> Result<Option<PathBuf>> {
     Ok(ours_of(image)?.into_iter().find(MountedImage::is_reached).map(|mounted| mounted.point))
 }
 
-/// The image that is mounted where the directory `dir` is; none where that is no mount of ours.
+/// Returns the image that is mounted at the directory `dir`; `None` if that is not a mount of ours.
 ///
 /// ```
 /// assert_eq!(creamery_mount::image_at("/proc".as_ref()), None);
@@ -134,17 +134,17 @@ pub fn image_at(dir: &Path) -> Option<PathBuf> {
     mounted_at(&point).ok().map(|mounted| mounted.image)
 }
 
-/// The directory where `place` is mounted: `place` itself, or the one where the image of that name is.
+/// The mount point for `place`: `place` itself, or the mount point of the image of that name.
 ///
 /// # Errors
 /// The image is not mounted, or at several places, or hidden by another mount; the mount table cannot be read.
 pub(crate) fn point_named(place: &Path) -> Result<PathBuf> {
-    // A directory is not looked at: its server may hang.
+    // The directory itself is not examined: its server may hang.
     if is_point(place)? || ImageName::metadata(place).is_ok_and(|meta| meta.is_dir()) {
         return Ok(place.to_owned());
     }
     let mounts = ours_of(place)?;
-    // An image may have been removed since. A name that leads nowhere and is in no row counts as a directory.
+    // The image may be removed since. A name that does not exist and is in no row counts as a directory.
     if mounts.is_empty() && ImageName::metadata(place).is_err() {
         return Ok(place.to_owned());
     }

@@ -1,11 +1,11 @@
-//! Writes of the kernel's own that failed, for which perhaps nobody waits.
+//! Failed writes of the kernel itself, for which perhaps no process waits.
 //!
-//! What a program changes in a mapping the kernel writes when it likes, perhaps long after the program has ended. When that
-//! fails - the host is full - the page is clean again and what was in it is gone: the kernel is told to drop it, so that nobody is
-//! shown what is not in the file. An fsync(2) of the file is told, once; where
-//! there is none, nobody. So the server keeps count: in its log, in `creamery stats`, and as the exit status of the unmount.
+//! The kernel writes pages of a mapping at any time, perhaps long after the program has ended. If such a write
+//! fails because the host is full, the page is clean again and its data is lost. The server makes the kernel drop the page, so that readers do not
+//! see data that is not in the file. An fsync(2) of the file gets the error, once; without
+//! one, no process does. So the server counts the losses: in its log, in `creamery stats`, and in the exit status of the unmount.
 //!
-//! What is refused (a mapping of a file that is append-only) is not lost: nobody may do that.
+//! A refused write (to a mapping of an append-only file) is not a loss: it is never allowed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -14,20 +14,20 @@ use creamery_base::{Error, ErrorKind, InodeId};
 use creamery_fuse::protocol::WriteFlags;
 use creamery_fuse::{Errno, WriteRequest};
 
-/// Who writes the log.
+/// Writes to the log.
 pub(crate) type Tell = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// What was lost.
+/// Counts lost writes.
 #[derive(Default)]
 pub(crate) struct LostWrites {
     count: AtomicU64,
-    /// The first of them, in words.
+    /// The message of the first one.
     first: OnceLock<String>,
     tell: OnceLock<Tell>,
 }
 
 impl LostWrites {
-    /// Looks at how a write of `len` bytes went. Returns whether something is lost.
+    /// Checks the result of a write of `len` bytes. Returns whether data is lost.
     pub(crate) fn look(
         &self,
         id: InodeId,
@@ -52,17 +52,17 @@ impl LostWrites {
         true
     }
 
-    /// Has the first one told, when there is one. Who is to be told first stays.
+    /// Sets the writer of the log, which gets the first loss. A second call has no effect.
     pub(crate) fn tell_to(&self, tell: Tell) {
         let _ = self.tell.set(tell);
     }
 
-    /// How many.
+    /// The number of lost writes.
     pub(crate) fn count(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Errors: something was lost.
+    /// Errors: a write was lost.
     pub(crate) fn check(&self) -> creamery_base::Result<()> {
         match self.first.get() {
             None => Ok(()),

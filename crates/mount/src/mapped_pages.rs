@@ -1,15 +1,15 @@
-//! Pages that a shared mapping changed: having the kernel hand them over.
+//! Makes the kernel hand over pages that a shared mapping changed.
 //!
-//! They are in the kernel's page cache, and nobody here knows of them before they are written back (see `handles`). Where an
-//! answer depends on them, the kernel is told that what it keeps of that part of the file is stale: it writes back what is dirty there,
-//! waits for that, and drops the pages. Then the file has all that had been changed when the question came.
+//! Such pages are in the kernel's page cache, and the server does not know of them before they are written back (see `handles`). If an
+//! answer depends on them, the server notifies the kernel that its cache of that part of the file is invalid: the kernel writes dirty pages back,
+//! waits for that, and drops the pages. Then the file has all changes from before the question.
 //!
-//! The kernel waits within that notification: for our answers to the writes, and for pages that somebody reads, so for our
-//! answers to reads. So a thread of its own sends it, and of the threads that answer some always stay for those.
+//! During that notification the kernel waits for the server's answers to the writes, and to reads of pages by other
+//! processes. So a separate thread sends it, and some of the threads that answer are always left for those requests.
 //!
 //! # Invariants
-//! - PAGES-1: of the threads that answer two never wait here, and no thread waits here for long. (One of the two may wait for what
-//!   else the kernel is told: TOLD-1.)
+//! - PAGES-1: of the threads that answer two never wait here, and no thread waits here for long. (One of the two may wait for
+//!   another notification of the kernel: TOLD-1.)
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,11 +19,11 @@ use creamery_fuse::{NodeId, Notice, NotifyQueue};
 
 /// Threads that never wait here.
 const KEPT: usize = 2;
-/// How long a thread waits for one range, in rounds, between which somebody may tell it to give up.
+/// How long a thread waits for one range, in rounds. Between rounds `gives_up` may end the wait.
 const ROUND: Duration = Duration::from_millis(100);
 const ROUNDS: u32 = 100;
 
-/// The way to the kernel.
+/// The queue of notifications to the kernel.
 #[derive(Default)]
 pub(crate) struct MappedPages {
     way: OnceLock<Way>,
@@ -32,19 +32,19 @@ pub(crate) struct MappedPages {
 
 struct Way {
     queue: NotifyQueue,
-    /// Threads that may wait.
+    /// Number of threads that may wait.
     may_wait: usize,
 }
 
 impl MappedPages {
-    /// The mount is there, with so many threads that answer.
+    /// Begins with the queue of the mount, on which `workers` threads answer.
     pub(crate) fn begin(&self, queue: NotifyQueue, workers: usize) {
         let way = Way { queue, may_wait: workers.saturating_sub(KEPT) };
         assert!(self.way.set(way).is_ok(), "one mount has one queue");
     }
 
-    /// Has the kernel write back what mappings changed of `start..end` of a file, and drop these pages. False when nobody can say that
-    /// it did: it takes long, too many wait, or `gives_up` says so.
+    /// Makes the kernel write back the pages of `start..end` of a file that mappings changed, and drop them. False if this is not
+    /// certain: it takes long, too many threads wait, or `gives_up` returns true.
     pub(crate) fn hand_over(
         &self,
         node: NodeId,
@@ -56,7 +56,7 @@ impl MappedPages {
             return false;
         };
         if len == 0 {
-            return true; // which to the kernel would be all there is
+            return true; // the kernel would take this length for the whole file
         }
         let Some(_waiting) = self.wait(way.may_wait) else { return false };
         way.queue.send(Notice::Inode { node, offset, len });
@@ -64,20 +64,20 @@ impl MappedPages {
         (0..ROUNDS).any(|_| mark.is_reached_within(ROUND) || gives_up()) && !gives_up()
     }
 
-    /// Has the kernel hand over all that mappings changed of a file, as [`MappedPages::hand_over`] says. Before the mount is there
-    /// nobody has mapped anything.
+    /// Makes the kernel hand over all pages of a file that mappings changed, like [`MappedPages::hand_over`]. Before the mount is established
+    /// no process has mapped anything.
     pub(crate) fn hand_over_all(&self, node: NodeId, gives_up: &dyn Fn() -> bool) -> bool {
         self.way.get().is_none() || self.hand_over(node, (0, i64::MAX.unsigned_abs()), gives_up)
     }
 
-    /// Has the kernel drop the pages of `len` bytes from `start` on, which it could not write back, once it is answered.
+    /// Makes the kernel drop the pages of `len` bytes from `start`, which it could not write back, after its request is answered.
     pub(crate) fn drop_lost(&self, node: NodeId, (start, len): (u64, u64)) {
         if let (Some(way), Ok(offset), Ok(len)) = (self.way.get(), i64::try_from(start), i64::try_from(len)) {
             way.queue.send(Notice::Inode { node, offset, len });
         }
     }
 
-    /// The right to wait, one of `most`.
+    /// The permission to wait, one of `most`.
     fn wait(&self, most: usize) -> Option<Waiting<'_>> {
         let more = |waiting| (waiting < most).then_some(waiting + 1);
         self.waiting.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).ok()?;

@@ -1,4 +1,4 @@
-//! The mounter, as a user of their own mount.
+//! The mounter, as a user of its own mount.
 
 use std::path::Path;
 
@@ -11,14 +11,14 @@ use crate::open::subvolume_root;
 use crate::options::Options;
 use crate::rights::{Judged, SEARCH, WRITE};
 
-/// What an owner needs to make files in a directory.
+/// Permissions that an owner needs to make files in a directory.
 const OWNER_MAKES: u32 = (WRITE | SEARCH) << 6;
 
-/// Why this user will make nothing in the root directory of a mount of `fs` at `dir` that is for writing, and the ways out, in a sentence. None where
-/// they may, and where that is not to be known because the root directory cannot be read: the mount tells.
+/// Returns a sentence if this user cannot make files in the root directory of a writable mount of `fs` at `dir`, with the ways out. `None` if
+/// the user can, and if that is unknown because the root directory cannot be read: the mount reports that.
 ///
 /// # Errors
-/// No such subvolume, as [`mount`](crate::mount) says it.
+/// No such subvolume, like [`mount`](crate::mount).
 pub fn why_mounter_makes_nothing(fs: &Filesystem, options: &Options, dir: &Path) -> Result<Option<String>> {
     if options.transport.read_only() {
         return Ok(None);
@@ -41,7 +41,7 @@ struct Root {
 }
 
 impl Root {
-    /// That the mounter may not write to it, and what can be done.
+    /// Says that the mounter may not write to it, and what to do.
     fn advise(&self, (user, group): (u32, u32), allow_other: bool, dir: &Path) -> String {
         let (uid, gid) = self.owner;
         let owner_makes = self.mode & OWNER_MAKES == OWNER_MAKES;

@@ -1,25 +1,25 @@
-//! Node ids: which inode the kernel means, and which it still knows.
+//! Node ids: the inode of each node id, and the inodes that the kernel still knows.
 //!
-//! An inode's node id is computed where that can be: its number, with the id of its subvolume in the upper 16 bits unless
-//! that is the mounted one. Subvolume ids from 65536 on and inode numbers from 2^48 on do not fit. Those share what no
-//! subvolume's id uses, the upper bits 6 to 255: a *window* stands for a subvolume and the upper half of an inode
-//! number, and its number lies above the lower half. Windows are given out as they are first seen, and kept.
+//! An inode's node id is computed if possible: its number, with the id of its subvolume in the upper 16 bits unless
+//! that is the mounted one. Subvolume ids from 65536 on and inode numbers from 2^48 on do not fit. They share values of the upper bits that no
+//! subvolume's id uses, 6 to 255: a *window* stands for a subvolume and the upper half of an inode
+//! number, and its number lies above the lower half. A window is allocated at first use, and kept.
 //!
 //! # References
-//! Each entry that an answer carries gives the kernel a reference to the node, and a FORGET gives some of them back, at some
-//! time: it may overtake nothing, but be overtaken by anything. The kernel may have thrown an inode out, look its name
-//! up again, and the FORGET of the first comes after the answer to the second. So only the sum tells whether the
-//! kernel still knows a node. It matters for inodes that lost their last name: they have to live until it is 0. Which these will
-//! be is not known while they are looked up, so every reference is counted: a lock that nobody else has and a place in a
+//! Each entry in an answer gives the kernel a reference to the node, and a FORGET returns some of them later.
+//! A FORGET overtakes nothing, but everything may overtake it. The kernel may drop an inode and look its name
+//! up again, and the FORGET of the first comes after the answer to the second. So only the sum shows whether the
+//! kernel still knows a node. It matters for inodes that lost their last name: they must live until it is 0. Lookups do not know which inodes
+//! these will be, so every reference is counted. That costs an uncontended lock and a place in a
 //! table, 24 bytes a node where the kernel itself has a kilobyte.
 //!
-//! Counting happens before the answer is sent, and a FORGET can follow only what the kernel has received, so the sum is
-//! never too small. It is too large when the kernel does not take an answer: then the connection is broken, or it was
+//! Counting happens before the answer is sent, and a FORGET can only follow an answer that the kernel received, so the sum is
+//! never too small. It is too large if the kernel does not take an answer: then the connection is broken, or the kernel was
 //! out of memory; an inode without a name may live on until the mount ends. It is an orphan on disk all the while.
 //!
 //! # Invariants
 //! - NODES-1: two inodes never have the same node id in the life of a mount, and an id leads back to its inode.
-//! - NODES-2: an inode that is kept is let go with the last reference.
+//! - NODES-2: an inode that is kept is released with the last reference.
 //!
 //! # Locking
 //! One short mutex per shard; the windows have a lock that is never taken for an id that can be computed.
@@ -39,11 +39,11 @@ use crate::kept_listings::{Directory, Keeping};
 /// Bits of a computed node id that hold the inode number.
 const INO_BITS: u32 = 48;
 const INO_MASK: u64 = (1 << INO_BITS) - 1;
-/// Upper 16 bits of a node id that lies in a window; ids of trees that are no subvolumes.
+/// Upper 16 bits of a node id in a window; ids of trees that are not subvolumes.
 const WINDOWS: RangeInclusive<u64> = 6..=255;
 /// Bits of a node id in a window that hold the lower half of the inode number.
 const LOW_BITS: u32 = 32;
-/// How many windows there can be: each prefix has 16 bits more.
+/// The largest number of windows: each prefix has 16 more bits.
 const WINDOWS_MAX: usize = 250 << (INO_BITS - LOW_BITS);
 const SHARDS: usize = 64;
 const NO_SUBVOLUME: TreeId = TreeId::new(0);
@@ -77,11 +77,11 @@ struct Windows {
 
 #[derive(Default)]
 struct Shard {
-    /// The kernel's references; no entry, no reference.
+    /// The kernel's references; an inode without an entry has none.
     references: HashMap<NodeId, u64, BuildHasherDefault<IdHasher>>,
     /// Inodes that lost a name, perhaps the last, while the kernel could still name them.
     kept: HashMap<NodeId, Arc<Inode>, BuildHasherDefault<IdHasher>>,
-    /// What is known of listings.
+    /// State of listings.
     directories: HashMap<NodeId, Directory, BuildHasherDefault<IdHasher>>,
 }
 
@@ -91,11 +91,11 @@ impl Nodes {
         Self { subvolume: root.subvolume, root, windows: RankedRwLock::default(), shards }
     }
 
-    /// The number of an inode in this mount: its node id, but for the root, and its `st_ino`.
+    /// The number of an inode in this mount: its `st_ino`, and its node id except for the root.
     pub(crate) fn number(&self, id: InodeId) -> Result<u64, Errno> {
         let (subvolume, ino) = (id.subvolume.get(), id.ino.get());
         if ino <= NodeId::ROOT.get() {
-            return Err(Errno::EOVERFLOW); // no inode has these
+            return Err(Errno::EOVERFLOW); // no inode has these numbers
         }
         if ino > INO_MASK {
             return self.windowed(id);
@@ -109,7 +109,7 @@ impl Nodes {
         Ok(subvolume << INO_BITS | ino)
     }
 
-    /// The number of an inode that has none to compute.
+    /// The number of an inode whose number cannot be computed.
     fn windowed(&self, id: InodeId) -> Result<u64, Errno> {
         let window = (id.subvolume, id.ino.get() >> LOW_BITS);
         let known = self.windows.read().numbers.get(&window).copied();
@@ -122,7 +122,7 @@ impl Nodes {
         if id == self.root { Ok(NodeId::ROOT) } else { self.number(id).map(NodeId::new) }
     }
 
-    /// The inode that a node id stands for; one that does not exist where it stands for none.
+    /// The inode of a node id; for an unknown node id an inode that does not exist.
     pub(crate) fn inode(&self, node: NodeId) -> InodeId {
         if node == NodeId::ROOT {
             return self.root;
@@ -136,16 +136,16 @@ impl Nodes {
     }
 
     fn shard(&self, node: NodeId) -> &RankedMutex<Shard, { rank::TABLE }> {
-        // Neighbours in turn: a thread that makes inodes meets no shard twice in a row.
+        // Neighbours go to different shards: a thread that makes inodes meets no shard twice in a row.
         &self.shards[node.get() as usize % SHARDS]
     }
 
-    /// The kernel is about to get a reference.
+    /// Counts a reference that the kernel is about to get.
     pub(crate) fn refer(&self, node: NodeId) {
         *self.shard(node).lock().references.entry(node).or_default() += 1;
     }
 
-    /// Keeps an inode that is about to lose a name until the kernel forgets it, if it knows it.
+    /// Keeps an inode that is about to lose a name, until the kernel forgets it, if the kernel knows it.
     pub(crate) fn keep(&self, inode: Arc<Inode>) {
         let Ok(node) = self.node(inode.id) else { return };
         let mut shard = self.shard(node).lock();
@@ -154,7 +154,7 @@ impl Nodes {
             false => Some(inode),
         };
         drop(shard);
-        drop(not_wanted); // outside the lock: letting go may wake the cleaner
+        drop(not_wanted); // outside the lock: the release may wake the cleaner
     }
 
     /// The inodes of a subvolume that the kernel knows.
@@ -169,7 +169,7 @@ impl Nodes {
         found
     }
 
-    /// One of the inodes of a subvolume that are kept.
+    /// One of the kept inodes of a subvolume.
     pub(crate) fn kept_in(&self, subvolume: TreeId) -> Option<Arc<Inode>> {
         let of_it = |inode: &&Arc<Inode>| inode.id.subvolume == subvolume;
         self.shards.iter().find_map(|shard| shard.lock().kept.values().find(of_it).cloned())
@@ -180,13 +180,13 @@ impl Nodes {
         self.root
     }
 
-    /// Where a listing of the directory ends that has begun.
+    /// The end of the listing of the directory that is in progress.
     pub(crate) fn listing_end(&self, node: NodeId) -> Option<u64> {
         self.shard(node).lock().directories.get(&node).and_then(|dir| dir.end)
     }
 
-    /// A listing of the directory begins, and ends at `end`. Of those that are under way together all end at the last of
-    /// their ends: none misses what was there when it began.
+    /// Begins a listing of the directory that ends at `end`. Listings in progress at the same time all end at the last of
+    /// their ends: none misses entries that existed when it began.
     pub(crate) fn listing_begins(&self, node: NodeId, end: u64) -> u64 {
         let mut shard = self.shard(node).lock();
         let last = &mut shard.directories.entry(node).or_default().end;
@@ -195,26 +195,26 @@ impl Nodes {
         end
     }
 
-    /// A directory is opened, with a number that no other has.
+    /// Opens a directory with a unique number.
     pub(crate) fn directory_opened(&self, node: NodeId, number: u64) -> Keeping {
         self.shard(node).lock().directories.entry(node).or_default().open(number)
     }
 
-    /// Whoever opened a directory with this number has closed it.
+    /// Closes the directory that was opened with this number.
     pub(crate) fn directory_closed(&self, node: NodeId, number: u64) {
         if let Some(dir) = self.shard(node).lock().directories.get_mut(&node) {
             dir.close(number);
         }
     }
 
-    /// A name in a directory may have changed: to be told before the kernel is.
+    /// Records that a name in a directory may have changed: call this before the kernel is notified.
     pub(crate) fn name_changed(&self, node: NodeId) {
         if let Some(dir) = self.shard(node).lock().directories.get_mut(&node) {
             dir.name_changed();
         }
     }
 
-    /// The kernel gives back so many references. With the last one it will not name the node again.
+    /// Returns `references` references of the kernel. After the last one the kernel does not name the node again.
     pub(crate) fn forget(&self, node: NodeId, references: u64) {
         let mut shard = self.shard(node).lock();
         let left = shard.references.get_mut(&node).map(|count| {
@@ -228,12 +228,12 @@ impl Nodes {
         shard.directories.remove(&node);
         let kept = shard.kept.remove(&node);
         drop(shard);
-        drop(kept); // outside the lock: letting go may wake the cleaner
+        drop(kept); // outside the lock: the release may wake the cleaner
     }
 }
 
 impl Windows {
-    /// The number of a window, a new one if somebody else has not been here meanwhile.
+    /// The number of a window, a new one unless another thread has made it meanwhile.
     fn open(&mut self, window: Window) -> Result<u64, Errno> {
         if let Some(number) = self.numbers.get(&window) {
             return Ok(*number);
@@ -250,7 +250,7 @@ impl Windows {
     fn inode(&self, number: u64) -> InodeId {
         let number = number - (WINDOWS.start() << INO_BITS);
         let window = usize::try_from(number >> LOW_BITS).ok().and_then(|at| self.windows.get(at));
-        // A handle of an earlier mount can have a window that nobody has opened yet: that is stale.
+        // A handle of an earlier mount can have a window that is not open yet: it is stale.
         let (subvolume, high) = window.copied().unwrap_or((NO_SUBVOLUME, 0));
         InodeId::new(subvolume, ObjectId::new(high << LOW_BITS | number & ((1 << LOW_BITS) - 1)))
     }

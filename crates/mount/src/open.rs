@@ -1,4 +1,4 @@
-//! Opening an image for a mount.
+//! Opens an image for a mount.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,15 +14,15 @@ use creamery_volume::{Mode, Volume};
 use crate::options::Options;
 use crate::table::is_mounted;
 
-/// How long an image may be in use by a server whose mount is gone already: it is making things durable.
+/// Time that a server without a mount may still use its image, to make changes durable.
 const CLOSING_MAX: Duration = Duration::from_secs(5);
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
-/// Opens the filesystem in the image file or on the block device at `path`. It is ours alone until it is dropped. A server
-/// that was just unmounted is given the time to finish.
-/// Its other devices are those of `options`, and those that are found beside it.
-/// A seed is opened for reading whatever `options` say, which then say so, too.
-/// Errors: no filesystem; damage; a state that does not allow writing; somebody else has it open.
+/// Opens the filesystem in the image file or on the block device at `path`, and locks it until it is dropped. Gives a server
+/// that was just unmounted time to finish.
+/// Its other devices come from `options` and from a search beside it.
+/// A seed is opened for reading, whatever `options` say; they are changed accordingly.
+/// Errors: no filesystem; damage; a state that does not allow writing; it is open elsewhere.
 pub fn open(path: &Path, options: &mut Options) -> Result<Arc<Filesystem>> {
     match open_patiently(path, options) {
         Err(error)
@@ -99,7 +99,7 @@ fn open_on(volume: Volume, options: &Options, gather_syncs: bool) -> Result<Arc<
             Engine::open(volume, engine_options(options, gather_syncs))?,
             fs_options(options),
         )?;
-        // Whether the mounted subvolume can be read is judged here, where another root may be tried.
+        // This is where another root may be tried if the mounted subvolume cannot be read.
         if options.rescue.use_backup_root {
             subvolume_root(&fs, options)?;
         }
@@ -108,7 +108,7 @@ fn open_on(volume: Volume, options: &Options, gather_syncs: bool) -> Result<Arc<
     if options.rescue.use_backup_root { volume.by_newest_usable_root(open) } else { open(volume) }
 }
 
-/// The root of the subvolume that is to be mounted.
+/// The root of the subvolume to mount.
 pub(crate) fn subvolume_root(fs: &Filesystem, options: &Options) -> Result<InodeId> {
     // Number 0 stands for the top level, as on Linux.
     let by_number = options.subvolid.map(|id| if id == 0 { TreeId::FS } else { TreeId::new(id) });
@@ -148,7 +148,7 @@ fn fs_options(options: &Options) -> FsOptions {
     }
 }
 
-/// Puts the image's path in front of a message that does not say it yet; what it advises are options of a mount.
+/// Adds the image's path to a message without it; its advice names mount options.
 fn named(error: Error, path: &Path) -> Error {
     let shown = path.display().to_string();
     let words = [

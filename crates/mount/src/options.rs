@@ -1,4 +1,4 @@
-//! What `-o` may say, beyond what the transport takes.
+//! Mount options (`-o`), beyond those of the transport.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,10 +14,10 @@ use serde::{Deserialize, Serialize};
 use crate::foreign_options::{self, Known};
 use crate::rescue::{self, Word};
 
-/// Seconds between commits, as Linux has it.
+/// Default time between commits, as on Linux.
 const COMMIT_DEFAULT: Duration = Duration::from_secs(30);
 
-/// As Linux has it: 0 is what is usual.
+/// The commit interval; as on Linux, 0 means the default.
 fn commit_interval(seconds: u64) -> Duration {
     if seconds == 0 { COMMIT_DEFAULT } else { Duration::from_secs(seconds.min(3600)) }
 }
@@ -31,7 +31,7 @@ fn path_of_subvolume(word: &str, value: &str) -> Result<String> {
     Ok(value.to_owned())
 }
 
-/// As Linux has it: the word alone is the synchronous one.
+/// The policy of `discard`; as on Linux, the option without a value means `sync`.
 fn discard_policy(value: &str) -> Result<DiscardPolicy> {
     match value {
         "" | "sync" => Ok(DiscardPolicy::Sync),
@@ -40,19 +40,19 @@ fn discard_policy(value: &str) -> Result<DiscardPolicy> {
     }
 }
 
-/// A number as the kernel's options have it: with 0x before it to the base of 16, with 0 to that of 8.
+/// Parses a number like the kernel: after 0x in base 16, after 0 in base 8.
 fn number(text: &str) -> Option<u64> {
     let (digits, base) = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(digits) => (digits, 16),
         None if text.starts_with('0') => (text, 8),
         None => (text, 10),
     };
-    // A sign is for the number behind it alone, of which there is one.
+    // The digits must not contain a sign, which `from_str_radix` would accept.
     let is_plain = digits.bytes().all(|digit| digit.is_ascii_alphanumeric());
     if is_plain { u64::from_str_radix(digits, base).ok() } else { None }
 }
 
-/// A number of bytes, which may have a K, M or G behind it.
+/// Parses a number of bytes, with an optional suffix K, M or G.
 fn bytes(text: &str) -> Option<u64> {
     let shift = match text.bytes().last()?.to_ascii_lowercase() {
         b'k' => 10,
@@ -64,22 +64,22 @@ fn bytes(text: &str) -> Option<u64> {
     number(digits)?.checked_mul(1 << shift)
 }
 
-/// As Linux has it: the word alone is zlib.
+/// Parses a compression option; as on Linux, the option without a value means zlib.
 fn compress(word: &str) -> Result<Option<Compress>> {
     let (name, value) = word.split_once('=').unwrap_or((word, "zlib"));
     let compress = Compress::option(value).map_err(|error| error.context(format!("mount option {word}")))?;
     Ok(compress.map(|compress| Compress { force: name == "compress-force", ..compress }))
 }
 
-/// FUSE's word for another thing than ours.
+/// The error for `direct_io`, which means another thing to FUSE.
 const OF_FUSE: &str = "mount option direct_io: it is for files of a FUSE mount, which would not be kept in the kernel's cache; directio is for the \
                        image, which is then read and written past the host's cache";
 
-/// Words of mount(8) and fstab that mean nothing to a filesystem.
+/// Options of mount(8) and fstab that do not concern a filesystem.
 const IGNORED: [&str; 10] =
     ["auto", "noauto", "user", "nouser", "users", "owner", "group", "nofail", "_netdev", "loop"];
 
-/// Options about how the server writes.
+/// Options that concern the server's writes.
 const OF_WRITING: [&str; 17] = [
     "commit",
     "discard",
@@ -100,10 +100,10 @@ const OF_WRITING: [&str; 17] = [
     "nossd",
 ];
 
-/// Words of the mount table that only the kernel can have put there; mount(8) repeats them when it remounts.
+/// Entries of the mount table that only the kernel writes; mount(8) repeats them in a remount.
 const OF_THE_KERNEL: [&str; 5] = ["user_id=", "group_id=", "rootmode=", "fd=", "max_read="];
 
-/// Which owner is shown, and given to new files, instead of the one in the filesystem.
+/// The owner that the mount shows, and gives to new files, in place of the real one.
 ///
 /// ```
 /// assert_eq!(creamery_mount::Owner::default().uid, None);
@@ -114,12 +114,12 @@ pub struct Owner {
     pub uid: Option<u32>,
     /// Group for all files.
     pub gid: Option<u32>,
-    /// Who asks is taken for root (`fakeroot`): everything is allowed, owners can be changed, and new files are root's.
+    /// Treats every asker as root (`fakeroot`): everything is allowed, owners can be changed, and new files belong to root.
     pub is_fakeroot: bool,
 }
 
 impl Owner {
-    /// Owner and group of a new file, which somebody with these makes.
+    /// Owner and group of a new file of a user with these ids.
     pub(crate) fn of_new(self, uid: u32, gid: u32) -> (u32, u32) {
         let (uid, gid) = if self.is_fakeroot { (0, 0) } else { (uid, gid) };
         (self.uid.unwrap_or(uid), self.gid.unwrap_or(gid))
@@ -137,59 +137,59 @@ impl Owner {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Those that the transport takes.
+    /// Options of the transport.
     pub transport: MountOptions,
     /// Path of the subvolume to mount, from the top level.
     pub subvol: Option<String>,
-    /// Its id.
+    /// Id of the subvolume to mount.
     pub subvolid: Option<u64>,
     /// Time between commits.
     pub commit: Duration,
-    /// Whether the device is told of what is freed.
+    /// Whether the device gets discards for freed space.
     pub discard: DiscardPolicy,
-    /// Whether a commit has the data with it that was written before.
+    /// Whether a commit also writes all earlier data.
     pub flush_on_commit: bool,
     /// New files are overwritten in place.
     pub nodatacow: bool,
-    /// What new data is compressed with.
+    /// Compression of new data.
     pub compress: Option<Compress>,
-    /// The largest file that is kept in the tree itself, bytes.
+    /// The largest file that is stored in the tree itself, bytes.
     pub max_inline: u64,
-    /// Whether who syncs writes to a log, where that is enough.
+    /// Whether a sync writes to a log, if that is enough.
     pub treelog: bool,
-    /// Whether the device turns (`nossd`) or not (`ssd`); none: as it says itself.
+    /// Whether the device is rotational (`nossd`) or not (`ssd`); `None`: as the device reports.
     pub ssd: Option<bool>,
-    /// Whether what is written stays in memory for a while.
+    /// Whether written data stays in memory for a while.
     pub delalloc: bool,
-    /// Where the first superblock is damaged a copy is written from, without what only the first one leads to.
+    /// If the first superblock is damaged, writes from a copy, without the changes that only the first one leads to.
     pub use_super_copy: bool,
-    /// What is passed over to get files off a damaged filesystem.
+    /// Damage that is ignored, to get files off a damaged filesystem.
     pub rescue: Rescue,
-    /// Other devices of the filesystem; those that are not named are found beside the first one.
+    /// Other devices of the filesystem; further ones are searched for beside the first one.
     pub devices: Vec<PathBuf>,
-    /// Devices may be missing, as many as the profiles bear.
+    /// Devices may be missing, as many as the profiles tolerate.
     pub degraded: bool,
-    /// The statistics have how often threads of the server found a lock taken, by rank.
+    /// Counts, by rank, how often threads of the server find a lock taken, for the statistics.
     pub lock_statistics: bool,
-    /// How the devices are read and written.
+    /// The I/O mode of the devices.
     pub io: DeviceIo,
-    /// Shown owner.
+    /// The owner that the mount shows.
     pub owner: Owner,
-    /// Where the server's process writes what happens to it, for those who ask ([`crate::statistics`]); no word of `-o` says it.
+    /// The log file of the server's process, for the statistics ([`crate::statistics`]); not an option of `-o`.
     pub log: Option<String>,
-    /// The directory where the status of scrubs is kept; no word of `-o` says it.
+    /// The directory for the status of scrubs; not an option of `-o`.
     pub state: Option<PathBuf>,
-    /// What is worth knowing of options that change nothing here.
+    /// Notes about options that have no effect here.
     pub notes: Vec<String>,
-    /// Change the flags of what is mounted there instead of mounting.
+    /// Changes the flags of the existing mount instead of mounting.
     pub remount: bool,
-    /// The words among them that are about how the server writes.
+    /// The options among them that concern the server's writes.
     pub(crate) of_writing: Vec<String>,
-    /// The last word among them that is for a mount that writes nothing, and what that does.
+    /// The last option among them that is only for read-only mounts, and its effect.
     of_readers: Option<(String, &'static str)>,
 }
 
-/// How a mount compresses new data.
+/// The compression of new data on a mount.
 ///
 /// ```
 /// let options = creamery_mount::Options::parse("disk.img", ["compress=zstd"]).unwrap();
@@ -198,9 +198,9 @@ pub struct Options {
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Compression {
-    /// `compress=` or `compress-force=`; none without.
+    /// The value of `compress=` or `compress-force=`; `None` without compression.
     pub compress: Option<String>,
-    /// It is `compress-force=`.
+    /// Whether it is `compress-force=`.
     pub compress_force: bool,
 }
 
@@ -212,14 +212,14 @@ impl Compression {
         }
     }
 
-    /// What was written down. Errors: it names no way to compress.
+    /// Parses the stored value. Errors: it is not a valid compression.
     pub(crate) fn read(&self) -> Result<Option<Compress>> {
         let read = self.compress.as_deref().map(str::parse::<Compress>).transpose()?;
         Ok(read.map(|compress| Compress { force: self.compress_force, ..compress }))
     }
 }
 
-/// How a server writes: what was asked for when it was mounted, which it keeps but for the compression of what comes.
+/// The server's options for writing, from the mount. Only the compression can change later.
 ///
 /// ```
 /// let options = creamery_mount::Options::parse("disk.img", ["commit=5,nodelalloc"]).unwrap();
@@ -238,18 +238,18 @@ pub struct Writing {
     pub delalloc: bool,
     /// `nodatacow`.
     pub nodatacow: bool,
-    /// How new data is compressed.
+    /// The compression of new data.
     #[serde(flatten)]
     pub compression: Compression,
     /// `max_inline=`.
     pub max_inline: u64,
     /// `treelog`.
     pub treelog: bool,
-    /// `ssd`, or `nossd`; none where neither was said.
+    /// `ssd`, or `nossd`; `None` without either.
     pub ssd: Option<bool>,
 }
 
-/// What to do about an option that does not exist.
+/// The handling of an unknown option.
 #[derive(Clone, Copy)]
 enum Unknown {
     IsAnError,
@@ -257,12 +257,12 @@ enum Unknown {
 }
 
 impl Options {
-    /// Reads lists of options. Errors: an option that does not exist, by name, or a value that makes no sense.
+    /// Parses lists of options. Errors: an unknown option, by name, or an invalid value.
     pub fn parse<'a>(source: &str, lists: impl IntoIterator<Item = &'a str>) -> Result<Self> {
         Self::read(source, lists, Unknown::IsAnError)
     }
 
-    /// As [`Options::parse`], but leaves out what it does not know (mount -s).
+    /// Parses lists of options like [`Options::parse`], but ignores unknown ones (mount -s).
     pub fn parse_sloppy<'a>(source: &str, lists: impl IntoIterator<Item = &'a str>) -> Result<Self> {
         Self::read(source, lists, Unknown::IsLeftOut)
     }
@@ -325,7 +325,7 @@ impl Options {
         }
     }
 
-    /// The filesystem that has `image` as its first device.
+    /// Returns the filesystem whose first device is `image`.
     #[must_use]
     pub fn set(&self, image: &Path) -> NamedSet {
         let set = NamedSet::new(image).devices(&self.devices);
@@ -333,7 +333,7 @@ impl Options {
         if self.degraded { set.degraded() } else { set }
     }
 
-    /// How the server is to write.
+    /// Returns the options for writing.
     #[must_use]
     pub fn writing(&self) -> Writing {
         let discard = match self.discard {
@@ -354,7 +354,7 @@ impl Options {
         }
     }
 
-    /// The first word about writing that asks for something else than `kept`, which a server does.
+    /// The first option for writing that differs from `kept`, the options of a running server.
     pub(crate) fn first_that_changes(&self, kept: &Writing) -> Option<&str> {
         let changes = |word: &&String| {
             let mut alone = Self::new("");
@@ -367,7 +367,7 @@ impl Options {
                     "discard" | "nodiscard" => wanted.discard != kept.discard,
                     "flushoncommit" | "noflushoncommit" => wanted.flush_on_commit != kept.flush_on_commit,
                     "datacow" | "datasum" | "nodatacow" => wanted.nodatacow != kept.nodatacow,
-                    // What is overwritten in place is not compressed.
+                    // Data that is overwritten in place is not compressed.
                     "compress" | "compress-force" => wanted.compression.compress.is_some() && kept.nodatacow,
                     "max_inline" => wanted.max_inline != kept.max_inline,
                     "treelog" | "notreelog" => wanted.treelog != kept.treelog,
@@ -378,7 +378,7 @@ impl Options {
         self.of_writing.iter().find(changes).map(String::as_str)
     }
 
-    /// The compression that these options ask for, if they have a word on it.
+    /// The compression in these options, if they set one.
     pub(crate) fn compression(&self) -> Option<Compression> {
         let is_said = self.of_writing.iter().any(|word| word.starts_with("compress"));
         is_said.then(|| Compression::of(self.compress))
@@ -398,7 +398,7 @@ impl Options {
         let (name, value) = word.split_once('=').unwrap_or((word, ""));
         let not_a_number = || Error::invalid(format!("mount option {word}: want a number"));
         let number = || number(value).ok_or_else(not_a_number);
-        // The last number stands for nobody, in Linux as in chown(2).
+        // The largest number means nobody, in Linux as in chown(2).
         let nobody = || Error::invalid(format!("mount option {word}: no owner has this number"));
         let id =
             || number().and_then(|id| u32::try_from(id).ok().filter(|&id| id != u32::MAX).ok_or_else(nobody));
@@ -415,7 +415,7 @@ impl Options {
             }
             "delalloc" | "nodelalloc" if value.is_empty() => self.delalloc = name == "delalloc",
             "max_inline" => self.max_inline = bytes(value).ok_or_else(not_a_number)?,
-            // Of these and compression the later one counts, as on Linux: what is overwritten in place is not compressed.
+            // Of these and compression the later one counts, as on Linux: data that is overwritten in place is not compressed.
             "datacow" | "datasum" | "nodatacow" if value.is_empty() => {
                 self.nodatacow = name == "nodatacow";
                 self.compress = self.compress.filter(|_| !self.nodatacow);
@@ -455,7 +455,7 @@ impl Options {
         Ok(())
     }
 
-    /// Whether it is a word of Linux' Btrfs that changes nothing here. Errors: it has no such value, or Linux refuses it, too.
+    /// Whether the option belongs to Linux' Btrfs and has no effect here. Errors: an invalid value, or one that Linux rejects, too.
     fn knows_as_foreign(&mut self, word: &str) -> Result<bool> {
         let refused = |why| Err(Error::invalid(format!("mount option {word}: {why}")));
         match foreign_options::look_up(word) {
@@ -472,7 +472,7 @@ impl Options {
 
     fn fakeroot(&mut self) {
         self.owner.is_fakeroot = true;
-        // With that the kernel would hold who asks against owners and modes.
+        // With this option the kernel would check the asker against owners and modes.
         self.transport.default_permissions = false;
     }
 
@@ -493,7 +493,7 @@ mod tests {
 
     const PAGE: &str = include_str!("../../../docs/use/mount-options.md");
 
-    /// The words in the first cells of the page's tables.
+    /// The options in the first cells of the page's tables.
     fn words_of_page() -> impl Iterator<Item = &'static str> {
         let first_cells = PAGE.lines().filter_map(|line| line.strip_prefix("| `")?.split_once(" | "));
         first_cells.flat_map(|(cell, _)| cell.split('`').filter(|word| !word.is_empty() && *word != ", "))

@@ -1,4 +1,4 @@
-//! Ranges of a file's data: what lseek(2), fallocate(2) and copy_file_range(2) ask.
+//! Ranges of a file's data, for lseek(2), fallocate(2) and copy_file_range(2).
 
 use creamery_base::{ErrorKind, Wait};
 use creamery_fs::{Fallocate, InodeFlags, OpenFile, Want};
@@ -8,7 +8,7 @@ const KEEP_SIZE: u32 = 0x1;
 const PUNCH_HOLE: u32 = 0x2;
 const ZERO_RANGE: u32 = 0x10;
 
-/// What the bits of fallocate(2)'s mode mean. Errors: what neither Btrfs nor FUSE has, such as collapsing a range.
+/// Interprets the mode of fallocate(2). Errors: modes that neither Btrfs nor FUSE has, like collapsing a range.
 pub(crate) const fn fallocate(mode: u32) -> Result<Fallocate> {
     let keep_size = mode & KEEP_SIZE != 0;
     match mode & !KEEP_SIZE {
@@ -19,8 +19,8 @@ pub(crate) const fn fallocate(mode: u32) -> Result<Fallocate> {
     }
 }
 
-/// Shares what can be shared of the range that is to be copied; returns how much. Of what is said to be not supported the kernel
-/// makes a copy.
+/// Shares as much of the range to copy as possible; returns the number of bytes. The kernel copies the data if this returns "not
+/// supported".
 pub(crate) fn copy(
     (source, from): (&OpenFile, u64),
     (target, to): (&OpenFile, u64),
@@ -38,22 +38,22 @@ pub(crate) fn copy(
     Ok(shared)
 }
 
-/// Who looks for data or a hole, and what he has to do with.
+/// A search for data or a hole.
 pub(crate) struct Seek<'a> {
     pub(crate) file: &'a OpenFile,
-    /// For a file of which mappings may have changed pages: has the kernel hand over those of a range; false when nobody can say
-    /// that it did.
+    /// For a file whose mappings may have changed pages: makes the kernel hand over the pages of a range; false if it may not
+    /// have done so.
     pub(crate) hand_over: Option<&'a dyn Fn((u64, u64)) -> bool>,
     pub(crate) is_interrupted: &'a dyn Fn() -> bool,
 }
 
-/// What is handed over at once from the second time on.
+/// Bytes to hand over at once from the second time on.
 const REACH: u64 = 1 << 20;
 
 impl Seek<'_> {
-    /// The next data, or hole, of a file.
+    /// Finds the next data, or hole, of the file.
     pub(crate) fn run(&self, offset: u64, to: SeekTo) -> Result<u64> {
-        // As on Linux, a place before the file is its beginning.
+        // As on Linux, a negative offset means the beginning of the file.
         let offset = if i64::try_from(offset).is_ok() { offset } else { 0 };
         let want = match to {
             SeekTo::Data => Want::Data,
@@ -78,7 +78,7 @@ impl Seek<'_> {
         Ok(self.file.stat(Wait::Yes)?.size)
     }
 
-    /// What is passed over on the way to the data is looked at again when the kernel has nothing of it; else all may be data.
+    /// Finds data. After the kernel has handed over the pages before the result, the search is repeated; if it does not, all of them may be data.
     fn data(&self, offset: u64, hand_over: &dyn Fn((u64, u64)) -> bool) -> Result<Option<u64>> {
         let size = self.size()?;
         let found = self.find(offset, Want::Data)?;
@@ -92,8 +92,8 @@ impl Seek<'_> {
         }
     }
 
-    /// The hole that was found is looked at again when the kernel has nothing of it, and so on: it may have been full.
-    /// Else only the end is sure to be one.
+    /// Finds a hole. After the kernel has handed over the pages of the result, the search is repeated, and so on: the hole may have data.
+    /// If the kernel does not, only the end is certain to be a hole.
     fn hole(&self, offset: u64, hand_over: &dyn Fn((u64, u64)) -> bool) -> Result<Option<u64>> {
         let (size, mut known, mut reach) = (self.size()?, (offset, offset), 0);
         loop {
@@ -102,7 +102,7 @@ impl Seek<'_> {
                 return Ok(Some(found));
             }
             let end = self.find(found, Want::Data)?.unwrap_or(size);
-            // Where one hole was full others may be, too.
+            // If one hole had data, the next ones may have data, too.
             known = (found, end.max(found.saturating_add(reach)).min(size));
             reach = reach.saturating_mul(4).max(REACH);
             if !hand_over(known) {

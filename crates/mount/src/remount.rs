@@ -9,11 +9,11 @@ use crate::control::Channel;
 use crate::options::Options;
 use crate::table::held_at;
 
-/// Gives the mount at `dir` the flags of `options` (`ro`, `rw`, `noatime`, ...). When it becomes read-only, everything that was
-/// done on it is durable and nothing is left to do for the server: the image does not change until it becomes writable again.
-/// From then on access times move as they say, and new data is compressed as they say. What else the server does (`subvol=`, owners) stays as it is.
-/// Errors: nothing of ours is mounted there; `commit=` and other words about writing say something else than when it was mounted; not root; files are open for writing and it is to become read-only; it is
-/// to become writable, but was mounted from an image opened read-only, or has aborted; not everything is durable.
+/// Gives the mount at `dir` the flags of `options` (`ro`, `rw`, `noatime`, ...). When it becomes read-only, all earlier changes
+/// are durable and the server has no work left: the image does not change until the mount becomes writable again.
+/// From then on the options decide about access times and the compression of new data. The server's other options (`subvol=`, owners) stay.
+/// Errors: no mount of ours is there; `commit=` or another option for writing differs from the mount's; not root; it is to become read-only and files are open for writing; it is
+/// to become writable, but the image was opened read-only, or the filesystem has aborted; some changes are not durable.
 pub fn remount(dir: &Path, options: &Options) -> Result<()> {
     let (mounted, point, held) = held_at(dir)?;
     let channel = Channel::through(&held, &mounted.point)?;
@@ -40,18 +40,18 @@ pub fn remount(dir: &Path, options: &Options) -> Result<()> {
         );
         return Err(Error::new(ErrorKind::Unsupported, message));
     }
-    // Before, so that the kernel is not kept long with writers shut out.
+    // A first sync, so that the kernel does not block writers for long.
     channel.sync()?;
     let remounted = until_closed(|| point.remount(held.number(), &options.transport));
     remounted.map_err(|error| error.context(format_args!("remounting {}", dir.display())))?;
     if let Some(compression) = options.compression() {
         channel.compress(&compression)?;
     }
-    // And after: what came in between. Then the server sees the new flags, too.
+    // A second sync, for the changes in between. Then the server sees the new flags, too.
     channel.sync()
 }
 
-/// Asks again for a moment when something is in use: a file that was closed is open to the kernel until the server has answered that.
+/// Repeats for a moment while the mount is in use: a closed file stays open for the kernel until the server has answered.
 fn until_closed(remount: impl Fn() -> Result<()>) -> Result<()> {
     const ROUND: Duration = Duration::from_millis(10);
     const ROUNDS: u32 = 20;

@@ -1,18 +1,18 @@
-//! `rescue=`: what is passed over where a filesystem is damaged, by the words of Linux and one of ours.
+//! `rescue=`: damage that is ignored, with the values of Linux and one of ours.
 
 use creamery_base::{Error, Result};
 use creamery_volume::Rescue;
 
-/// What a word behind `rescue=` asks for.
+/// The meaning of a value of `rescue=`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Word {
-    /// What who only reads passes over.
+    /// Damage that a reader ignores.
     Reading(Rescue),
-    /// A copy of the superblock is written from; Linux does not have this one.
+    /// Writes from a copy of the superblock; Linux does not have this value.
     UseSuperCopy,
 }
 
-/// By a word, in its long or its short form. Errors: a word that there is not, and several at once.
+/// Parses a value, in its long or its short form. Errors: an unknown value, or several at once.
 pub(crate) fn parse(value: &str) -> Result<Word> {
     if value == "usesupercopy" {
         return Ok(Word::UseSuperCopy);
@@ -27,7 +27,7 @@ pub(crate) fn parse(value: &str) -> Result<Word> {
     Err(Error::invalid(format!("mount option rescue={value}: {why}")))
 }
 
-/// What a mount that may write must not do, of what is passed over.
+/// The reason why a writable mount must not ignore this damage.
 pub(crate) fn only_readers(what: Rescue) -> &'static str {
     match what {
         Rescue { use_backup_root: true, .. } => "goes by an earlier root, whose blocks may be in use again",

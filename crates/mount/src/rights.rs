@@ -1,8 +1,8 @@
-//! Who may do what, as Linux judges it of its own Btrfs. The kernel judges for a server of FUSE only what it knows: names, opening, reading.
-//! Of a control it knows nothing, so this is the server's to judge.
+//! Checks permissions as Linux does for its own Btrfs. For a FUSE server the kernel only checks what it knows: names, opening, reading.
+//! It knows nothing about controls, so the server checks those.
 //!
-//! Ids are those that the mount shows (`uid=`, `gid=`). Of a mount that maps ids (`idmapped`) the server is not told how, so
-//! there ids count as they are in the filesystem.
+//! Ids are those that the mount shows (`uid=`, `gid=`). The kernel does not tell the server how a mount maps ids (`idmapped`), so
+//! there the filesystem's own ids count.
 
 use creamery_base::{Error, ErrorKind, InodeId, Wait};
 use creamery_fs::{Attributes, Filesystem, InodeFlags};
@@ -11,16 +11,16 @@ use creamery_fuse::Errno;
 use crate::asker::Asker;
 use crate::options::Owner;
 
-/// Who has it may look up and change names in any directory.
+/// The holder may look up and change names in any directory.
 const CAP_DAC_OVERRIDE: u32 = 1;
-/// Who has it is as good as the owner of any file.
+/// The holder has the rights of the owner of any file.
 const CAP_FOWNER: u32 = 3;
 
 pub(crate) const WRITE: u32 = 2;
 pub(crate) const SEARCH: u32 = 1;
 
 const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
-/// An ACL begins with a word that tells its version, and has entries of 8 bytes: tag, permissions, id.
+/// Bytes of the header of an ACL, which is its version; then entries of 8 bytes follow: tag, permissions, id.
 const ACL_HEAD: usize = 4;
 const ACL_ENTRY: usize = 8;
 const USER: u16 = 0x02;
@@ -29,7 +29,7 @@ const GROUP: u16 = 0x08;
 const MASK: u16 = 0x10;
 const OTHER: u16 = 0x20;
 
-/// Why something is not done: in words, or by a number for which there are none.
+/// The reason of a refusal: a message, or an errno without a message.
 #[derive(Debug)]
 pub(crate) enum Refused {
     By(Errno),
@@ -64,7 +64,7 @@ impl From<Refused> for Errno {
 }
 
 impl Refused {
-    /// The same in words.
+    /// Converts the refusal to an error with a message.
     pub(crate) fn into_error(self) -> Error {
         match self {
             Self::Because(error) => error,
@@ -79,13 +79,13 @@ impl Refused {
     }
 }
 
-/// An inode as permissions are judged by.
+/// An inode with the attributes that decide permissions.
 pub(crate) struct Judged {
     attributes: Attributes,
     uid: u32,
     gid: u32,
     acl: Option<Vec<u8>>,
-    /// Of a mount on which everybody who asks is taken for root.
+    /// Whether the mount treats every asker as root.
     all_may: bool,
 }
 
@@ -113,10 +113,10 @@ impl Judged {
         (self.uid, self.gid)
     }
 
-    /// Whether `asker` may do what is `wanted` with a directory. Errors: `EACCES`; `EPERM` where nobody may write to it.
+    /// Whether `asker` has the permissions `wanted` for a directory. Errors: `EACCES`; `EPERM` for writing to an immutable one.
     pub(crate) fn check_access(&self, asker: &Asker, wanted: u32) -> Result<(), Errno> {
         if wanted & WRITE != 0 && self.attributes.flags.contains(InodeFlags::IMMUTABLE) {
-            return Err(Errno::EPERM); // before anything else
+            return Err(Errno::EPERM); // before any other check
         }
         let uid = asker.fs_ids().map(|(uid, _)| uid);
         let who = Who { uid, is_in: &|gid| asker.is_in_group(gid) };
@@ -130,20 +130,20 @@ impl Judged {
         Err(Errno::EACCES)
     }
 
-    /// Whether `asker` is its owner, or may do what owners may. Errors: `EPERM`.
+    /// Whether `asker` is the owner, or has the owner's rights. Errors: `EPERM`.
     pub(crate) fn check_owner(&self, asker: &Asker) -> Result<(), Errno> {
         let is_owner = asker.fs_ids().is_some_and(|(uid, _)| uid == self.uid);
         if is_owner || asker.has(CAP_FOWNER) || self.all_may { Ok(()) } else { Err(Errno::EPERM) }
     }
 }
 
-/// Who asks, as far as permissions go.
+/// The ids of an asker that decide permissions.
 struct Who<'a> {
     uid: Option<u32>,
     is_in: &'a dyn Fn(u32) -> bool,
 }
 
-/// The permissions of `who` to a file of these owners: of the first of owner, named users, groups and others that he is.
+/// The permissions of `who` for a file of these owners: the first class that matches, of owner, named users, groups and others.
 fn permissions(mode: u32, (uid, gid): (u32, u32), acl: Option<&[u8]>, who: &Who<'_>) -> u32 {
     if who.uid == Some(uid) {
         return mode >> 6 & 7;
@@ -152,7 +152,7 @@ fn permissions(mode: u32, (uid, gid): (u32, u32), acl: Option<&[u8]>, who: &Who<
         return if (who.is_in)(gid) { mode >> 3 & 7 } else { mode & 7 };
     };
     let entries = || entries.chunks_exact(ACL_ENTRY).map(parse_entry);
-    // Beside an ACL the group's bits of the mode are the mask.
+    // With an ACL, the group bits of the mode are the mask.
     let mask = entries().find(|entry| entry.0 == MASK).map_or(7, |entry| entry.1);
     if let Some(named) = entries().find(|(tag, _, id)| *tag == USER && who.uid == Some(*id)) {
         return named.1 & mask;
@@ -166,7 +166,7 @@ fn permissions(mode: u32, (uid, gid): (u32, u32), acl: Option<&[u8]>, who: &Who<
     if groups.peek().is_none() {
         return entries().find(|entry| entry.0 == OTHER).map_or(mode & 7, |entry| entry.1);
     }
-    // One that has all of what is wanted would do; only two permissions are ever asked for together, and first both.
+    // A group with all wanted permissions is enough. Only write and search are ever wanted together, and that case comes first.
     let all: Vec<u32> = groups.collect();
     let whole = all.iter().find(|found| *found & (WRITE | SEARCH) == WRITE | SEARCH);
     let best =

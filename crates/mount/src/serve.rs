@@ -1,8 +1,8 @@
 //! Mounting, and serving until the unmount.
 //!
 //! # Invariants
-//! - SERVE-1: however serving ends, what was acknowledged is committed, or the reason why not is told: to who called
-//!   [`Mounted::serve`], and to who unmounted (see `closing`).
+//! - SERVE-1: however serving ends, acknowledged changes are committed, or the reason is reported: to the caller of
+//!   [`Mounted::serve`], and to the unmounting process (see `closing`).
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ use crate::telling;
 use crate::why::Why;
 
 /// Threads that answer requests: as many as may wait at a time, for a device or for the kernel (see `mapped_pages`), and some more.
-/// Those that are not needed are parked, and cost nothing.
+/// Idle threads are parked, and cost nothing.
 const WORKERS: usize = 32;
 
 /// A mount that the kernel has accepted. [`Mounted::serve`] makes it live.
@@ -42,9 +42,9 @@ pub struct Mounted {
     session: Session,
     /// Ends with the session.
     losses: NotifyThread,
-    /// As well.
+    /// Ends with the session.
     pages: NotifyThread,
-    /// As well.
+    /// Ends with the session.
     lingering: Lingering,
     commit: Duration,
     log: Option<String>,
@@ -57,7 +57,7 @@ pub struct Mounted {
 }
 
 /// Mounts `fs` on `point`. When it returns, the kernel has the mount and waits for answers.
-/// Errors: no such subvolume; `point` is no directory; what mounting met.
+/// Errors: no such subvolume; `point` is not a directory; those of mounting.
 pub fn mount(fs: Arc<Filesystem>, point: &Path, options: &Options) -> Result<Mounted> {
     let root = subvolume_root(&fs, options)?;
     if !std::fs::metadata(point).map_err(|error| Error::from(error).on_host(point))?.is_dir() {
@@ -104,15 +104,15 @@ pub fn mount(fs: Arc<Filesystem>, point: &Path, options: &Options) -> Result<Mou
 }
 
 impl Mounted {
-    /// Unmounts from another thread.
+    /// Returns a handle that unmounts from another thread.
     #[must_use]
     pub fn unmounter(&self) -> Unmounter {
         Unmounter { inner: self.session.unmounter(), point: self.session.mount_point().to_owned() }
     }
 
-    /// Calls `tell` with what belongs into a log: what was replayed, why nothing can be written any more, the first write of a mapping that is lost,
-    /// a background step that does not end. It runs in the middle of things, must not use the mount, and must not panic when
-    /// there is no room for a log.
+    /// Sets the writer of the log. It gets replays of the log, the reason why nothing can be written any more, the first lost write of a mapping, and
+    /// a background step that does not end. It runs in the midst of operations, must not use the mount, and must not panic when
+    /// there is no space for a log.
     pub fn tell(&mut self, tell: impl Fn(&str) + Send + Sync + 'static) {
         let tell: Tell = Arc::new(tell);
         self.tell = Some(Arc::clone(&tell));
@@ -125,14 +125,14 @@ impl Mounted {
         self.fs.engine().tell_abort(move |abort| tell(&format!("{abort} (at {})", abort.place)));
     }
 
-    /// Calls `forget` when the mount ends well, before anybody who waits for that is told: to take away what is of no use then.
+    /// Calls `forget` when the mount ends well, before any waiting process learns it: to remove files that are not needed any more.
     pub fn when_it_ends_well(&mut self, forget: impl FnOnce() + Send + 'static) {
         self.ends_well = Some(Box::new(forget));
     }
 
-    /// Answers requests until the filesystem is unmounted, then deletes what has no name any more, makes everything durable and closes the image.
-    /// Errors: those of the last commit, or of the transport; an abort meanwhile, of which everybody knows by then; that the kernel
-    /// could not write what was changed in mappings.
+    /// Answers requests until the filesystem is unmounted, then deletes files without a name, makes everything durable and closes the image.
+    /// Errors: those of the last commit, or of the transport; an earlier abort, which is known by then; pages of mappings that the kernel
+    /// could not write back.
     pub fn serve(self) -> Result<()> {
         let Self {
             fs,
@@ -151,13 +151,13 @@ impl Mounted {
         } = self;
         // sync(2) does not reach a FUSE filesystem.
         fs.engine().commit_every(Some(commit));
-        // One that only reads has a scrub to take on, and what that reads ahead.
+        // A read-only server has a scrub to continue, with read-ahead.
         let threads = if fs.engine().is_opened_for_reading() { 2 } else { BackgroundThreads::usual() };
         let background = fs.engine().start_background(threads);
         let served = session.run(WORKERS);
         drop((lingering, losses, pages));
         if let Err(error) = background.stop() {
-            // Told at once: what comes next may wait for it. By itself it is no loss.
+            // This is reported at once, because the next step may wait for it. It is not a loss by itself.
             if let Some(tell) = tell {
                 tell(&error.to_string());
             }
@@ -169,7 +169,7 @@ impl Mounted {
         if let (Some(forget), Ok(()), Ok(())) = (ends_well, &durable, &served) {
             forget();
         }
-        // What became of the transport is no loss, and must not hide one.
+        // An error of the transport is not a loss, and must not hide one.
         watchers.tell(&match &durable {
             Ok(()) => End { log, ..End::default() },
             Err(error) => {
@@ -180,8 +180,8 @@ impl Mounted {
     }
 }
 
-/// The last commit, and the end of the image's use, whoever else has the filesystem (CLOSING-1). A panic is told as any that
-/// aborts.
+/// Does the last commit, and releases the image, even if the filesystem has other users (CLOSING-1). A panic is reported like any other
+/// abort.
 fn shut_down(fs: &Filesystem) -> Result<()> {
     panics::catch(|| fs.shut_down()).unwrap_or_else(|panic| {
         fs.engine().abort_after_panic(&panic);
@@ -205,12 +205,12 @@ pub struct Unmounter {
 }
 
 impl Unmounter {
-    /// Ends the mount with all who use it: the kernel writes back what it has of mapped files, then it is out of
-    /// sight and what is still asked fails, and serving ends. What was acknowledged until then will be durable.
-    /// Not to be called by an operation. Errors: what the system said.
+    /// Ends the mount, even if it is in use: the kernel writes back its mapped pages, then the mount disappears,
+    /// further requests fail, and serving ends. Changes acknowledged until then will be durable.
+    /// An operation must not call it. Errors: those of the system.
     pub fn unmount(&self) -> Result<()> {
         if !self.inner.is_gone() {
-            // What cannot be written back is lost either way.
+            // Pages that cannot be written back are lost in any case.
             let _ = File::open(&self.point).map(|dir| rustix::fs::syncfs(&dir));
         }
         self.inner.unmount(Unmount::Now)

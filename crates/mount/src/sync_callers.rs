@@ -1,7 +1,7 @@
-//! The users of a mount that call sync: each learns of a loss of data once, whatever the others have learned.
+//! The users of a mount that call sync: each gets the error of a data loss once, independent of the others.
 //!
-//! A program that asks a mount to make everything durable opens it for that, so the opener remembers nothing; its user does. An
-//! unprivileged user's sync so leaves the report to root's.
+//! A program that makes a mount durable opens it for that, so the open file has no history; its user does. So an
+//! unprivileged user's sync leaves the report to root's.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use creamery_fs::SyncCaller;
 
 use crate::asker::Asker;
 
-/// The users that have called sync; all that are not seen from here count as one.
+/// The users that have called sync; all users that are not visible here count as one.
 #[derive(Default)]
 pub(crate) struct SyncCallers(RankedMutex<BTreeMap<Option<u32>, Arc<SyncCaller>>, { rank::LEAF }>);
 
 impl SyncCallers {
-    /// The caller that the user of the thread `pid` is.
+    /// The caller for the user of the thread `pid`.
     pub(crate) fn of(&self, pid: u32) -> Arc<SyncCaller> {
         self.of_user(Asker::of(pid).user())
     }

@@ -1,4 +1,4 @@
-//! Our rows of the mount table, `/proc/self/mountinfo`.
+//! Rows of the mount table, `/proc/self/mountinfo`, that belong to mounts of Creamery.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -17,43 +17,43 @@ use rustix::io::Errno;
 
 use crate::control::{Channel, is_of_a_dead_server};
 
-/// The type that the mount table shows for our mounts, unless the mounter has chosen another (`subtype=`).
+/// The type of our mounts in the mount table, unless the mounter has chosen another (`subtype=`).
 const KIND: &[u8] = b"fuse.creamery";
-/// How the type of every mount over FUSE begins.
+/// Prefix of the type of every FUSE mount.
 const FUSE: &[u8] = b"fuse";
-/// How long a server may take to answer.
+/// Time that a server may take to answer.
 pub(crate) const ANSWER_MAX: Duration = Duration::from_secs(5);
-/// Here the kernel lists the FUSE connections of all namespaces by the minor number of their devices.
+/// The kernel's list of the FUSE connections of all namespaces, by the minor number of their devices.
 const CONNECTIONS: &str = "/sys/fs/fuse/connections";
 
-/// A mount of ours, as the table has it.
+/// A mount of ours, from its row in the mount table.
 #[derive(Clone)]
 pub(crate) struct MountedImage {
-    /// The number of the mount, which no other mount has while this one lasts.
+    /// The number of the mount, unique as long as this one exists.
     pub(crate) id: u64,
     /// Resolved mount point.
     pub(crate) point: PathBuf,
-    /// The image file or block device, unless the mounter has given it another name (`fsname=`).
+    /// The image file or block device, unless the mounter has set another name (`fsname=`).
     pub(crate) image: PathBuf,
-    /// Number of the user who mounted it.
+    /// The user number of the mounter.
     pub(crate) mounter: u32,
-    /// Whether the filesystem, not only this mount of it, is read-only.
+    /// Whether the filesystem is read-only, and not only this mount of it.
     pub(crate) is_read_only: bool,
     /// Whether only a directory or a file of the filesystem is mounted there (`mount --bind`).
     pub(crate) is_part: bool,
-    /// The type that the table shows.
+    /// The type in the mount table.
     kind: Vec<u8>,
-    /// The device number of the filesystem, "major:minor"; all its mounts have it. The next filesystem has it when the last of them
+    /// The device number of the filesystem, "major:minor", the same for all its mounts. Another filesystem can get it when the last of them
     /// is gone.
     device: String,
-    /// The inode of the directory by which the kernel shows the connection to its server, which no other connection has; none where
-    /// these directories are not to be seen.
+    /// The inode of the directory that represents the connection to the server in sysfs, unique among connections; `None` if
+    /// these directories are not visible.
     connection: Option<u64>,
 }
 
 impl MountedImage {
-    /// Whether it is still mounted somewhere: at another place (a bind mount), or for another namespace, which we see
-    /// by its connection only.
+    /// Whether it is still mounted somewhere: at another place (a bind mount), or in another namespace, which only
+    /// the connection shows.
     pub(crate) fn lives_on(&self) -> Result<bool> {
         if self.connection.is_some() {
             return Ok(connection_of(&self.device) == self.connection);
@@ -61,13 +61,13 @@ impl MountedImage {
         Ok(self.is_in(&table()?))
     }
 
-    /// Whether the path of its mount point leads to it: no other mount lies over that, or over a directory on the way. The server is not
-    /// asked. Where the caller may not look, nothing says that another mount is there.
+    /// Whether the path of its mount point leads to it: no other mount lies over that, or over a directory on the way. Does not ask the
+    /// server. True if the caller may not look.
     pub(crate) fn is_reached(&self) -> bool {
         self.is_of_a_directory().is_some()
     }
 
-    /// Whether it is one of a directory, not of a file (`mount --bind`), as far as is seen; none if its path does not [lead to it](Self::is_reached).
+    /// Whether it is a mount of a directory, and not of a file (`mount --bind`), if known; `None` if its path does not [lead to it](Self::is_reached).
     pub(crate) fn is_of_a_directory(&self) -> Option<bool> {
         let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
         match statx(CWD, &self.point, flags, StatxFlags::TYPE) {
@@ -80,7 +80,7 @@ impl MountedImage {
         }
     }
 
-    /// That another mount is where this one is looked for.
+    /// The error that another mount hides this one.
     pub(crate) fn hidden(&self) -> Error {
         let (image, point) = (self.image.display(), self.point.display());
         Error::new(
@@ -90,7 +90,7 @@ impl MountedImage {
         .advise("unmount that one first")
     }
 
-    /// Another reachable mount of the same filesystem. Prefers one of a directory: the server can be asked only through one.
+    /// Another reachable mount of the same filesystem. Prefers one of a directory: only through one can the server be asked.
     pub(crate) fn another(&self) -> Result<Option<Self>> {
         let table = table()?;
         let others = rows(&table).filter(|row| row.device == self.device && row.id != self.id);
@@ -110,7 +110,7 @@ impl MountedImage {
         &self.device
     }
 
-    /// Whether a table has it, as far as rows tell: a new filesystem may have its device number, but no other one has its image before
+    /// Whether a table contains it, as far as rows show: a new filesystem may have its device number, but no other one has its image before
     /// its server has ended.
     fn is_in(&self, table: &[u8]) -> bool {
         let source = self.image.as_os_str().as_bytes();
@@ -118,44 +118,44 @@ impl MountedImage {
     }
 }
 
-/// The inode of the directory of a connection, which goes with the last mount of its filesystem.
+/// The inode of the directory of a connection, which exists until the last unmount of its filesystem.
 fn connection_of(device: &str) -> Option<u64> {
     use std::os::unix::fs::MetadataExt;
     let (_, minor) = device.split_once(':')?;
     std::fs::metadata(Path::new(CONNECTIONS).join(minor)).ok().map(|meta| meta.ino())
 }
 
-/// The mounts of the filesystem `device` that a thread sees: their numbers, and whether they are read-only. None where its table is not
-/// to be read.
+/// The mounts of the filesystem `device` that a thread sees: their numbers, and whether they are read-only. Empty if its table cannot
+/// be read.
 pub(crate) fn mounts_seen_by(whose: &str, device: &str) -> Vec<(u64, bool)> {
     let table = std::fs::read(format!("/proc/{whose}/mountinfo")).unwrap_or_default();
     let ours = rows(&table).filter(|row| row.device == device);
     ours.map(|row| (row.id, row.flags.iter().any(|flag| flag == "ro"))).collect()
 }
 
-/// The device number of what is mounted at `point`; none if it is not to be seen.
+/// The device number of the mount at `point`; `None` if it is not visible.
 pub(crate) fn device_at(point: &Path) -> Option<String> {
     let table = table().ok()?;
     rows(&table).filter(|row| row.point == point.as_os_str().as_bytes()).last().map(|row| row.device)
 }
 
-/// Whether a mount of `image` is to be seen: then its server lives.
+/// Whether a mount of `image` is visible: then its server lives.
 pub(crate) fn is_mounted(image: &Path) -> bool {
     mount_of(image).is_ok_and(|mount| mount.is_some())
 }
 
-/// The latest mount of `image` that is to be seen; one that another mount hides only where there is no other.
+/// The latest visible mount of `image`; one that another mount hides only if there is no other.
 pub(crate) fn mount_of(image: &Path) -> Result<Option<MountedImage>> {
     let mut mounts = ours_of(image)?;
     let reached = mounts.iter().rposition(MountedImage::is_reached);
     Ok(reached.map(|at| mounts.remove(at)).or_else(|| mounts.pop()))
 }
 
-/// All mounts of `image` that are to be seen, the latest last, whatever it is called by now.
+/// All visible mounts of `image`, the latest last, under any name of the image.
 ///
-/// The table has the names by which images were mounted, and images may have other names by now: servers say which images they have. But a server
-/// may hang, and whoever asks keeps its mount in use for that moment. So the only mount by that name is not asked where its server is the process that
-/// has the image locked; and of the others the mount of that process comes first. The lock alone tells nothing: a server may have it from whoever started
+/// The table has the names with which images were mounted, and an image may have another name by now: servers know their images. But a server
+/// may hang, and asking it keeps its mount in use for a moment. So if only one mount has that name, it is not asked if its server is the process that
+/// has locked the image; and of several the mount of that process comes first. The lock alone proves nothing: a server may have inherited it from the process that started
 /// it.
 pub(crate) fn ours_of(image: &Path) -> Result<Vec<MountedImage>> {
     let wanted = std::path::absolute(image).unwrap_or_else(|_| image.to_owned());
@@ -184,7 +184,7 @@ pub(crate) fn ours_of(image: &Path) -> Result<Vec<MountedImage>> {
     {
         return Ok(known(same));
     }
-    // A server has its image locked while it lives.
+    // A server locks its image while it lives.
     let is_free = is_free(name.file());
     let (sure, likely) = told_apart(known(same), identity, is_free);
     if !sure.is_empty() || is_free {
@@ -200,7 +200,7 @@ pub(crate) fn ours_of(image: &Path) -> Result<Vec<MountedImage>> {
     Ok(likely)
 }
 
-/// Of mounts those of the image `wanted`, as their servers say, and those whose servers do not say.
+/// Separates the mounts of the image `wanted`, as their servers say, from those whose servers do not answer.
 fn told_apart(
     mounts: Vec<MountedImage>,
     wanted: DeviceId,
@@ -219,25 +219,25 @@ fn told_apart(
     (sure, likely)
 }
 
-/// What a server tells of its images.
+/// The answer of a server about its images.
 enum Told {
     Images(Vec<[u64; 3]>),
-    /// It hangs, does not let this user in, or is of another version; or another mount hides this one.
+    /// The server hangs, rejects this user, or has another version; or another mount hides this one.
     Nothing,
-    /// It has died.
+    /// The server has died.
     Dead,
 }
 
-/// Asks the servers of mounts at the same time.
+/// Asks the servers of several mounts at the same time.
 fn images_told(mounts: &[MountedImage]) -> Vec<Told> {
     let asked: Vec<_> = mounts
         .iter()
         .map(|mounted| {
             let (answer, answers) = mpsc::channel();
             let mounted = mounted.clone();
-            // A thread that waits for a server that hangs ends with that, or with the process.
+            // A thread that waits for a hanging server ends with the server, or with the process.
             std::thread::spawn(move || {
-                let _ = answer.send(image_told(&mounted)); // nobody waits any more
+                let _ = answer.send(image_told(&mounted)); // the receiver may have given up
             });
             answers
         })
@@ -261,7 +261,7 @@ fn image_told(mounted: &MountedImage) -> Told {
     }
 }
 
-/// All mounts of ours that are to be seen, and whether each is read-only, be it the filesystem or this mount of it.
+/// All visible mounts of ours, and whether each is read-only, by its filesystem or by the mount.
 pub(crate) fn ours() -> Result<Vec<(MountedImage, bool)>> {
     let table = table()?;
     let ours = rows(&table).filter(|row| row.kind == KIND);
@@ -269,7 +269,7 @@ pub(crate) fn ours() -> Result<Vec<(MountedImage, bool)>> {
     Ok(ours.map(with_flag).map(|(is_read_only, mounted)| (mounted, is_read_only)).collect())
 }
 
-/// What tells an image from others, whatever it is called. None where it is not there, or is a part of a disk that cannot be read.
+/// The identity of an image, independent of its name. `None` if it does not exist, or is an unreadable part of a disk.
 fn identity_of(image: &Path) -> Option<DeviceId> {
     let name = ImageName::find(image).ok()?;
     if name.is_part() {
@@ -278,7 +278,7 @@ fn identity_of(image: &Path) -> Option<DeviceId> {
     std::fs::metadata(name.file()).ok().as_ref().and_then(DeviceId::of_whole)
 }
 
-/// The mount of ours at `dir`. Errors: nothing is mounted there; something else is.
+/// The mount of ours at `dir`. Errors: nothing is mounted there; another filesystem is.
 pub(crate) fn mounted_at(dir: &Path) -> Result<MountedImage> {
     let point = resolve(dir);
     let table = table()?;
@@ -295,13 +295,13 @@ pub(crate) fn mounted_at(dir: &Path) -> Result<MountedImage> {
     Err(Error::invalid(format!("{}: a {kind} is mounted there, not an image of ours", dir.display())))
 }
 
-/// The mount of ours at `dir`, held: the row of the table, and what comes next, are about that one.
-/// Errors: as [`mounted_at`]; another mount took its place meanwhile.
+/// The mount of ours at `dir`, held: the row of the table and later operations concern this mount.
+/// Errors: those of [`mounted_at`]; another mount took its place meanwhile.
 pub(crate) fn held_at(dir: &Path) -> Result<(MountedImage, PinnedPoint, HeldMount)> {
-    // From here on the server, which may be another user's, cannot lead to another mount.
+    // From here on the server, which may be another user's, cannot redirect to another mount.
     let point = PinnedPoint::open(&mounted_at(dir)?.point)?;
     let held = point.hold()?;
-    // What the table had before may have been the row of one that is gone, whose number this one has now.
+    // The earlier row may belong to a mount that is gone, whose number this one has now.
     let mounted = mounted_at(dir)?;
     if mounted.id == held.number().id {
         return Ok((mounted, point, held));
@@ -309,9 +309,9 @@ pub(crate) fn held_at(dir: &Path) -> Result<(MountedImage, PinnedPoint, HeldMoun
     Err(Error::new(ErrorKind::NotFound, format!("{}: another mount is there by now", dir.display())))
 }
 
-/// What is mounted below the mount with the number `id`, and on what lies below it: mount point, type and source, in words. None where nothing is.
+/// The mounts below the mount with the number `id`, and below those: mount point, type and source, in words. `None` without any.
 pub(crate) fn shown_below(id: u64) -> Result<Option<String>> {
-    /// More are counted.
+    /// Mounts that are named; further ones are counted.
     const NAMED: usize = 4;
     let table = table()?;
     let below = below(&table, id);
@@ -327,7 +327,7 @@ pub(crate) fn shown_below(id: u64) -> Result<Option<String>> {
     Ok((!shown.is_empty()).then(|| shown.join(", ")))
 }
 
-/// The rows of what is mounted below the mount with the number `id`. Paths do not tell: what is hidden by the mount has such a path, too.
+/// The rows of the mounts below the mount with the number `id`. Paths do not show that: a mount hidden by this one has such a path, too.
 fn below(table: &[u8], id: u64) -> Vec<Row> {
     let mut rest: Vec<Row> = rows(table).filter(|row| row.id != id).collect();
     let (mut found, mut parents) = (Vec::new(), HashSet::from([id]));
@@ -343,8 +343,8 @@ fn below(table: &[u8], id: u64) -> Vec<Row> {
     }
 }
 
-/// Whether the filesystem with this device number is an image of ours that is mounted: true, or false where its type in the table does
-/// not say; none if it is no mount of FUSE's.
+/// Whether the filesystem with this device number is a mounted image of ours: true, or false if the type in the table does
+/// not say so; `None` if it is not a FUSE mount.
 pub(crate) fn is_ours(device: u64) -> Result<Option<bool>> {
     let device = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
     let table = table()?;
@@ -352,14 +352,14 @@ pub(crate) fn is_ours(device: u64) -> Result<Option<bool>> {
     Ok(row.map(|row| row.kind == KIND))
 }
 
-/// Whether anything is mounted on the directory `dir`, or where a link leads.
+/// Whether anything is mounted on the directory `dir`, or on the target of a link.
 pub(crate) fn is_point(dir: &Path) -> Result<bool> {
     let point = resolve(dir);
     Ok(rows(&table()?).any(|row| row.point == point.as_os_str().as_bytes()))
 }
 
-/// Where Linux' own Btrfs are mounted, the latest first. Of one with several devices the table names but one: those that are
-/// mounted from `device` by its name come before the others; whether it is one of them is told with each.
+/// The mount points of Linux' own Btrfs, the latest first. For a filesystem with several devices the table names only one. Those that
+/// name `device` come before the others; the flag says whether a mount does.
 pub(crate) fn points_of_linux(device: &Path) -> Result<Vec<(PathBuf, bool)>> {
     let device = device.canonicalize().map_err(|error| Error::from(error).context(device.display()))?;
     let table = table()?;
@@ -371,7 +371,7 @@ pub(crate) fn points_of_linux(device: &Path) -> Result<Vec<(PathBuf, bool)>> {
     Ok(named.chain(others.into_iter().rev().map(|row| (point(row), false))).collect())
 }
 
-/// Device and inode of what is mounted below the directory `dir`, not at it.
+/// Device and inode of the mounts below the directory `dir`, without one at it.
 pub(crate) fn points_below(dir: &Path) -> Result<HashSet<(u64, u64)>> {
     use std::os::unix::fs::MetadataExt;
     let dir = resolve(dir);
@@ -382,24 +382,24 @@ pub(crate) fn points_below(dir: &Path) -> Result<HashSet<(u64, u64)>> {
     Ok(found.map(|meta| (meta.dev(), meta.ino())).collect())
 }
 
-/// The mount point that `path` lies below, or is, and which directory of its filesystem is mounted there.
+/// The mount point at or above `path`, and the directory of its filesystem that is mounted there.
 pub(crate) fn point_of(path: &Path) -> Result<Option<(PathBuf, PathBuf)>> {
     let path = path.canonicalize().map_err(|error| Error::from(error).context(path.display()))?;
     let place = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
     let table = table()?;
     let above = rows(&table).map(|row| (place(&row.point), place(&row.root)));
-    // Of those with one point the last one is on top.
+    // Of several mounts at one point the last one is on top.
     Ok(above.filter(|(point, _)| path.starts_with(point)).max_by_key(|(point, _)| point.components().count()))
 }
 
-/// The flags of the FUSE mount at `point`; none if it is not to be seen.
+/// The flags of the FUSE mount at `point`; `None` if it is not visible.
 pub(crate) fn flags_at(point: &Path) -> Option<Vec<String>> {
     let table = table().ok()?;
     let row = rows(&table).filter(|row| row.point == point.as_os_str().as_bytes()).last()?;
     row.kind.starts_with(FUSE).then_some(row.flags)
 }
 
-/// Whether there is a FUSE mount at `point`, also one into which this user may not look.
+/// Whether there is a FUSE mount at `point`, also if this user may not look into it.
 #[must_use]
 pub fn is_fuse_mount(point: &Path) -> bool {
     std::path::absolute(point).is_ok_and(|point| flags_at(&point).is_some())
@@ -410,11 +410,11 @@ fn table() -> Result<Vec<u8>> {
         .map_err(|error| Error::from(error).context("reading the mount table"))
 }
 
-/// As many links after another as Linux follows.
+/// Links in a row that are followed, as on Linux.
 const LINKS_MAX: usize = 40;
 
-/// The absolute path as the mount table has it. The directory itself is not looked at, its server may be dead; a link to it is
-/// followed, and whether it is one its own folder tells.
+/// The absolute path, in the form of the mount table. Does not look at the directory itself, whose server may be dead. A link to it is
+/// followed; its parent directory shows whether it is a link.
 fn resolve(dir: &Path) -> PathBuf {
     let named = resolve_folder(dir);
     let mut place = named.clone();
@@ -425,7 +425,7 @@ fn resolve(dir: &Path) -> PathBuf {
     named
 }
 
-/// The absolute path, with the links on the way to its last component followed.
+/// The absolute path, with links followed, except in its last component.
 fn resolve_folder(path: &Path) -> PathBuf {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     match (absolute.parent().and_then(|parent| parent.canonicalize().ok()), absolute.file_name()) {
@@ -434,12 +434,12 @@ fn resolve_folder(path: &Path) -> PathBuf {
     }
 }
 
-/// What a row says that we need.
+/// The fields of a row that this module needs.
 #[derive(Clone, Debug)]
 struct Row {
     /// The number of the mount.
     id: u64,
-    /// The number of the mount that it lies on.
+    /// The number of the parent mount.
     parent: u64,
     device: String,
     /// The directory of the filesystem that is mounted.
@@ -471,8 +471,8 @@ impl From<Row> for MountedImage {
     }
 }
 
-/// Rows are: id, parent, device, root, point, options, optional fields, "-", type, source, super options. The last row of
-/// a point is what is on top there.
+/// Parses rows: id, parent, device, root, point, options, optional fields, "-", type, source, super options. The last row of
+/// a point is the mount on top.
 fn rows(table: &[u8]) -> impl Iterator<Item = Row> {
     table.split(|&byte| byte == b'\n').filter_map(|row| {
         let mut fields = row.split(|&byte| byte == b' ');
@@ -492,13 +492,13 @@ fn rows(table: &[u8]) -> impl Iterator<Item = Row> {
     })
 }
 
-/// What the kernel's FUSE says about who mounted.
+/// The user number of the mounter, from the kernel's FUSE options.
 fn user_id(options: &[u8]) -> Option<u32> {
     let words = std::str::from_utf8(options).ok()?.split(',');
     words.into_iter().find_map(|word| word.strip_prefix("user_id=")?.parse().ok())
 }
 
-/// The table writes what would break its rows as three octal digits.
+/// Decodes the three octal digits that the table writes for special characters.
 fn unescape(field: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(field.len());
     let mut rest = field;

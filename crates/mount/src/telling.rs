@@ -1,11 +1,11 @@
-//! Telling the kernel unasked that what it keeps of a file is not so any more.
+//! Notifies the kernel that its cache of a file is invalid.
 
 use creamery_base::InodeId;
 use creamery_fs::{Attributes, FileType, Filesystem};
 use creamery_fuse::{NodeId, Notice, NotifyThread, Session};
 
-/// Has the kernel forget the pages that it keeps of files whose delayed data was lost: they may have that. `node` is what it calls
-/// a file. Until what is given back is dropped.
+/// Makes the kernel drop the pages of files whose delayed data was lost: they may contain that data. `node` returns the node id of
+/// a file. Works until the returned value is dropped.
 pub(crate) fn of_losses(
     fs: &Filesystem,
     session: &Session,
@@ -21,7 +21,7 @@ pub(crate) fn of_losses(
     notices
 }
 
-/// Whether nothing of a file is on disk.
+/// Whether a file has no data on disk.
 pub(crate) fn is_all_hole(attributes: &Attributes) -> bool {
     attributes.kind == FileType::File && attributes.allocated == 0 && attributes.size > 0
 }

@@ -1,5 +1,5 @@
-//! Unmounting from outside, and waiting until the image is closed: a tool that reads it a moment later must not find
-//! it half flushed. Whether all that was done is durable is told by the server (see `closing`), and is how an unmount ends.
+//! Unmounts from outside, and waits until the image is closed: a tool that reads it a moment later must not find
+//! it half flushed. The server reports whether all changes are durable (see `closing`), and the unmount returns that.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,35 +15,35 @@ use crate::live_mounts::point_named;
 use crate::table::{MountedImage, held_at, is_mounted, shown_below};
 use crate::users::{shown, users_of};
 
-/// Time between two looks at whether there is something to wait for.
+/// Time between two checks whether there is still a mount.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
-/// How often an unmount is tried where the kernel says that the mount is in use, and no process but some of this program is seen to use it.
+/// Tries of an unmount if the kernel says that the mount is in use, and no process is visible that uses it, except processes of this program.
 const BUSY_TRIES: u32 = 100;
 const LIVES_ON_AGAIN: Duration = Duration::from_secs(1);
-/// How long a server that does not speak with us may have the image.
+/// Time that a server that does not answer may keep the image.
 const SILENT_MAX: Duration = Duration::from_secs(10);
 
-/// When an unmount is over.
+/// The kind of an unmount.
 ///
 /// ```
 /// assert_ne!(creamery_mount::How::WhenIdle, creamery_mount::How::Lazy);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum How {
-    /// Refuse while files are open or somebody's working directory is there; wait until the image is closed.
+    /// Fails while files are open or the mount has working directories; waits until the image is closed.
     WhenIdle,
-    /// Take it out of sight at once and do not wait; the image is closed when the last user has left.
+    /// Removes the mount at once and does not wait; the image is closed after the last use.
     Lazy,
 }
 
-/// What an unmount left.
+/// The state after an unmount.
 ///
 /// ```
 /// assert_ne!(creamery_mount::Unmounted::Closed, creamery_mount::Unmounted::StillAt("/mnt".into()));
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Unmounted {
-    /// The image is closed, and everything is durable; or it was lazy, and nobody waited.
+    /// The image is closed, and everything is durable; or the unmount was lazy, and did not wait.
     Closed,
     /// The image is mounted here, too (`mount --bind`), and stays mounted. All changes until then are durable.
     StillAt(PathBuf),
@@ -53,10 +53,10 @@ pub enum Unmounted {
     StillElsewhere,
 }
 
-/// Unmounts what is mounted at the directory `place`, or the image of that name, and, unless it is lazy, returns when the image is closed and durable,
-/// or still mounted at another place. A lazy one asks the server nothing, so it works for one that hangs.
-/// Errors: nothing of ours is mounted there, or the image at several places; in use; what the system said. And, with nothing mounted there any more: that
-/// not everything that was done on the mount is durable, and why; that this is not known, because the server could not be asked.
+/// Unmounts the mount at the directory `place`, or the image of that name. Unless it is lazy, it returns when the image is closed and durable,
+/// or still mounted at another place. A lazy unmount does not ask the server, so it works for one that hangs.
+/// Errors: no mount of ours is there, or the image is mounted at several places; in use; errors of the system. After the unmount:
+/// some changes on the mount are not durable, and why; or this is not known, because the server could not be asked.
 pub fn unmount(place: &Path, how: How) -> Result<Unmounted> {
     let dir = &point_named(place)?;
     let (mounted, point, held) = held_at(dir)?;
@@ -72,12 +72,12 @@ pub fn unmount(place: &Path, how: How) -> Result<Unmounted> {
     outcome.map_err(|error| error.context(format_args!("{} is unmounted, but", dir.display())))
 }
 
-/// Clears away what is mounted at `dir` if its server has died and the caller may: its mounter, or root. Says what became of it then, for the
-/// caller to be told. Nothing is said where somebody else clears it away at the same time.
+/// Unmounts a mount of ours at `dir` whose server has died, if the caller may: its mounter, or root. Returns a message about that for
+/// the caller. Returns `None` if another process unmounts it at the same time.
 ///
 /// # Errors
-/// `Busy`: other mounts lie below it, and nothing is unmounted. `PermissionDenied`: it is another user's; a mount that does not let the caller in,
-/// whose server may live. It cannot be unmounted.
+/// `Busy`: other mounts lie below it, and nothing is unmounted. `PermissionDenied`: it is another user's; a mount that the caller may not enter,
+/// whose server may live. The unmount fails.
 pub fn clear_dead(dir: &Path) -> Result<Option<String>> {
     let Ok((mounted, point, held)) = held_at(dir) else { return Ok(None) };
     let (image, shown) = (mounted.image.display(), dir.display());
@@ -109,7 +109,7 @@ pub fn clear_dead(dir: &Path) -> Result<Option<String>> {
     Ok(Some(format!("{shown} was still the mount of {image}: {}; unmounted", died(mounted.is_read_only))))
 }
 
-/// Whether this unmount cleared a dead mount away; false where somebody else had by then.
+/// Whether this call unmounted a dead mount; false if another process did before.
 fn cleared(unmounted: Result<()>) -> Result<bool> {
     match unmounted {
         Ok(()) => Ok(true),
@@ -118,8 +118,8 @@ fn cleared(unmounted: Result<()>) -> Result<bool> {
     }
 }
 
-/// An unmount of a dead mount takes along what lies below it.
-/// Errors: `Busy`: something does.
+/// Fails if mounts lie below a dead mount, whose unmount would remove them.
+/// Errors: `Busy`: there are such mounts.
 fn expect_nothing_below(mounted: &MountedImage, dir: &Path) -> Result<()> {
     let Some(below) = shown_below(mounted.id)? else { return Ok(()) };
     let (image, shown) = (mounted.image.display(), dir.display());
@@ -130,8 +130,8 @@ fn expect_nothing_below(mounted: &MountedImage, dir: &Path) -> Result<()> {
     Err(Error::new(ErrorKind::Busy, what))
 }
 
-/// fusermount3 unmounts what is at a path, and compares nothing. So the dead mount is looked for right before each run of it, and the first run
-/// refuses a mount that is in use: one that took the place after the look is taken away only if nobody uses it.
+/// Unmounts a dead mount with fusermount3, which unmounts any mount at a path. So the dead mount is checked right before each run, and the first run
+/// fails for a mount that is in use: one that took the place after the check is removed only if it is not in use.
 fn clear_by_helper(mounted: &MountedImage, dir: &Path, point: &PinnedPoint, held: HeldMount) -> Result<bool> {
     let number = held.number();
     drop(held); // it keeps the mount busy
@@ -156,24 +156,24 @@ fn clear_by_helper(mounted: &MountedImage, dir: &Path, point: &PinnedPoint, held
     }
 }
 
-/// Who serves a mount, as far as it is to be seen before the unmount.
+/// The server of a mount, as far as it is known before the unmount.
 enum Server {
-    /// It will tell how it ended.
+    /// It will report its end.
     Speaks(Watch),
-    /// It could not be asked, and `why`: it serves its mounter alone, nobody may read the root directory, it is of another version.
+    /// It could not be asked, and `why`: it serves only its mounter, the root directory is not readable, or it has another version.
     Silent {
         why: Error,
-        /// Whether it is seen to have the image for reading only. It has that as it was mounted, whatever a remount says.
+        /// Whether it has visibly opened the image for reading only. A remount does not change that.
         only_reads: bool,
     },
-    /// It died.
+    /// It has died.
     Gone,
 }
 
 impl Server {
     fn of(held: &HeldMount, mounted: &MountedImage) -> Self {
         let channel = match Channel::through(held, &mounted.point) {
-            // A file is mounted there (`mount --bind`).
+            // The mount is one of a file (`mount --bind`).
             Err(error) if mounted.is_of_a_directory() == Some(false) => {
                 mounted.another().and_then(|other| other.as_ref().map_or(Err(error), Channel::open))
             }
@@ -190,8 +190,8 @@ impl Server {
         }
     }
 
-    /// Waits for the end of a server whose mount was detached, while it is not mounted anywhere else.
-    /// Errors: something is not durable.
+    /// Waits for the end of a server whose mount was detached, unless it is still mounted elsewhere.
+    /// Errors: some changes are not durable.
     fn end(self, mounted: &MountedImage) -> Result<Unmounted> {
         match self {
             Self::Gone => Err(Error::new(ErrorKind::Io, died(mounted.is_read_only))),
@@ -200,7 +200,7 @@ impl Server {
                 if !lives_on {
                     wait_until_closed(&mounted.image)?;
                 }
-                // Nothing was written.
+                // The server wrote nothing.
                 match (only_reads, lives_on) {
                     (true, false) => return Ok(Unmounted::Closed),
                     (true, true) => return Ok(place_left(mounted.another()?)),
@@ -224,8 +224,8 @@ impl Server {
     }
 }
 
-/// Makes durable what was done, where the same mount is at another place still.
-/// Errors: something is not durable.
+/// Makes all changes durable if the same mount is still at another place.
+/// Errors: some changes are not durable.
 fn stays(mounted: &MountedImage) -> Result<Unmounted> {
     let other = mounted.another()?;
     if let Some(other) = &other {
@@ -246,12 +246,12 @@ fn stays(mounted: &MountedImage) -> Result<Unmounted> {
     })
 }
 
-/// Where a mount is left that lives on.
+/// The place of a mount that lives on.
 fn place_left(other: Option<MountedImage>) -> Unmounted {
     other.map_or(Unmounted::StillElsewhere, |other| Unmounted::StillAt(other.point))
 }
 
-/// What is known of a mount after its server died. The mount table says how it was then, and not how it was mounted.
+/// A message about changes on a mount whose server died. The mount table shows its current flags, and not those of the mount call.
 const fn died(is_read_only: bool) -> &'static str {
     if is_read_only {
         "the program that served it had died: nothing is lost if it was read-only from the start, or since creamery mount -o remount,ro; \
@@ -266,7 +266,7 @@ fn detach(mounted: &MountedImage, (there, number): (&PinnedPoint, MountNumber), 
         true => there.unmount(number, if how == How::Lazy { Unmount::Lazy } else { Unmount::WhenIdle }),
         false => run_helper(&mounted.point, how),
     };
-    // A process that lists mounts (`creamery mounts`) holds each for a moment.
+    // A process that lists mounts (`creamery mounts`) holds each mount for a moment.
     for _ in 0..BUSY_TRIES {
         match unmount() {
             Err(error) if error.kind() != ErrorKind::Busy => return Err(error),
@@ -282,13 +282,13 @@ fn detach(mounted: &MountedImage, (there, number): (&PinnedPoint, MountNumber), 
     Err(in_use(mounted))
 }
 
-/// Whether something is seen that keeps a mount in use, and not for a moment alone.
+/// Whether a process or mount visibly keeps a mount in use, and not only for a moment.
 fn has_users(mounted: &MountedImage) -> bool {
     shown_below(mounted.id).is_ok_and(|below| below.is_some())
         || users_of(mounted).iter().any(|user| !user.only_looks())
 }
 
-/// Why a mount is in use.
+/// The error of a mount in use, with its users.
 fn in_use(mounted: &MountedImage) -> Error {
     let what = match shown_below(mounted.id) {
         Ok(Some(below)) => {
@@ -305,7 +305,7 @@ fn in_use(mounted: &MountedImage) -> Error {
     Error::new(ErrorKind::Busy, what)
 }
 
-/// Unmounts what is at `point`, as an ordinary user.
+/// Unmounts the mount at `point`, as an ordinary user.
 fn run_helper(point: &Path, how: How) -> Result<()> {
     let mut command = Command::new("fusermount3");
     command.arg("-u").args((how == How::Lazy).then_some("-z")).arg("--").arg(point);
@@ -313,21 +313,21 @@ fn run_helper(point: &Path, how: How) -> Result<()> {
     if output.status.success() {
         return Ok(());
     }
-    // It knows two reasons: somebody is there, or the mount is not the asker's.
+    // It fails for two reasons: the mount is in use, or it belongs to another user.
     let said = String::from_utf8_lossy(&output.stderr);
     let kind = if said.contains("busy") { ErrorKind::Busy } else { ErrorKind::PermissionDenied };
     Err(Error::new(kind, said.trim().to_owned()))
 }
 
-/// For a server that does not speak: it has the image's lock until everything is durable. But others who may read the image can
-/// have that too, so this does not wait for ever. Who mounts the image meanwhile gets the lock right after it; then it is
-/// not ours to wait for any more.
-/// Errors: somebody has the image still.
+/// Waits for a server that does not answer: it has the image's lock until everything is durable. But other processes that may read the image can
+/// hold the lock too, so the wait is limited. A process that mounts the image meanwhile gets the lock right after the server; then this
+/// call does not wait for it.
+/// Errors: the image is still locked.
 fn wait_until_closed(image: &Path) -> Result<()> {
     let begun = Instant::now();
     while let Err(error) = FileDevice::open(image, Access::ReadOnly) {
         if error.kind() != ErrorKind::Busy || is_mounted(image) {
-            break; // gone, or not ours to look at: nothing to wait for
+            break; // gone, or not accessible for this user: nothing to wait for
         }
         if begun.elapsed() > SILENT_MAX {
             return Err(error.context("whether the image is closed and durable is not to be known"));

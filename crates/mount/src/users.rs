@@ -1,4 +1,4 @@
-//! Which processes hold a mount, as far as /proc tells the caller. No server is asked: of files and directories it is only read where they are.
+//! Finds the processes that hold a mount, as far as /proc shows them to the caller. No server is asked: this only reads the paths of their files and directories.
 
 use std::fmt::Display;
 use std::fs;
@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use crate::table::MountedImage;
 
-/// More processes than these are counted.
+/// Processes that are named; further ones are counted.
 const NAMED: usize = 8;
 
 /// How a process holds a mount.
@@ -41,8 +41,8 @@ pub(crate) struct User {
 }
 
 impl User {
-    /// Whether it holds the mount for a moment alone. It runs this very program and serves no mount itself (`creamery mounts`), or it has ended
-    /// since it was seen.
+    /// Whether it holds the mount only for a moment: it runs this program and serves no mount itself (`creamery mounts`), or it has ended
+    /// meanwhile.
     pub(crate) fn only_looks(&self) -> bool {
         use std::os::unix::fs::MetadataExt;
         let program =
@@ -54,7 +54,7 @@ impl User {
     }
 }
 
-/// The processes that are seen to hold the mount.
+/// The processes that visibly hold the mount.
 pub(crate) fn users_of(mounted: &MountedImage) -> Vec<User> {
     let mut pids: Vec<u32> = fs::read_dir("/proc")
         .into_iter()
@@ -67,7 +67,7 @@ pub(crate) fn users_of(mounted: &MountedImage) -> Vec<User> {
     pids.into_iter().filter_map(|pid| Some(User { pid, hold: hold_of(pid, mounted)? })).collect()
 }
 
-/// Processes in words; none where there are none.
+/// Processes in words; `None` without any.
 pub(crate) fn shown(users: &[User]) -> Option<String> {
     let name = |User { pid, hold }: &User| {
         let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
@@ -103,7 +103,7 @@ fn has_open(pid: u32, id: u64) -> bool {
     told.any(|told| mount_of_descriptor(&told) == Some(id))
 }
 
-/// What fdinfo tells in the line of `mnt_id:`.
+/// The mount in the line `mnt_id:` of a fdinfo.
 fn mount_of_descriptor(told: &str) -> Option<u64> {
     told.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok())
 }
@@ -114,7 +114,7 @@ fn has_mapped(pid: u32, device: &str) -> bool {
     maps.split(|byte| *byte == b'\n').any(|line| device_of_mapping(line).as_deref() == Some(device))
 }
 
-/// What maps tells: `7f00-7f01 r--p 00000000 00:2a 257   /mnt/file`, with the device in hexadecimal.
+/// The device in a line of maps: `7f00-7f01 r--p 00000000 00:2a 257   /mnt/file`, in hexadecimal.
 fn device_of_mapping(line: &[u8]) -> Option<String> {
     let field = line.split(|byte| *byte == b' ').filter(|field| !field.is_empty()).nth(3)?;
     let (major, minor) = std::str::from_utf8(field).ok()?.split_once(':')?;

@@ -1,7 +1,7 @@
-//! The digest of a file with fs-verity, which `fsverity measure` asks for: `FS_IOC_MEASURE_VERITY` (linux/fsverity.h).
+//! Returns the digest of a file with fs-verity, for `fsverity measure`: `FS_IOC_MEASURE_VERITY` (linux/fsverity.h).
 //!
-//! It carries two numbers of 16 bits, the hash and how many bytes there is room for, and that room behind them. Linux tells FUSE how
-//! much room there is.
+//! The message has two 16-bit numbers, the hash algorithm and the size of the buffer, and then the buffer. Linux tells FUSE the
+//! size of the buffer.
 
 use creamery_fs::OpenFile;
 use creamery_fuse::{Errno, IoctlReply};
@@ -11,8 +11,8 @@ pub(crate) const MEASURE: u32 = 0xc004_6686;
 /// Bytes before the digest.
 const HEAD: usize = 4;
 
-/// Answers the question.
-/// Errors: `ENODATA` for a file without fs-verity, `EOVERFLOW` for too little room.
+/// Answers the control.
+/// Errors: `ENODATA` for a file without fs-verity, `EOVERFLOW` for a buffer that is too small.
 pub(crate) fn answer(file: &OpenFile, input: &[u8], output: &mut [u8]) -> creamery_fuse::Result<IoctlReply> {
     let room = input.get(2..HEAD).and_then(|room| room.try_into().ok()).map(u16::from_le_bytes);
     let room = usize::from(room.ok_or(Errno::EINVAL)?);

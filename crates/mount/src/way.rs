@@ -1,28 +1,28 @@
-//! The mount by which a control came. The kernel refuses what would write through a read-only mount, but for controls: of these it tells the
+//! The mount through which a control came. The kernel rejects writes through a read-only mount, except controls: for these it tells the
 //! server only the inode. All mounts of a filesystem (bind mounts) have one server, and some may be read-only.
 //!
-//! The files that a thread has open tell it (proc(5), `fdinfo`): the control was sent to one of them. Which one is not known, so a thread that
-//! has the inode open by a writable mount, too, may write. A mount that is in no table which the server reads counts as read-only.
+//! The open files of a thread show the mount (proc(5), `fdinfo`): the control was sent to one of them. It is not known to which one, so a thread that
+//! also has the inode open through a writable mount may write. A mount that is in no table that the server reads counts as read-only.
 //!
-//! A server of an ordinary user does not see the open files of other users' threads. There all mounts that the thread sees have to be
+//! The server of an ordinary user does not see the open files of other users' threads. There all mounts that the thread sees must be
 //! writable.
 //!
 //! # Invariants
-//! - WAY-1: a thread writes by a control only where it is seen to have the inode open by a writable mount, or, where its open files are
-//!   not to be seen, where it sees writable mounts of the filesystem alone.
+//! - WAY-1: a thread writes with a control only if it visibly has the inode open through a writable mount, or, if its open files are
+//!   not visible, if all mounts of the filesystem that it sees are writable.
 
 use crate::table::mounts_seen_by;
 
-/// The number that the kernel gives to the root of a mount before it has asked for its attributes.
+/// The number of a mount's root before the kernel has asked for its attributes.
 const ROOT: u64 = 1;
 
-/// Whether the thread `thread` has the inode `number` of the filesystem `device` open by a mount that may be written (WAY-1).
+/// Whether the thread `thread` has the inode `number` of the filesystem `device` open through a writable mount (WAY-1).
 pub(crate) fn is_writable(thread: u32, device: &str, number: u64) -> bool {
     let seen = mounts_seen_by(&thread.to_string(), device);
     let Ok(files) = std::fs::read_dir(format!("/proc/{thread}/fdinfo")) else {
         return !seen.is_empty() && seen.iter().all(|(_, is_read_only)| !is_read_only);
     };
-    // A file may have been opened where the thread does not look any more.
+    // The file may have been opened through a mount that the thread does not see any more.
     let own = mounts_seen_by("self", device);
     let is_read_only = |mount: u64| {
         let mut known = seen.iter().chain(&own);
@@ -33,7 +33,7 @@ pub(crate) fn is_writable(thread: u32, device: &str, number: u64) -> bool {
     opened.any(|mount| !is_read_only(mount))
 }
 
-/// The mount by which a file with this `fdinfo` was opened; none if it is another inode's.
+/// The mount through which a file with this `fdinfo` was opened; `None` if it is another inode's.
 fn mount_of(text: &str, number: u64) -> Option<u64> {
     let word = |name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(name));

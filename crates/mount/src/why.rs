@@ -1,20 +1,20 @@
-//! What kind of a failure one end of a channel tells the other, beside its words.
+//! The kinds of failures that one end of a channel sends to the other, beside the message.
 
 use creamery_base::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
 
-/// The kinds that make a difference to who is told.
+/// The kinds of failures that the receiver handles differently.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub(crate) enum Why {
-    /// Nobody can do that.
+    /// The operation is not supported.
     Unsupported,
     ReadOnly,
     DeviceMissing,
     NoSpace,
     QuotaExceeded,
-    /// The host has no room for what the image has: that is written in it.
+    /// The host has no space for data that the image contains.
     HostFull,
-    /// Nothing can be written any more.
+    /// An error has ended all writing.
     Aborted,
     NotFound,
     AlreadyExists,
@@ -32,7 +32,7 @@ pub(crate) enum Why {
 }
 
 impl Why {
-    /// Of an error, with what the host said.
+    /// The kind of an error, with the host's error number.
     pub(crate) fn of_error(error: &Error) -> Self {
         match error.host() {
             Some(std::io::ErrorKind::StorageFull) => Self::HostFull,
@@ -40,7 +40,7 @@ impl Why {
         }
     }
 
-    /// The error again, from what was said of it.
+    /// Makes the error again from its message.
     pub(crate) fn error(self, failure: String) -> Error {
         match self {
             Self::HostFull => std::io::Error::new(std::io::ErrorKind::StorageFull, failure).into(),
@@ -96,13 +96,13 @@ impl Why {
     }
 }
 
-/// How many bytes something was done to, or why not: what one end of a channel tells the other.
+/// The number of processed bytes, or the failure: an answer of the channel.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct BytesDone {
     bytes: u64,
     failure: Option<String>,
-    /// What kind of a failure that is.
+    /// The kind of the failure.
     why: Why,
 }
 
@@ -114,7 +114,7 @@ impl BytesDone {
         }
     }
 
-    /// The same again, at the other end.
+    /// Converts the answer to a result, at the receiver's end.
     pub(crate) fn into_result(self) -> Result<u64> {
         match self.failure {
             None => Ok(self.bytes),

@@ -1,4 +1,4 @@
-//! Patterns in paths, as a shell expands them (glob(7)): names are compared byte by byte, and by the names of the filesystem.
+//! Expands patterns in paths, like a shell (glob(7)): matches names of the filesystem byte by byte.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -8,13 +8,13 @@ use creamery::{Error, ErrorKind, Filesystem, Result};
 
 use crate::glob::Glob;
 
-/// Whether a shell lets `pattern` stand for `name`: what begins with a dot has to be asked for with one.
+/// Whether a shell lets `pattern` match `name`: a name with a leading dot needs a pattern with one.
 fn stands_for(pattern: &[u8], glob: &Glob, name: &[u8]) -> bool {
     let is_hidden = name.starts_with(b".");
     (!is_hidden || pattern.starts_with(b".") || pattern.starts_with(b"\\.")) && glob.matches(name)
 }
 
-/// Whether an error says that there is no such name.
+/// Whether an error means that the name does not exist.
 fn is_absence(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
@@ -36,7 +36,7 @@ fn is_absence(error: &Error) -> bool {
 /// ```
 ///
 /// # Errors
-/// Not found, where nothing matches; a directory cannot be read.
+/// `NotFound` if nothing matches; a directory cannot be read.
 pub fn expand(fs: &Filesystem, pattern: impl AsRef<Path>) -> Result<Vec<PathBuf>> {
     let pattern = pattern.as_ref();
     let bytes = pattern.as_os_str().as_bytes();
@@ -55,7 +55,7 @@ pub fn expand(fs: &Filesystem, pattern: impl AsRef<Path>) -> Result<Vec<PathBuf>
         }
         PathBuf::from(OsString::from_vec(path))
     });
-    // What stands behind a pattern need not be there, and with a slash at the end only directories are meant.
+    // A component behind a pattern need not exist, and with a slash at the end only directories match.
     let mut there = Vec::new();
     for path in paths {
         match fs.symlink_metadata(&path) {
@@ -71,7 +71,7 @@ pub fn expand(fs: &Filesystem, pattern: impl AsRef<Path>) -> Result<Vec<PathBuf>
     Ok(there)
 }
 
-/// The paths of one component more, in order.
+/// The paths with one more component, in order.
 fn step(fs: &Filesystem, dirs: &[Vec<u8>], component: &[u8]) -> Result<Vec<Vec<u8>>> {
     let join = |dir: &[u8], name: &[u8]| [dir, b"/", name].concat();
     if !Glob::is_pattern(component) {

@@ -1,4 +1,4 @@
-//! Questions about files, as find(1) asks them.
+//! Tests of files, like those of find(1).
 
 use std::os::unix::ffi::OsStrExt;
 
@@ -7,7 +7,7 @@ use creamery::{FileType, Metadata, Result, WalkEntry};
 
 use crate::glob::Glob;
 
-/// A number as find(1) compares it.
+/// A comparison of a number, as in find(1).
 ///
 /// ```
 /// use creamery_tools::find::Comparison;
@@ -24,7 +24,7 @@ pub enum Comparison {
 }
 
 impl Comparison {
-    /// Whether it is true of `value`.
+    /// Whether the comparison is true for `value`.
     #[must_use]
     pub const fn holds(self, value: u64) -> bool {
         match self {
@@ -35,22 +35,22 @@ impl Comparison {
     }
 }
 
-/// How permission bits are compared.
+/// A comparison of permission bits.
 ///
 /// ```
 /// assert_ne!(creamery_tools::find::ModeTest::All(0o111), creamery_tools::find::ModeTest::Any(0o111));
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ModeTest {
-    /// These and no others.
+    /// These bits and no others.
     Exactly(u32),
-    /// All of these.
+    /// All of these bits.
     All(u32),
-    /// At least one of these, if there are any.
+    /// At least one of these bits, or anything if there are none.
     Any(u32),
 }
 
-/// Something that is asked of a file.
+/// A test of a file.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -74,30 +74,30 @@ pub enum ModeTest {
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FileTest {
-    /// Nothing.
+    /// Always true.
     True,
-    /// That a test does not hold.
+    /// The test does not hold.
     Not(Box<FileTest>),
-    /// That all do.
+    /// All tests hold.
     And(Vec<FileTest>),
-    /// That one does.
+    /// At least one test holds.
     Or(Vec<FileTest>),
-    /// The last component of its path.
+    /// The last component of the path matches.
     Name {
-        /// What it looks like.
+        /// The pattern.
         pattern: Glob,
-        /// Whether letters of ASCII are compared without regard to their case.
+        /// Whether ASCII letters match regardless of their case.
         fold_case: bool,
     },
-    /// The whole path, as it was walked.
+    /// The whole path matches, as it was walked.
     Path(Glob),
-    /// What it is: one of these.
+    /// The type is one of these.
     Type(Vec<FileType>),
-    /// Its size in units of so many bytes, rounded up.
+    /// The size in units of `unit` bytes, rounded up.
     Size {
         /// Bytes of a unit, not 0.
         unit: u64,
-        /// How many.
+        /// The number of units.
         count: Comparison,
     },
     /// Its permission bits.
@@ -106,15 +106,15 @@ pub enum FileTest {
     Uid(Comparison),
     /// Its group.
     Gid(Comparison),
-    /// How many names it has.
+    /// The number of hard links.
     Links(Comparison),
-    /// That it is a file without a byte, or a directory without an entry.
+    /// It is a file of length 0, or a directory without entries.
     Empty,
-    /// That its data changed after this.
+    /// Its data changed after this time.
     Newer(Timespec),
 }
 
-/// The last component of a path; of the root, that.
+/// The last component of a path; of the root, the slash.
 fn base_name(path: &[u8]) -> &[u8] {
     let end = path.iter().rposition(|&byte| byte != b'/').map_or(path.len().min(1), |last| last + 1);
     let path = &path[..end];
@@ -125,7 +125,7 @@ fn base_name(path: &[u8]) -> &[u8] {
 }
 
 impl FileTest {
-    /// Whether it holds for `entry`, whose metadata is `meta`.
+    /// Whether the test holds for `entry`, whose metadata is `meta`.
     ///
     /// # Errors
     /// When a directory cannot be read.

@@ -1,4 +1,4 @@
-//! Patterns of the shell over bytes, as fnmatch(3) without flags knows them: `*` and `?` match slashes and leading dots, too.
+//! Shell patterns over bytes, like fnmatch(3) without flags: `*` and `?` match slashes and leading dots, too.
 
 use std::str::FromStr;
 
@@ -6,8 +6,8 @@ use creamery::{Error, Result};
 
 pub use crate::expand::expand;
 
-/// A pattern such as `*.conf`: `*` stands for anything, `?` for one byte, `[a-c]`, `[!a-c]` and `[[:digit:]]` for one of some, and `\` takes its
-/// meaning from what follows.
+/// A pattern like `*.conf`: `*` matches any bytes, `?` one byte, `[a-c]`, `[!a-c]` and `[[:digit:]]` one byte of a set, and `\` makes
+/// the next byte literal.
 ///
 /// ```
 /// let pattern: creamery_tools::glob::Glob = "*.[ch]".parse()?;
@@ -17,7 +17,7 @@ pub use crate::expand::expand;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Glob(Vec<Token>);
 
-/// The first and the last of some bytes.
+/// The first and the last byte of a range.
 type Range = (u8, u8);
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -25,7 +25,7 @@ enum Token {
     Anything,
     AnyByte,
     Byte(u8),
-    /// Ranges, and whether what lies in none is meant.
+    /// Ranges, and whether the set is negated.
     OneOf(Vec<Range>, bool),
 }
 
@@ -58,14 +58,14 @@ const CLASSES: &[(&[u8], &[Range])] = &[
     (b"xdigit", &[(b'0', b'9'), (b'A', b'F'), (b'a', b'f')]),
 ];
 
-/// Reads a class such as `[:digit:]` in brackets; with what is behind it.
+/// Parses a class like `[:digit:]` in brackets; returns it with the rest of the text.
 fn class_of(text: &[u8]) -> Option<(&'static [Range], &[u8])> {
     let rest = text.strip_prefix(b"[:")?;
     let (name, ranges) = CLASSES.iter().find(|(name, _)| rest.starts_with(name))?;
     Some((ranges, rest[name.len()..].strip_prefix(b":]")?))
 }
 
-/// Reads what is behind a `[`; with what is behind its `]`. None without one: then the bracket is a byte like others.
+/// Parses the text behind a `[`; returns the set with the text behind its `]`. `None` without a `]`: then the bracket is an ordinary byte.
 fn one_of(text: &[u8]) -> Option<(Token, &[u8])> {
     let negated = matches!(text.first(), Some(b'!' | b'^'));
     let mut at = usize::from(negated);
@@ -95,7 +95,7 @@ fn one_of(text: &[u8]) -> Option<(Token, &[u8])> {
 }
 
 impl Glob {
-    /// From bytes, which need not be UTF-8.
+    /// Makes a pattern from bytes, which need not be UTF-8.
     #[must_use]
     pub fn new(mut pattern: &[u8]) -> Self {
         let mut tokens = Vec::new();
@@ -125,7 +125,7 @@ impl Glob {
         Self(tokens)
     }
 
-    /// Whether `text` has a letter that means something in patterns.
+    /// Whether `text` has a character with a special meaning in patterns.
     ///
     /// ```
     /// assert!(creamery_tools::glob::Glob::is_pattern(b"*.conf") && !creamery_tools::glob::Glob::is_pattern(b"conf"));
@@ -135,11 +135,11 @@ impl Glob {
         text.iter().any(|byte| b"*?[".contains(byte))
     }
 
-    /// Whether all of `text` is what the pattern says.
+    /// Whether the pattern matches all of `text`.
     #[must_use]
     pub fn matches(&self, text: &[u8]) -> bool {
         let (mut token, mut byte) = (0, 0);
-        // Where to go on with one byte more for the last `*`: earlier ones need no second look.
+        // The position to try with one byte more for the last `*`: earlier ones need no second try.
         let mut again: Option<(usize, usize)> = None;
         loop {
             match self.0.get(token) {

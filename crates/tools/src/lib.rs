@@ -1,9 +1,9 @@
-//! Tools above the library: what commands ask of a filesystem beyond what `std::fs` has.
+//! Tools above the library: functions for commands beyond those of `std::fs`.
 //!
 //! - [`glob`]: patterns in paths, as a shell expands them;
-//! - [`find`]: tests of files, as find(1) has them.
+//! - [`find`]: tests of files, like find(1).
 //!
-//! They use the library as every other program does, and promise nothing between minor versions.
+//! They use the library like any other program, and are not stable between minor versions.
 
 mod expand;
 pub mod find;

@@ -1,4 +1,4 @@
-//! Verifying a filesystem: nothing is written, and each finding has a permanent number.
+//! Checks a filesystem: nothing is written, and each finding has a permanent number.
 
 pub mod scrub;
 
@@ -17,7 +17,7 @@ pub use creamery_check::{
     Severity, exit_status,
 };
 
-/// Checks the filesystem on these devices (or in these image files), all of it. Devices that are not named are found beside the first one.
+/// Checks the whole filesystem on these devices or image files. Other devices of it are searched for beside the first one.
 ///
 /// ```
 /// use creamery::check::{CheckOptions, NoProgress, check};
@@ -30,7 +30,7 @@ pub use creamery_check::{
 /// ```
 ///
 /// # Errors
-/// What is there cannot be opened, or has a feature that cannot be checked. Damage found is no error.
+/// The filesystem cannot be opened, or has a feature that the check does not support. Damage is a finding and not an error.
 pub fn check<P: AsRef<Path>>(
     devices: impl IntoIterator<Item = P>,
     options: &CheckOptions,
@@ -42,7 +42,7 @@ pub fn check<P: AsRef<Path>>(
     check_set(NamedSet::new(first.as_ref()).devices(others), options, progress)
 }
 
-/// Checks a filesystem of which devices may be missing ([`NamedSet::degraded`]): as [`check`].
+/// Checks a filesystem whose devices may be missing ([`NamedSet::degraded`]), like [`check`].
 ///
 /// ```
 /// use creamery::NamedSet;
@@ -56,7 +56,7 @@ pub fn check<P: AsRef<Path>>(
 /// ```
 ///
 /// # Errors
-/// As [`check`].
+/// Those of [`check`].
 pub fn check_set(
     image: impl Into<NamedSet>,
     options: &CheckOptions,
@@ -70,12 +70,12 @@ pub fn check_set(
     })
 }
 
-/// Findings whose files are named. Where so much is damaged, more names help nobody.
+/// Findings whose files are named. More names would not help in so much damage.
 const NAMED_MAX: usize = 1_000;
 /// Files that are named for a sector.
 const FILES_MAX: usize = 8;
 
-/// Says which files have the sectors that are damaged: the check itself knows the first, by number. It judges nothing: what cannot be
+/// Finds the files of the damaged sectors: the check itself knows the first, by number. This judges nothing: a sector whose file cannot be
 /// named stays a number.
 fn name_files(report: &mut Report, devices: &DeviceSet) {
     let mut sectors = report
@@ -94,7 +94,7 @@ fn name_files(report: &mut Report, devices: &DeviceSet) {
     }
 }
 
-/// The files that have what lies at an address, a few at most, and how many more there are.
+/// The files with data at an address, a few at most, and the number of further ones.
 pub(crate) fn files_of(fs: &Filesystem, at: Logical) -> (Vec<DamagedFile>, u64) {
     let mut sector = DamagedSector { logical: at.get(), ..DamagedSector::default() };
     name_files_of(fs, &mut sector);
@@ -102,7 +102,7 @@ pub(crate) fn files_of(fs: &Filesystem, at: Logical) -> (Vec<DamagedFile>, u64) 
 }
 
 fn name_files_of(fs: &Filesystem, sector: &mut DamagedSector) {
-    // Whoever refers to it as extents tell; where that is damaged, who the check met.
+    // The files by the extent backreferences; if those are damaged, the file that the check met.
     if let Ok(users) = fs.extents().users(Logical::new(sector.logical), ExtentPart::Byte) {
         let user = |user: DataUser| DamagedFile::new(user.subvolume, user.ino, user.offset);
         sector.files = users.into_iter().map(user).collect();

@@ -1,4 +1,4 @@
-//! The sink alone, with entries that no image of ours has.
+//! Tests of the sink alone, with entries that images from this library do not have.
 
 use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
 
@@ -13,14 +13,14 @@ use crate::{File, Filesystem, Image, Permissions};
 
 const OUTSIDE: &str = "nobody touches this";
 
-/// Copies a file whose data is that of `data`.
+/// Copies a file with the content of `data`.
 fn copy_file(sink: &mut HostSink, dir: &HostDir, name: &[u8], source: &Source, data: &File) -> Result<()> {
     let salvage = Salvage::new(crate::progress::OnError::Stop, &NoProgress);
     let (path, size) = ("/file".as_ref(), source.attributes.size);
     sink.file(dir, name, source, &Data { file: data, path, size, salvage: &salvage })
 }
 
-/// A host with a secret beside the folder that copies go to, and a file to copy.
+/// A host with a secret beside the destination folder, and a file to copy.
 struct Host {
     dir: tempfile::TempDir,
     fs: Filesystem,
@@ -48,7 +48,7 @@ impl Host {
         HostSink::open(&self.path("out"), Keeps::all(true)).unwrap()
     }
 
-    /// The file, as if it were of another kind.
+    /// The file, as if it had another type.
     fn source(&self, kind: Kind) -> Source {
         let id = self.fs.resolve("/file".as_ref(), crate::path::Last::Keep).unwrap();
         let attributes = self.fs.fs.stat(id, Wait::Yes).unwrap();
@@ -63,7 +63,7 @@ impl Host {
         self.fs.open("/file").unwrap()
     }
 
-    /// Nothing was made, changed or removed but in `out`.
+    /// Checks that nothing was made, changed or removed outside of `out`.
     fn assert_outside_untouched(&self) {
         let names = |dir: &str| {
             let entries = std::fs::read_dir(self.path(dir)).unwrap();
@@ -112,7 +112,7 @@ fn a_link_that_has_a_folders_name_is_not_gone_through() {
     sink.node(&dir, b"d", &host.source(Kind::Symlink)).unwrap();
     let folder = sink.enter(&dir, b"d", &host.source(Kind::Directory));
     assert_eq!(folder.err().unwrap().kind(), ErrorKind::NotADirectory);
-    // One that the host had before is another way to the same.
+    // An older link of the host is another way to the same place.
     symlink("../outside", host.path("out/old")).unwrap();
     assert!(sink.enter(&dir, b"old", &host.source(Kind::Directory)).is_err());
     copy_file(&mut sink, &dir, b"old", &host.source(Kind::File), &host.data()).unwrap();
@@ -152,7 +152,7 @@ fn hard_links_are_made_across_folders_and_over_what_is_there() {
     assert!(sink.link(&two, b"second", &file).unwrap());
     let inode = |name: &str| host.path(name).metadata().unwrap().ino();
     assert_eq!(inode("out/one/first"), inode("out/two/second"));
-    // As many names as the file has; what comes after that is a file of its own.
+    // The file has so many names; a further name gets its own copy.
     assert!(!sink.link(&two, b"third", &file).unwrap());
 }
 
@@ -209,7 +209,7 @@ fn a_file_that_cannot_be_read_to_its_end_leaves_the_old_one() {
     assert_eq!(host.path("out").read_dir().unwrap().count(), 1);
 }
 
-/// Whatever takes its place, and however (SINK-5).
+/// Replacing an image that is open fails, by each kind of file and each way (SINK-5).
 #[test]
 fn an_image_that_is_in_use_is_replaced_by_nothing() {
     let host = Host::new();
@@ -234,13 +234,13 @@ fn an_image_that_is_in_use_is_replaced_by_nothing() {
     assert!(used.is_symlink());
 }
 
-/// One attribute has no room with a file; that says nothing of the host's room for others.
+/// One attribute does not fit with a file; the host may still have space for others.
 #[test]
 fn an_attribute_that_the_host_does_not_take_ends_nothing_else() {
     let host = Host::new();
     let (mut sink, dir) = host.sink();
     let mut file = host.source(Kind::File);
-    // Linux knows none of these, and none so large.
+    // Linux does not know these attributes, or they are too large.
     file.xattrs = vec![
         (b"nothing.of_the_kind".to_vec(), b"value".to_vec()),
         (b"user.large".to_vec(), vec![1; (64 << 10) + 1]),
@@ -262,7 +262,7 @@ fn an_attribute_that_the_host_does_not_take_ends_nothing_else() {
     assert!(refusal(Err(Errno::IO)).is_err() && refusal(Ok(())).unwrap().is_none());
 }
 
-/// Somebody makes a file while a copy is written.
+/// Makes a file while a copy is written.
 struct Meddler(PathBuf);
 
 impl creamery_mkfs::Progress for Meddler {
@@ -285,7 +285,7 @@ fn a_file_that_takes_a_free_name_meanwhile_stays() {
     let refused = host.fs.write_tar(&members).progress(&meddler).to_file(&new).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::AlreadyExists, "{refused}");
     assert_eq!(std::fs::read_to_string(&new).unwrap(), "somebody else's");
-    // One that was there is looked at, and replaced.
+    // An existing file is checked, and replaced.
     host.fs.copy_out("/file", &new).options(options).run().unwrap();
     assert_eq!(std::fs::read_to_string(&new).unwrap(), "from the image");
     assert_eq!(std::fs::read_dir(host.path("out")).unwrap().count(), 1);

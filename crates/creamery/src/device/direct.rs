@@ -1,6 +1,6 @@
 //! Direct reads and writes that are in flight while their caller goes on ([`File::start`](crate::File::start), [`File::submit`](crate::File::submit)).
 //!
-//! `docs/use/direct-io.md` says what holds for them.
+//! The rules are in `docs/use/direct-io.md`.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use crate::fs::DirectWaiter;
 
 pub use creamery_fs::{DirectAt, DirectDone, DirectPart, DirectRequest, Refusal, Refused};
 
-/// A direct read or write that was started, and its answer when that is there. It is a future of the answer; a program without futures calls
+/// A direct read or write in flight, and its answer. It is a future of the answer; a program without futures calls
 /// [`wait`](Self::wait).
 ///
-/// The request goes on by itself. Dropping this changes nothing of it: it owns its buffer, and only nobody learns what came of it.
+/// Dropping this does not affect the request, which owns its buffer: only the answer is lost.
 ///
-/// A device, or a thread of the background, ends the request, and wakes the task that awaits it. Where there are none, as in a filesystem that was
-/// opened for reading, each poll completes what has landed of the file, and may take as long as any operation.
+/// A device or a background thread ends the request and wakes the task that awaits it. A filesystem that is
+/// open for reading may have no such threads; there each poll completes the finished requests of the file, and may take as long as any operation.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -43,14 +43,14 @@ pub struct Started {
 }
 
 impl Started {
-    /// One that has an answer when the completion is called that comes with it.
+    /// Returns a handle and the completion that gives it its answer.
     pub(crate) fn new(waiter: DirectWaiter) -> (Self, impl FnOnce(DirectDone) + Send + 'static) {
         let slot = Arc::new(Slot(RankedMutex::new(State::Pending(None))));
         let filled = Arc::clone(&slot);
         (Self { slot, waiter }, move |done| filled.fill(done))
     }
 
-    /// Waits for the answer. It needs no threads in the background: what lands of the file meanwhile is completed here.
+    /// Waits for the answer. It needs no background threads: finished requests of the file are completed here.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -67,7 +67,7 @@ impl Started {
     /// ```
     ///
     /// # Panics
-    /// When a poll has given the answer before.
+    /// When a poll has returned the answer before.
     #[must_use = "it has the buffer, and what came of the request"]
     pub fn wait(self) -> DirectDone {
         self.waiter.wait(|| !self.slot.is_pending());
@@ -78,7 +78,7 @@ impl Started {
 /// The answer: the outcome of the request, and its buffer.
 ///
 /// # Panics
-/// When it is polled after it has given the answer.
+/// When it is polled after it has returned the answer.
 impl Future for Started {
     type Output = DirectDone;
 
@@ -97,17 +97,17 @@ impl Drop for Started {
     }
 }
 
-/// Where the answer is put.
+/// The slot of the answer.
 struct Slot(RankedMutex<State, { rank::LEAF }>);
 
 enum State {
-    /// There is none yet; whom to wake when it comes.
+    /// No answer yet; the waker of the task that awaits it.
     Pending(Option<Waker>),
     Done(DirectDone),
     Taken,
 }
 
-/// What a waker does is not ours: none is cloned, dropped or woken with the lock held.
+/// A waker is foreign code: none is cloned, dropped or woken with the lock held.
 impl Slot {
     fn fill(&self, done: DirectDone) {
         let before = std::mem::replace(&mut *self.0.lock(), State::Done(done));
@@ -121,7 +121,7 @@ impl Slot {
         matches!(*self.0.lock(), State::Pending(_))
     }
 
-    /// Wakes `waker` with the answer, and no other one, unless that is there.
+    /// Registers `waker`, in place of any other one, to be woken with the answer, unless the answer is there.
     fn keep(&self, waker: &Waker) {
         let mut waker = Some(waker.clone());
         if let State::Pending(kept) = &mut *self.0.lock() {

@@ -10,30 +10,30 @@ use creamery_base::Error;
 use super::report::{DiffSide, Difference, SIDES};
 use crate::read_dir::{DirEntry, ReadDir};
 
-/// The directories of both sides with one path; only one side may have one.
+/// A directory on both sides, at the same path; one side may have none.
 pub(super) struct Level {
-    /// From where the trees begin.
+    /// Path from the beginnings of the trees.
     pub(super) path: PathBuf,
     names: [Peekable<std::vec::IntoIter<DirEntry>>; 2],
     /// Whether all names of the side are known.
     pub(super) is_whole: [bool; 2],
-    /// What waits for the names before it; each is a prefix of the next.
+    /// Entries that wait for the names before them; each name is a prefix of the next.
     later: Vec<Later>,
 }
 
-/// What comes where `name/` does in the order.
+/// An entry that comes where `name/` sorts.
 pub(super) struct Later {
     pub(super) name: OsString,
     pub(super) what: Below,
 }
 
 pub(super) enum Below {
-    /// Directories to go into.
+    /// Directories to enter.
     Directories([Option<DirEntry>; 2]),
     Difference(Difference),
 }
 
-/// What is next.
+/// The next entry of the merge.
 pub(super) enum Step {
     /// The entries of a name, on either side or both.
     Names([Option<DirEntry>; 2]),
@@ -41,7 +41,7 @@ pub(super) enum Step {
 }
 
 impl Level {
-    /// Lists them, and calls `failed` with the first error of each side.
+    /// Lists the directories, and calls `failed` with the first error of each side.
     pub(super) fn list(
         path: PathBuf,
         dirs: [Option<ReadDir>; 2],
@@ -51,7 +51,7 @@ impl Level {
         let mut names = [Vec::new(), Vec::new()];
         for (index, dir) in dirs.into_iter().enumerate() {
             let mut failed = |error| {
-                // One leaf after the other may be lost.
+                // Several leaves may be lost one after the other.
                 if std::mem::take(&mut is_whole[index]) {
                     failed(SIDES[index], error);
                 }
@@ -65,7 +65,7 @@ impl Level {
         Self { path, names, is_whole, later: Vec::new() }
     }
 
-    /// Has `what` come where what is below `entry` does.
+    /// Makes `what` come where the content of `entry` sorts.
     pub(super) fn wait(&mut self, entry: &DirEntry, what: Below) {
         self.later.push(Later { name: entry.file_name().to_owned(), what });
     }

@@ -1,4 +1,4 @@
-//! Comparing two trees: what was added, removed and modified from an old one to a new one.
+//! Compares two trees: names that were added, removed and modified from an old one to a new one.
 //!
 //! The trees are two paths of one filesystem, or of two. Two directories are listed, sorted and merged at a time, those on the way to the
 //! current name stay in memory, and contents are compared in two buffers of fixed size: memory follows the largest directory and the
@@ -15,26 +15,26 @@
 //! | [`Flags`](DiffKind::Flags) | the flags of chattr(1) |
 //! | [`Type`](DiffKind::Type) | a file beside a directory and the like; then nothing else is compared |
 //!
-//! Sizes of directories, numbers of inodes and counts of links are not compared. Each hard link is a name of its own, and a renamed file is
+//! Sizes of directories, inode numbers and link counts are not compared. Each hard link is a name of its own, and a renamed file counts as
 //! one removed and one added.
 //!
 //! # Order
-//! The beginnings themselves come first, then all else in the byte order of the paths. What is below `a` sorts as `a/...`, and so behind `a.b`, because a dot
-//! sorts before a slash. So a directory's content waits until the names between are done; all that wait at a time are
+//! The beginnings themselves come first, then all other names in the byte order of the paths. The content of `a` sorts as `a/...`, and so behind `a.b`, because a dot
+//! sorts before a slash. So a directory's content waits until the names between are done. All waiting directories are
 //! prefixes of each other, and the last one comes first.
 //!
 //! # Subvolumes
-//! A subvolume on one side only is one difference, and what is in it is none. Where both sides have one of a name, the two are compared like
-//! directories. A snapshot has an empty directory where its source has a subvolume; beside that subvolume it counts as no
-//! name at all.
+//! A subvolume on one side only is one difference, and its content adds none. If both sides have a subvolume of one name, the two are compared like
+//! directories. A snapshot has an empty directory where its source has a subvolume; beside that subvolume the directory does not
+//! count as a name.
 //!
 //! # What is not read
-//! Within one filesystem two names of one inode are equal, with all below, and so are parts of files that lie in the same extents.
-//! Neither the data nor the trees below are read then, so damage there is not noticed: comparing verifies nothing.
+//! Within one filesystem two names of one inode are equal, with everything below, and so are parts of files in the same extents.
+//! The comparison reads neither the data nor the trees below then, so it does not notice damage there: it verifies nothing.
 //!
 //! # Trouble
-//! What cannot be read is reported with its side, and the rest is compared. Where the entries of a directory cannot all be read, a name
-//! that only the other side has may be among the lost ones, and is no difference.
+//! An unreadable file or directory is reported with its side, and the rest is compared. If some entries of a directory cannot be read, a name
+//! that only the other side has may be one of them, and is not reported as a difference.
 
 mod level;
 mod pair;
@@ -58,7 +58,7 @@ use level::{Below, Later, Level, Step};
 use report::SIDES;
 pub use report::{DiffChange, DiffKind, DiffSide, DiffSummary, DiffTrouble, Difference};
 
-/// The differences of two trees, in the byte order of their paths. What comes behind an error can be asked for as ever.
+/// The differences of two trees, in the byte order of their paths. The iterator goes on after an error.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -85,22 +85,22 @@ pub struct Diff<'p> {
 
 type Item = std::result::Result<Difference, DiffTrouble>;
 
-/// One of the trees.
+/// One of the two trees.
 struct Tree {
     fs: Arc<fs::Filesystem>,
-    /// Where it begins.
+    /// The path of its beginning.
     path: PathBuf,
 }
 
 impl Tree {
-    /// The path of something in it.
+    /// The full path of a name below the beginning.
     fn path_of(&self, below: &Path) -> PathBuf {
         let is_beginning = below.as_os_str().is_empty();
         if is_beginning { self.path.clone() } else { self.path.join(below) }
     }
 }
 
-/// What stands at a name.
+/// The inode of a name.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Node {
     id: InodeId,
@@ -111,9 +111,9 @@ struct Node {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Rank {
     Plain,
-    /// The root directory of another subvolume than the one the name is in.
+    /// The root directory of a subvolume other than that of the name.
     Subvolume,
-    /// The empty directory that a snapshot has in a subvolume's place.
+    /// The empty directory in a snapshot in place of a subvolume.
     Stub,
 }
 
@@ -128,15 +128,15 @@ impl Node {
         Self { id, kind, rank }
     }
 
-    /// Whether names are below it.
+    /// Whether its content is listed.
     fn is_listed(self) -> bool {
         self.kind.is_dir() && self.rank != Rank::Stub
     }
 }
 
 impl Filesystem {
-    /// Compares what is at `path` here, the old tree, with what is at `other_path` in `other`, the new one, as `diff -r` does. Symbolic links at the ends of these
-    /// paths are followed, and no others. `progress` gets each name that was looked at, and says whether to go on.
+    /// Compares `path` in this filesystem, the old tree, with `other_path` in `other`, the new one, like `diff -r`. Symbolic links at the ends of these
+    /// paths are followed, and no others. `progress` gets each name and may cancel.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -154,7 +154,7 @@ impl Filesystem {
     /// ```
     ///
     /// # Errors
-    /// One of the paths leads to nothing.
+    /// One of the paths does not exist.
     pub fn diff<'p>(
         &self,
         path: impl AsRef<Path>,
@@ -187,7 +187,7 @@ impl Filesystem {
 }
 
 impl Diff<'_> {
-    /// Compares the beginnings, which may be a subvolume and a directory.
+    /// Compares the beginnings, which may be the root of a subvolume and a directory.
     fn begin(&mut self, nodes: [Node; 2]) {
         if self.is_one(nodes) {
             return;
@@ -208,7 +208,7 @@ impl Diff<'_> {
         self.enter(PathBuf::new(), opened);
     }
 
-    /// Whether both are one, and so equal with all below.
+    /// Whether both are the same inode, and so equal with everything below.
     fn is_one(&self, nodes: [Node; 2]) -> bool {
         nodes[0].id == nodes[1].id && Arc::ptr_eq(&self.trees[0].fs, &self.trees[1].fs)
     }
@@ -217,7 +217,7 @@ impl Diff<'_> {
         self.ready.push_back(Err(DiffTrouble { side: Some(side), error }));
     }
 
-    /// Goes into directories; only one side may have one.
+    /// Enters directories; one side may have none.
     fn enter(&mut self, path: PathBuf, dirs: [Option<Result<ReadDir>>; 2]) {
         let mut opened = [None, None];
         let mut is_lost = false;
@@ -230,7 +230,7 @@ impl Diff<'_> {
                 }
             }
         }
-        // All that the other one has might be there, too.
+        // Every entry of the other side might be on the lost side, too.
         if is_lost || opened.iter().all(Option::is_none) {
             return;
         }
@@ -259,7 +259,7 @@ impl Diff<'_> {
         self.levels.last_mut().expect("a step is one of the last level")
     }
 
-    /// A name that one side has.
+    /// Reports a name that only one side has.
     fn alone(&mut self, side: DiffSide, entry: &DirEntry) {
         let node = Node::of(entry);
         let mut path = self.here().path.join(entry.file_name());
@@ -292,7 +292,7 @@ impl Diff<'_> {
         )
     }
 
-    /// A name that both sides have.
+    /// Compares a name that both sides have.
     fn both(&mut self, old: &DirEntry, new: &DirEntry) {
         let nodes = [Node::of(old), Node::of(new)];
         match nodes.map(|node| node.rank) {
@@ -306,7 +306,7 @@ impl Diff<'_> {
                     return;
                 }
                 let are_listed = nodes.map(Node::is_listed);
-                // What is in a subvolume is compared with its partner, or not at all.
+                // The content of a subvolume is compared with that of its counterpart, or not at all.
                 let is_below = |this: usize| {
                     are_listed[this] && (are_listed[1 - this] || nodes[this].rank == Rank::Plain)
                 };

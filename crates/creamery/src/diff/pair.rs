@@ -1,4 +1,4 @@
-//! Comparing two files of one name.
+//! Compares two files with one name.
 
 use std::ops::Range;
 use std::path::Path;
@@ -13,10 +13,10 @@ use crate::metadata::{file_type, xattrs_of};
 use crate::path::at;
 use crate::{FileType, Metadata};
 
-/// Bytes of each file that are compared at once.
+/// Bytes of each file in one comparison.
 const PIECE: usize = 256 << 10;
 
-/// Flags that chattr(1) shows. The others say how data is stored; so does NOCOMPRESS, which Linux sets by itself on data that does not get shorter.
+/// Flags that chattr(1) shows. The others concern the storage of data; so does NOCOMPRESS, which Linux sets by itself on data that does not compress.
 const FLAGS: InodeFlags = InodeFlags::SYNC
     .union(InodeFlags::IMMUTABLE)
     .union(InodeFlags::APPEND)
@@ -27,20 +27,20 @@ const FLAGS: InodeFlags = InodeFlags::SYNC
     .union(InodeFlags::NODATACOW)
     .union(InodeFlags::VERITY);
 
-/// Why something cannot be compared.
+/// The reason why a comparison stops.
 enum Stop {
     /// This side cannot be read.
     Lost(usize, Error),
-    /// Whoever watches wants no more.
+    /// The observer cancels.
     Ended(Error),
 }
 
-/// A kind of difference, if there is one.
+/// The kind of a difference, or `None`.
 type Outcome = std::result::Result<Option<DiffKind>, Stop>;
 
 impl Diff<'_> {
-    /// Compares `nodes`, which are at `below` in both trees, and reports the difference as one of `shown`. Returns whether what is below
-    /// them can be compared, too.
+    /// Compares `nodes`, which are at `below` in both trees, and reports the difference under the path `shown`. Returns whether their content
+    /// can be compared, too.
     pub(super) fn compare(&mut self, below: &Path, shown: &Path, nodes: [Node; 2]) -> bool {
         let Some(attributes) = self.attributes(below, nodes) else { return false };
         let lens = attributes.each_ref().map(|attributes| match file_type(attributes.kind) {
@@ -85,7 +85,7 @@ impl Diff<'_> {
         None
     }
 
-    /// What `compared` finds; none when it fails, which is reported.
+    /// The kind that `compared` finds; `None` when it fails, which is reported.
     fn settle(
         &mut self,
         below: &Path,
@@ -106,7 +106,7 @@ impl Diff<'_> {
         self.trouble(SIDES[side], at(&path)(error));
     }
 
-    /// Nothing more is compared.
+    /// Ends the comparison with an error.
     pub(super) fn end(&mut self, error: Error) {
         self.levels.clear();
         self.ready.push_back(Err(DiffTrouble { side: None, error }));
@@ -116,7 +116,7 @@ impl Diff<'_> {
         let of = |side: usize| {
             let mut all =
                 xattrs_of(&self.trees[side].fs, nodes[side].id).map_err(|error| Stop::Lost(side, error))?;
-            // The order in which they were made counts for nothing.
+            // The order in which the attributes were made does not count.
             all.sort_unstable();
             Ok(all)
         };
@@ -141,7 +141,7 @@ impl Diff<'_> {
         Ok((!is_equal).then_some(DiffKind::Content))
     }
 
-    /// Whether two files of `len` bytes have the same.
+    /// Whether two files of `len` bytes have the same data.
     fn has_equal_data(&mut self, nodes: [Node; 2], len: u64) -> std::result::Result<bool, Stop> {
         let open = |side: usize| {
             let file = self.trees[side].fs.open_file_for(nodes[side].id, Access::Read);
@@ -150,7 +150,7 @@ impl Diff<'_> {
         let files = [open(0)?, open(1)?];
         let mut done = 0;
         while done < len {
-            // What is damaged there is so when it is read, which says on which side.
+            // Reading meets damage that occurs here, and then knows the side.
             let differs = files[0].first_unshared(&files[1], done..len).unwrap_or(Some(done..len));
             let Some(range) = differs else { break };
             done = range.end;
@@ -161,7 +161,7 @@ impl Diff<'_> {
         Ok(true)
     }
 
-    /// Whether `range` of both has the same bytes.
+    /// Whether both files have the same bytes in `range`.
     fn reads_equal(
         &mut self,
         files: &[Arc<OpenFile>; 2],
@@ -188,7 +188,7 @@ impl Diff<'_> {
     }
 }
 
-/// The kinds of difference that attributes alone show.
+/// The kinds of difference that the attributes alone show.
 fn of_attributes(attributes: &[Attributes; 2]) -> Vec<DiffKind> {
     let [old, new] = attributes.clone().map(Metadata::new);
     let flags = |meta: &Metadata| InodeFlags::from_bits_retain(meta.flags()) & FLAGS;

@@ -1,10 +1,10 @@
-//! What comparing two trees reports.
+//! Reports of comparing two trees.
 
 use std::path::PathBuf;
 
 use creamery_base::Error;
 
-/// In which way two files of one name differ.
+/// The kind of a difference between two files with one name.
 ///
 /// ```
 /// use creamery::diff::DiffKind;
@@ -13,7 +13,7 @@ use creamery_base::Error;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[non_exhaustive]
 pub enum DiffKind {
-    /// Bytes of a file, target of a symbolic link, number of a device.
+    /// Bytes of a file, target of a symbolic link, or number of a device.
     Content,
     /// Permission bits.
     Mode,
@@ -25,12 +25,12 @@ pub enum DiffKind {
     Time,
     /// Flags of chattr(1).
     Flags,
-    /// What they are.
+    /// File type.
     Type,
 }
 
 impl DiffKind {
-    /// In one word.
+    /// The kind as one word.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -45,7 +45,7 @@ impl DiffKind {
     }
 }
 
-/// What happened to a name from the old tree to the new one.
+/// The change of a name from the old tree to the new one.
 ///
 /// ```
 /// use creamery::diff::DiffChange;
@@ -57,12 +57,12 @@ pub enum DiffChange {
     Removed,
     /// Only the new tree has it.
     Added,
-    /// Both have it, and it differs.
+    /// Both trees have it, and it differs.
     Modified,
 }
 
 impl DiffChange {
-    /// In one letter.
+    /// The change as one letter.
     #[must_use]
     pub const fn letter(self) -> char {
         match self {
@@ -72,7 +72,7 @@ impl DiffChange {
         }
     }
 
-    /// In one word.
+    /// The change as one word.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -83,7 +83,7 @@ impl DiffChange {
     }
 }
 
-/// A name that differs.
+/// A difference at one name.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -104,20 +104,20 @@ impl DiffChange {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Difference {
-    /// The path below both places, `.` for the places themselves; a file beside a file has its name in the old tree. A subvolume that only one
+    /// The path below both beginnings, `.` for the beginnings themselves; if both are files, the name in the old tree. The path of a subvolume that only one
     /// tree has ends with a slash.
     pub path: PathBuf,
-    /// What happened to it.
+    /// The change of the name.
     pub change: DiffChange,
-    /// In which ways a modified one differs, each once and in order. None of what was added or removed.
+    /// The kinds of difference of a modified name, each once and in order. Empty for an added or removed one.
     pub kinds: Vec<DiffKind>,
-    /// Whether it is a subvolume that only one tree has.
+    /// Whether the name is a subvolume that only one tree has.
     pub is_subvolume: bool,
-    /// Length of a regular file that was added or removed, or whose content or type differs; then of the new one, if that is one.
+    /// Length in bytes of a regular file that was added or removed, or whose content or type differs; of the new one, if that is a regular file.
     pub len: u64,
 }
 
-/// One of both trees.
+/// One of the two trees.
 ///
 /// ```
 /// assert_ne!(creamery::diff::DiffSide::Old, creamery::diff::DiffSide::New);
@@ -130,10 +130,10 @@ pub enum DiffSide {
     New,
 }
 
-/// Both, in the order of arrays.
+/// Both sides, in the order of arrays.
 pub(super) const SIDES: [DiffSide; 2] = [DiffSide::Old, DiffSide::New];
 
-/// What could not be compared.
+/// An error of the comparison.
 ///
 /// ```no_run
 /// # fn example(old: &creamery::Filesystem, new: &creamery::Filesystem) -> creamery::Result<()> {
@@ -148,9 +148,9 @@ pub(super) const SIDES: [DiffSide; 2] = [DiffSide::Old, DiffSide::New];
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct DiffTrouble {
-    /// Where it is; none when whoever watches wanted no more.
+    /// The side with the error; `None` when the observer cancelled.
     pub side: Option<DiffSide>,
-    /// Why, with the path of that tree.
+    /// The error, with the path of that tree.
     pub error: Error,
 }
 
@@ -172,7 +172,7 @@ impl From<DiffTrouble> for Error {
     }
 }
 
-/// How many differences there are.
+/// Numbers of differences.
 ///
 /// ```
 /// # fn example(old: &creamery::Filesystem, new: &creamery::Filesystem) -> creamery::Result<()> {
@@ -187,22 +187,22 @@ impl From<DiffTrouble> for Error {
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[non_exhaustive]
 pub struct DiffSummary {
-    /// Names that only the new tree has; a subvolume is one.
+    /// Names that only the new tree has; a subvolume counts as one.
     pub added: u64,
     /// Names that only the old tree has.
     pub removed: u64,
-    /// Names of both that differ.
+    /// Names of both trees that differ.
     pub modified: u64,
-    /// Lengths of the files that were added, each name counted.
+    /// Lengths of the added files, bytes; each name counts.
     pub added_bytes: u64,
-    /// Lengths of those that were removed.
+    /// Lengths of the removed files, bytes.
     pub removed_bytes: u64,
-    /// Lengths of those whose content or type differs.
+    /// Lengths of the files whose content or type differs, bytes.
     pub changed_bytes: u64,
 }
 
 impl DiffSummary {
-    /// Counts one more.
+    /// Counts a difference.
     pub fn count(&mut self, difference: &Difference) {
         let (names, bytes) = match difference.change {
             DiffChange::Added => (&mut self.added, &mut self.added_bytes),
@@ -213,7 +213,7 @@ impl DiffSummary {
         *bytes = bytes.saturating_add(difference.len);
     }
 
-    /// Whether nothing differs.
+    /// Whether there are no differences.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()

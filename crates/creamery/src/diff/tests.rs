@@ -1,4 +1,4 @@
-//! Differences of trees that this library makes itself.
+//! Comparisons of trees that this library makes itself.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::mkfs::RootdirOptions;
 use crate::progress::NoProgress;
 use crate::{Image, OpenOptions, Permissions};
 
-/// An image with directories `/old` and `/new` of one time.
+/// An image with directories `/old` and `/new` that have the same times.
 struct Scene {
     _dir: tempfile::TempDir,
     fs: Filesystem,
@@ -26,7 +26,7 @@ impl Scene {
         Self { _dir: dir, fs }
     }
 
-    /// Gives all below `path` one time.
+    /// Gives everything below `path` the same time.
     fn settle(&self, path: &str) {
         let paths: Vec<_> =
             self.fs.walk(path).unwrap().map(|entry| entry.unwrap().path().to_owned()).collect();
@@ -43,7 +43,7 @@ impl Scene {
     }
 }
 
-/// Each difference in the form of the command.
+/// Formats each difference like the command.
 fn lines(old: &Filesystem, path: &str, new: &Filesystem, other: &str) -> Vec<String> {
     let differences = old.diff(path, new, other, &NoProgress).unwrap();
     differences.map(|item| line(&item.expect("all can be read"))).collect()
@@ -94,7 +94,7 @@ fn each_kind_of_difference_has_its_name() {
     fs.chown("/new/owner", Some(7), None).unwrap();
     fs.set_times("/new/time", FileTimes::new().set_accessed(then).set_modified(Timespec { sec: 1, nsec: 1 }))
         .unwrap();
-    // An access time is no difference.
+    // An access time does not count as a difference.
     fs.set_times("/new/same", FileTimes::new().set_accessed(Timespec { sec: 9, nsec: 0 }).set_modified(then))
         .unwrap();
     fs.set_xattr("/new/xattr", "user.colour", "green").unwrap();
@@ -142,14 +142,14 @@ fn a_snapshot_is_compared_without_reading_data() {
     let before = read();
     assert_eq!(lines(fs, "/before", fs, "/work"), [""; 0]);
     assert_eq!(read(), before);
-    // A part that is written again with the same bytes is read, and that alone.
+    // Only a part that was rewritten with the same bytes is read.
     let file = OpenOptions::new().write(true).open(fs, "/work/large").unwrap();
     file.write_all_at(&bytes[1 << 20..][..65536], 1 << 20).unwrap();
     file.sync_all().unwrap();
     fs.sync().unwrap();
     assert_eq!(lines(fs, "/before", fs, "/work"), ["Mtime large"]);
     assert!((1..=2 * 65536).contains(&(read() - before)), "{} bytes were read", read() - before);
-    // And what is delayed has no extent yet.
+    // Delayed data has no extent yet.
     file.write_all_at(b"other", 5 << 20).unwrap();
     assert_eq!(lines(fs, "/before", fs, "/work"), ["Mcontent,time large"]);
 }
@@ -167,13 +167,13 @@ fn a_subvolume_of_one_side_is_one_line() {
     assert_eq!(lines(fs, "/before", fs, "/work"), ["A both/"]);
     fs.subvolumes().snapshot("/before", "/later").run().unwrap();
     assert_eq!(lines(fs, "/before", fs, "/later"), [""; 0]);
-    // Both have one.
+    // Both sides have a subvolume.
     fs.subvolumes().snapshot("/work/both", "/old/s").run().unwrap();
     fs.subvolumes().snapshot("/work/both", "/new/s").run().unwrap();
     fs.write("/new/s/more", "x").unwrap();
     let found = lines(fs, "/old", fs, "/new");
     assert!(found.contains(&"A s/more".to_owned()) && !found.contains(&"A s/".to_owned()), "{found:?}");
-    // One is a directory.
+    // One side has a directory.
     fs.remove_file("/new/s/more").unwrap();
     fs.create_dir("/old/t").unwrap();
     fs.write("/old/t/file", "y").unwrap();

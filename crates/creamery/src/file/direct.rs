@@ -7,9 +7,9 @@ use super::{File, check_position, denied};
 use crate::device::direct::{DirectAt, DirectDone, DirectRequest, Refused, Started};
 
 impl File {
-    /// Reads at `offset` into `buffer` itself, for programs with a cache of their own: from a device, or from memory what was not
-    /// written back yet. The buffer is given away and comes back with the answer: how many bytes there were before the
-    /// end of the file. Data is compared with its checksums, and mended, as by any read. Best are offsets and lengths, in bytes, that are multiples of the sector size, mostly
+    /// Reads at `offset` straight into `buffer`, for programs with a cache of their own: from a device, or from memory if the data is not
+    /// written back yet. The call takes the buffer and returns it with the answer: the number of bytes read before the
+    /// end of the file. As by any read, data is verified against its checksums and repaired. Offsets and lengths in bytes should be multiples of the sector size, mostly
     /// 4096.
     ///
     /// ```
@@ -26,7 +26,7 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// When it was not opened for reading, or the data cannot be read or is damaged; the buffer has zeros, or what it had, then.
+    /// When the file was not opened for reading, or the data cannot be read or is damaged. Then the buffer has zeros or its old content.
     pub fn read_direct(&self, buffer: AlignedBuffer, offset: u64) -> (AlignedBuffer, Result<usize>) {
         if let Err(error) = self.check_read_from(offset) {
             return (buffer, Err(error));
@@ -35,11 +35,12 @@ impl File {
         (buffer, outcome.map(|part| part.len))
     }
 
-    /// Writes `data` at `offset`, out of the buffer itself: when this returns the data is on a device, in no memory, and in the file for
-    /// everybody. It is durable as any write is, after [`sync_all`](Self::sync_all). The buffer is given away, so that nobody changes it between its checksums
-    /// and its way to the device, and comes back with the answer: how many bytes were written, less than all only when space ran
-    /// out on the way. What is no multiple of the sector size, mostly 4096 bytes, and what goes over compressed data or a small file that is stored in the tree itself, goes
-    /// through memory, takes longer, and is compressed as any write. Nothing else is.
+    /// Writes `data` at `offset`, straight from the buffer. When the call returns, the data is on a device, no longer in memory, and every reader
+    /// sees it. It is durable, like any write, after [`sync_all`](Self::sync_all). The call takes the buffer, so that nothing changes it between its checksums
+    /// and its way to the device, and returns it with the answer: the number of bytes written, less than all only when space runs
+    /// out on the way. Two kinds of writes go through memory, take longer, and are compressed like any write; no other data is:
+    /// - parts that are not multiples of the sector size, mostly 4096 bytes;
+    /// - writes over compressed data or over a small file that is stored in the tree itself.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -61,9 +62,9 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// When it was not opened for writing, or there is no space, or the device fails. The error is that of this write: no later
-    /// sync returns it. Only a write that goes through memory is written back with all that others have written to the file, and has
-    /// their errors, too: then a sync of another `File` tells of it once more.
+    /// When the file was not opened for writing, or there is no space, or the device fails. The error belongs to this write: no later
+    /// sync returns it. A write that goes through memory is written back together with all other writes to the file, and also returns
+    /// their errors; then a sync of another `File` reports the error once more.
     pub fn write_direct(&self, data: AlignedBuffer, offset: u64) -> (AlignedBuffer, Result<usize>) {
         if let Err(error) = self.check_write() {
             return (data, Err(error));
@@ -72,8 +73,8 @@ impl File {
         (buffer, outcome.map(|part| part.len))
     }
 
-    /// Writes `data` behind the end of the file, as [`write_direct`](Self::write_direct) does at an offset. Others may append meanwhile.
-    /// Returns where in the file the data begins, in bytes, and how much was written.
+    /// Appends `data` to the file, like [`write_direct`](Self::write_direct) does at an offset. Other threads may append meanwhile.
+    /// Returns the offset in the file where the data begins, in bytes, and the number of bytes written.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -89,7 +90,7 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// As [`write_direct`](Self::write_direct).
+    /// Those of [`write_direct`](Self::write_direct).
     pub fn append_direct(&self, data: AlignedBuffer) -> (AlignedBuffer, Result<(u64, usize)>) {
         if let Err(error) = self.check_write() {
             return (data, Err(error));
@@ -98,9 +99,9 @@ impl File {
         (buffer, outcome.map(|part| (part.offset, part.len)))
     }
 
-    /// Starts a direct read or write, and returns while it is in flight: what comes of it is waited for with [`Started::wait`], or
-    /// awaited. Of a program with one thread many requests are with the device at once. The call itself may take as long as any operation: it looks where the data
-    /// lies, and waits where more than [`Tuning::direct_bytes`](crate::env::Tuning::direct_bytes) would be in flight.
+    /// Starts a direct read or write and returns while it is in flight. Wait for the answer with [`Started::wait`], or await it.
+    /// So one thread can have many requests at the device at once. The call itself may take as long as any operation: it looks up where the data
+    /// lies, and waits if more than [`Tuning::direct_bytes`](crate::env::Tuning::direct_bytes) would be in flight.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -133,13 +134,14 @@ impl File {
         started
     }
 
-    /// Starts a direct read or write as [`start`](Self::start) does, and has `completion` called with the answer, once, whatever comes of it. That happens on any thread, also on
-    /// this one before the call returns, and on one that is in the midst of an operation. So it must be short, must wait for nothing, and
-    /// must ask the filesystem for nothing, and it has neither the filesystem nor a file of it: it would keep them open until the answer comes. A panic of it ends
+    /// Starts a direct read or write like [`start`](Self::start), and calls `completion` once with the answer, whether the request succeeds or fails. The call happens on any
+    /// thread, also on this one before `submit` returns, and on a thread in the midst of an operation. So `completion` must be short, must not wait, and
+    /// must not call the filesystem. It must not own the filesystem or a file of it, which would stay open until the answer comes. A panic in it ends
     /// all writing to the filesystem.
     ///
-    /// A device ends what waits for nothing, on its own thread. Threads of the background complete what else devices have answered. Where there are none, as in a filesystem that was opened for
-    /// reading unless [`Tuning::background_threads`](crate::env::Tuning::background_threads) says how many, the answer comes when somebody waits for what the request has locked, or for an answer of this file ([`Started::wait`]), or closes the filesystem.
+    /// The device's own thread ends a request that waits for nothing. Background threads complete the others. A filesystem that was opened for
+    /// reading has no background threads unless [`Tuning::background_threads`](crate::env::Tuning::background_threads) sets a number. There the answer comes when a thread waits
+    /// for a lock that the request holds or for an answer of this file ([`Started::wait`]), or closes the filesystem.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -173,13 +175,13 @@ impl File {
         }
     }
 
-    /// As [`submit`](Self::submit), for a thread that must not wait, such as one that has other requests to serve: the request
-    /// begins at once, or it comes back with `completion`, and nothing has happened. No lock that others have for long is waited for, and neither a
-    /// device nor space nor a commit, and no tree block is read that is not in memory.
+    /// Starts a direct read or write like [`submit`](Self::submit), for a thread that must not wait because it has other requests to serve. The request
+    /// begins at once, or comes back with `completion` and without effect. The call does not wait for locks that are held for long, for a
+    /// device, for space or for a commit, and does not read tree blocks that are not in memory.
     ///
-    /// A write begins where it goes over one extent of a file that is overwritten in place (`docs/use/nocow.md`), or into space that was set
-    /// aside in a file without checksums, if nobody shares that extent. A read begins whose place and checksums are in memory. A thread that may
-    /// wait passes what comes back to [`submit`](Self::submit), which carries it out or has the true error; after that more is in memory.
+    /// A write begins if it goes over one extent of a file that is overwritten in place (`docs/use/nocow.md`), or into preallocated space
+    /// of a file without checksums, and that extent is not shared. A read begins if its location and checksums are in memory. A thread that may
+    /// wait passes a returned request to [`submit`](Self::submit), which carries it out or returns the true error; after that more is in memory.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -203,7 +205,7 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// The request and its completion, with why it would have to wait. All else that is wrong with it is in the answer, as of [`submit`](Self::submit).
+    /// The request and its completion, with the reason why it would wait. Any other error is in the answer, like that of [`submit`](Self::submit).
     pub fn try_submit(
         &self,
         request: DirectRequest,
@@ -218,7 +220,7 @@ impl File {
         }
     }
 
-    /// Whether the file was opened for that.
+    /// Fails unless the file was opened for the request.
     fn check_direct(&self, request: &DirectRequest) -> Result<()> {
         match request {
             DirectRequest::Read { offset, .. } => self.check_read_from(*offset),

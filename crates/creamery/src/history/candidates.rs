@@ -9,11 +9,11 @@ use super::progress::SearchProgress;
 use crate::inspect::push_chunks;
 use crate::rescue::{candidate_at, tree_block_places};
 
-/// Of one generation no more are kept: of the root tree's blocks those of the highest level.
+/// Blocks of one generation that are kept at most; of the root tree's blocks those of the highest level.
 const OF_ONE_MAX: usize = 64;
-/// No more commits are kept, the newest: each is judged for itself.
+/// Commits that are kept at most, the newest ones: each is judged separately.
 const COMMITS_MAX: usize = 4096;
-/// Blocks between two words about how far it is.
+/// Blocks between two progress reports.
 const BETWEEN: u64 = 256;
 
 /// A block that may be the root of a commit's root tree.
@@ -26,7 +26,7 @@ pub(super) struct Candidate {
     pub(super) is_named: bool,
 }
 
-/// Where they are looked for.
+/// Where the search looks.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Search {
     /// In the superblock and its backups.
@@ -37,7 +37,7 @@ pub(super) enum Search {
     Only(Generation),
 }
 
-/// All that were found.
+/// All blocks that were found, by generation.
 pub(super) struct Candidates(BTreeMap<Generation, Vec<Candidate>>);
 
 impl Candidates {
@@ -59,7 +59,7 @@ impl Candidates {
             let Some(found) = candidate_at(volume, &superblock, TreeId::ROOT, at) else { continue };
             let is_wanted = match search {
                 Search::Only(generation) => found.generation == generation,
-                // What is newer was never committed.
+                // A newer block was never committed.
                 _ => found.generation <= superblock.generation(),
             };
             if is_wanted {
@@ -77,7 +77,7 @@ impl Candidates {
             return;
         }
         of_one.push(candidate);
-        // Named ones first, then the highest, of those the last.
+        // Blocks that the superblock or a backup names come first, then those of the highest level, of these the last.
         of_one.sort_by_key(|one| (!one.is_named, u8::MAX - one.level, u64::MAX - one.logical.get()));
         of_one.truncate(OF_ONE_MAX);
         if all.len() > COMMITS_MAX {
@@ -85,23 +85,23 @@ impl Candidates {
         }
     }
 
-    /// Those of one commit, the likeliest first.
+    /// The candidates of one commit, the likeliest first.
     pub(super) fn of(&self, generation: Generation) -> Option<Vec<Candidate>> {
         self.0.get(&generation).cloned()
     }
 
-    /// Those of each commit, the newest first.
+    /// The candidates of each commit, the newest first.
     pub(super) fn newest_first(self) -> impl Iterator<Item = Vec<Candidate>> {
         self.0.into_iter().rev().map(|(_, all)| all)
     }
 }
 
-/// Maps all chunks, and says which cannot be.
+/// Maps all chunks, and reports one that cannot be mapped.
 pub(super) fn map_chunks(volume: &Volume) -> Option<String> {
     push_chunks(volume, &volume.superblock(), &mut Vec::new()).map(unread_chunks)
 }
 
-/// What follows from the chunk that could not be mapped.
+/// The consequence of a chunk that could not be mapped, in words.
 pub(super) fn unread_chunks(unread: Error) -> String {
     format!("not all of the chunk tree could be read, and what is in other chunks counts as gone: {unread}")
 }

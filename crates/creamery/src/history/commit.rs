@@ -1,4 +1,4 @@
-//! A commit, and what is left of it.
+//! A commit, and its state.
 
 use creamery_base::{Generation, Logical, Timespec};
 
@@ -17,21 +17,21 @@ use creamery_base::{Generation, Logical, Timespec};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Commit {
-    /// Its number, which grows from commit to commit.
+    /// The generation, which grows from commit to commit.
     pub generation: Generation,
-    /// Where the root of its root tree is.
+    /// The address of the root block of its root tree.
     pub root: Logical,
-    /// The level of that.
+    /// The level of that block.
     pub level: u8,
-    /// About when it was made: the newest change of a subvolume that it has, as far as its trees tell.
+    /// About the time of the commit: the newest change of a subvolume in it, as far as its trees record it.
     pub time: Option<Timespec>,
-    /// What is left of it.
+    /// Whether its blocks are left.
     pub state: CommitState,
-    /// Whether it is the last one, which the filesystem is without `generation`.
+    /// Whether it is the last commit, which opens without `generation`.
     pub is_current: bool,
 }
 
-/// What is left of a commit. Of file data only reading tells.
+/// The blocks that are left of a commit. Only reading shows whether file data is left.
 ///
 /// ```
 /// use creamery::history::CommitState;
@@ -41,23 +41,23 @@ pub struct Commit {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum CommitState {
-    /// Each tree block can be read.
+    /// Every tree block can be read.
     Whole,
-    /// This many of the tree blocks that were met cannot be read, or belong to a newer commit. One that several trees share may
-    /// count more than once; those below it were not met.
+    /// Tree blocks that the search met and that cannot be read, or belong to a newer commit. A block that several trees share may
+    /// count more than once; blocks below it were not met.
     Gone {
-        /// How many.
+        /// Number of blocks.
         blocks: u64,
     },
-    /// The same, and each is all zeros: the device was told that nobody needs them (`fstrim`, `discard`).
+    /// Tree blocks that are gone, each of them all zeros: they were discarded (`fstrim`, `discard`).
     Discarded {
-        /// How many.
+        /// Number of blocks.
         blocks: u64,
     },
 }
 
 impl CommitState {
-    /// How many blocks are gone.
+    /// The number of blocks that are gone.
     #[must_use]
     pub const fn gone(self) -> u64 {
         match self {
@@ -66,7 +66,7 @@ impl CommitState {
         }
     }
 
-    /// In a word: `whole`, `gone` or `discarded`.
+    /// The state as a word: `whole`, `gone` or `discarded`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -88,7 +88,7 @@ impl std::fmt::Display for CommitState {
     }
 }
 
-/// What [`history`](super::history) found.
+/// The result of [`history`](super::history).
 ///
 /// ```
 /// assert!(creamery::history::History::default().commits.is_empty());
@@ -96,8 +96,8 @@ impl std::fmt::Display for CommitState {
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 #[non_exhaustive]
 pub struct History {
-    /// The newest first.
+    /// The commits, the newest first.
     pub commits: Vec<Commit>,
-    /// What is to be known of the filesystem, as [`crate::volume::Volume::notes`](crate::volume::Volume::notes), one sentence each.
+    /// Notes about the filesystem, as [`crate::volume::Volume::notes`](crate::volume::Volume::notes), one sentence each.
     pub notes: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! The commits of a filesystem, each as a filesystem of its own.
+//! The commits of a filesystem, each opened as a filesystem.
 
 use std::collections::HashMap;
 
@@ -12,24 +12,24 @@ use super::progress::SearchProgress;
 use crate::inspect::open_mapped;
 use crate::{Filesystem, Image};
 
-/// A filesystem whose earlier commits are opened, each when it is asked for.
+/// A filesystem whose earlier commits are opened on demand.
 pub(super) struct Commits {
     volume: Volume,
-    /// The last one.
+    /// The last commit.
     pub(super) current: Present,
-    /// The others, the newest first.
+    /// The earlier commits, the newest first.
     pub(super) earlier: Vec<Found>,
 }
 
-/// The last commit: what of others is still there.
+/// The last commit, to see which files of earlier ones still exist.
 pub(super) struct Present {
-    /// None where damage keeps it from being opened: then nothing is there.
+    /// `None` if damage keeps it from being opened: then it has no files.
     fs: Option<Filesystem>,
     pub(super) trees: HashMap<TreeId, TreeOfCommit>,
 }
 
 impl Commits {
-    /// Those of one generation, or all.
+    /// Opens the commits of one generation, or all.
     pub(super) fn open(
         image: &NamedSet,
         only: Option<Generation>,
@@ -38,7 +38,7 @@ impl Commits {
         Self::on(image.open(Access::ReadOnly, Self::volume_on)?, only, progress)
     }
 
-    /// Devices with all chunks mapped.
+    /// A volume on these devices, with all chunks mapped.
     pub(super) fn volume_on(devices: DeviceSet) -> Result<Volume> {
         let passed_over = Rescue { ignore_super_flags: true, ignore_bad_roots: true, ..Rescue::default() };
         Ok(open_mapped(devices, passed_over)?.0)
@@ -79,39 +79,39 @@ impl Commits {
         Ok(Self { volume, current: Present { fs, trees }, earlier })
     }
 
-    /// The devices, with all chunks mapped.
+    /// The volume on the devices, with all chunks mapped.
     pub(super) const fn volume(&self) -> &Volume {
         &self.volume
     }
 
-    /// One of them. Trees may be gone that reading can do without; without that of checksums data is an error (HISTORY-3).
+    /// Opens a commit. Trees that reading does not need may be gone; without the checksum tree, reading data is an error (HISTORY-3).
     pub(super) fn show(&self, commit: &Found) -> Result<Filesystem> {
         let volume = self.volume.by_root_tree(commit.candidate.logical)?;
         Image::options().generation(commit.candidate.generation).open_on(volume)
     }
 }
 
-/// What of a file is in the last commit.
+/// The fate of a file of an earlier commit in the last commit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Fate {
-    /// It is there.
+    /// The file still exists.
     There,
-    /// It is not.
+    /// The file no longer exists.
     Gone,
-    /// What would tell is damaged: the last commit does not show it either.
+    /// The items that would show it are damaged: the last commit does not show the file either.
     Lost,
 }
 
 impl Present {
-    /// Whether it can be read at all.
+    /// Whether the last commit can be read at all.
     pub(super) const fn is_open(&self) -> bool {
         self.fs.is_some()
     }
 
-    /// Whether an inode is there still, with a name, and is the one that was made in transaction `generation`.
+    /// Whether an inode still exists and has a name, and is the one that transaction `generation` made.
     ///
     /// # Errors
-    /// The device's, but for damage.
+    /// Errors of the device, except damage.
     pub(super) fn fate(&self, id: InodeId, generation: Generation) -> Result<Fate> {
         let Some(fs) = &self.fs else { return Ok(Fate::Lost) };
         if !self.trees.contains_key(&id.subvolume) {
@@ -126,7 +126,7 @@ impl Present {
         }
     }
 
-    /// Whether the subvolume is there still, and not another one that has its number.
+    /// Whether the subvolume still exists, and its number does not belong to another one.
     pub(super) fn has_subvolume(&self, tree: &TreeOfCommit) -> bool {
         self.trees.get(&tree.id).is_some_and(|now| now.uuid == tree.uuid)
     }

@@ -1,11 +1,11 @@
-//! The files that earlier commits have and the last one has not.
+//! Finds the files that earlier commits have and the last one does not have.
 //!
-//! A file is the same as long as it is in the same subvolume, has the same inode number, and was made in the same transaction: one that was renamed
-//! is not gone. All leaves of all subvolumes of all commits are looked at, but none twice, and none that the last commit has. What was looked at is
-//! kept by a number of 64 bits for each block, and from [`SEEN_MAX`] on not kept but looked at again. A file whose path a commit has lost waits for an older
+//! A file keeps its identity as long as its subvolume, its inode number and the transaction that made it are the same: a renamed
+//! file is not gone. The search reads all leaves of all subvolumes of all commits, but none twice, and none that the last commit has. It remembers each
+//! block by a number of 64 bits; beyond [`SEEN_MAX`] blocks it no longer remembers them and may read them again. A file whose path a commit has lost waits for an older
 //! commit that still has it.
 //!
-//! Where the last commit is damaged, what it does not show counts as gone.
+//! If the last commit is damaged, a file that it does not show counts as gone.
 
 use std::collections::{BTreeSet, HashSet};
 use std::hash::{BuildHasher, RandomState};
@@ -25,12 +25,12 @@ use crate::selection::is_unverified;
 use crate::subvolume::TOP_LEVEL;
 use crate::{FileType, Filesystem};
 
-/// Blocks that are known to be looked at already.
+/// Blocks that the search remembers at most.
 const SEEN_MAX: usize = 16 << 20;
-/// Blocks between two words about how far it is.
+/// Blocks between two progress reports.
 const BETWEEN: u64 = 256;
 
-/// A file that an earlier commit has and the last one has not.
+/// A file that an earlier commit has and the last one does not have.
 ///
 /// ```
 /// fn line(file: &creamery::history::GoneFile) -> String {
@@ -40,25 +40,25 @@ const BETWEEN: u64 = 256;
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct GoneFile {
-    /// The newest commit that has it.
+    /// The newest commit with the file.
     pub generation: Generation,
-    /// The path that it had there, as commands take it: from the default subvolume on, or from `<FS_TREE>`.
+    /// The path in that commit, in the form for commands: from the default subvolume, or from `<FS_TREE>`.
     pub path: PathBuf,
-    /// A regular file, a directory or a symbolic link.
+    /// The file type: regular file, directory or symbolic link.
     pub file_type: FileType,
-    /// Bytes.
+    /// Length, bytes.
     pub len: u64,
     /// Last change of the data.
     pub mtime: Timespec,
-    /// The subvolume that it was in.
+    /// The subvolume of the file.
     pub subvolume: TreeId,
-    /// Its number there.
+    /// The inode number in the subvolume.
     pub ino: ObjectId,
-    /// Whether its data has no checksums (NODATASUM), so that nobody can tell whether its space is another file's by now.
+    /// Whether the data has no checksums (NODATASUM): then nothing shows whether another file uses its space by now.
     pub is_unverified: bool,
 }
 
-/// What [`gone_files`] looked at.
+/// The scope of a [`gone_files`] search.
 ///
 /// ```
 /// assert_eq!(creamery::history::GoneFiles::default().commits, 0);
@@ -66,18 +66,18 @@ pub struct GoneFile {
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 #[non_exhaustive]
 pub struct GoneFiles {
-    /// How many earlier commits.
+    /// Number of earlier commits.
     pub commits: u64,
-    /// Of which not all could be read, the newest first: there may be more files.
+    /// Commits that could not be read completely, the newest first: there may be more files.
     pub partial: Vec<Generation>,
-    /// Whether the last commit is damaged, and files are shown because nothing tells whether it has them.
+    /// Whether the last commit is damaged, and files are listed although it may have them.
     pub is_last_damaged: bool,
-    /// What is to be known of the filesystem, one sentence each.
+    /// Notes about the filesystem, one sentence each.
     pub notes: Vec<String>,
 }
 
-/// Shows `each` file, directory and symbolic link that an earlier commit has and the last one has not, once, as the newest
-/// commit has it that has it; those of one commit by their paths. What of it can be read is not asked.
+/// Calls `each` once for every file, directory and symbolic link that an earlier commit has and the last one does not have, in the state of the newest
+/// commit with it. Files of one commit come in the order of their paths. The data of the files is not read.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -100,7 +100,7 @@ pub struct GoneFiles {
 /// ```
 ///
 /// # Errors
-/// The last commit cannot be read, or the image is being written to; those of `each`.
+/// The last commit cannot be read, or the image is open for writing; the errors of `each`.
 pub fn gone_files(
     image: impl Into<NamedSet>,
     progress: &dyn SearchProgress,
@@ -109,10 +109,10 @@ pub fn gone_files(
     list(&Commits::open(&image.into(), None, progress)?, progress, each)
 }
 
-/// Looks at a device that is open already. For tests of this project; no part of the promise.
+/// Searches a device that is open already. For tests of this project; not part of the stability promise.
 ///
 /// # Errors
-/// As [`gone_files`].
+/// Those of [`gone_files`].
 #[doc(hidden)]
 pub fn gone_files_of_device(
     device: std::sync::Arc<dyn creamery_device::BlockDevice>,
@@ -142,7 +142,7 @@ fn list(
     Ok(told)
 }
 
-/// Which inode it is, and in which transaction it was made.
+/// An inode, and the transaction that made it.
 type Identity = (InodeId, Generation);
 
 struct Search<'c> {
@@ -153,10 +153,10 @@ struct Search<'c> {
     known: HashSet<TreeId>,
     seen: HashSet<u64>,
     hashes: RandomState,
-    /// Of those that were seen, blocks below which something could not be read.
+    /// Seen blocks with an unreadable part below them.
     partial: HashSet<u64>,
     listed: HashSet<Identity>,
-    /// Those that no commit yet has a path of.
+    /// Files that no commit has a path for yet.
     unnamed: BTreeSet<Identity>,
     is_last_damaged: bool,
     progress: &'c dyn SearchProgress,
@@ -181,7 +181,7 @@ impl<'c> Search<'c> {
         }
     }
 
-    /// What is gone of one commit, and whether all of it could be read.
+    /// The files that are gone and that one commit has, and whether all of it could be read.
     fn commit(&mut self, commit: &Found) -> Result<(Vec<GoneFile>, bool)> {
         let fs = match self.commits.show(commit) {
             Err(error) if error.kind().is_damage() || error.kind() == creamery_base::ErrorKind::NotFound => {
@@ -219,7 +219,7 @@ impl<'c> Search<'c> {
         let mut found = Vec::new();
         let is_all = self.new_leaves(tree.id, &want, &mut |leaf| inodes(leaf, &mut found))?;
         let mut is_named = true;
-        // What a newer commit has no path of may have one here.
+        // This commit may have the path of an inode without a path in a newer commit.
         let waiting = self.unnamed.range((InodeId::new(tree.id, ObjectId::new(0)), Generation::new(0))..);
         let waiting = waiting.take_while(|(id, _)| id.subvolume == tree.id).copied();
         let waiting: Vec<Identity> = waiting.collect();
@@ -263,7 +263,7 @@ impl<'c> Search<'c> {
         self.hashes.hash_one((tree, logical, generation))
     }
 
-    /// Notes a block. False when it was noted before.
+    /// Records a block. False when it was recorded before.
     fn notes(&mut self, tree: TreeId, want: &Expected) -> bool {
         let key = self.key(tree, want.logical, want.generation);
         if self.seen.len() < SEEN_MAX { self.seen.insert(key) } else { !self.seen.contains(&key) }
@@ -277,7 +277,7 @@ impl<'c> Search<'c> {
         self.volume.read_tree_block(want.logical, want, Wait::Yes)
     }
 
-    /// Notes all blocks of a tree of the last commit. Its leaves are not read for that.
+    /// Records all blocks of a tree of the last commit. Its leaves are not read for that.
     fn pass_over(&mut self, tree: TreeId, (logical, level, generation): (Logical, u8, Generation)) {
         let mut todo = vec![self.expected(tree, logical, level, generation)];
         while let Some(want) = todo.pop() {
@@ -293,7 +293,7 @@ impl<'c> Search<'c> {
         }
     }
 
-    /// Shows each leaf of a tree that was not seen in it. Gives whether all of the tree could be read, now or before.
+    /// Calls `each` for each leaf of a tree that was not seen in it. Returns whether the whole tree could be read, now or before.
     fn new_leaves(
         &mut self,
         tree: TreeId,
@@ -328,7 +328,7 @@ impl<'c> Search<'c> {
     }
 }
 
-/// The inodes in a leaf that files, directories and symbolic links have.
+/// The inodes of files, directories and symbolic links in a leaf.
 fn inodes(leaf: BlockRef<'_>, found: &mut Vec<(ObjectId, RawInodeItem)>) -> Result<()> {
     for slot in (0..leaf.count()).filter(|slot| leaf.key(*slot).kind == KeyType::INODE_ITEM) {
         let Ok(item) = RawInodeItem::ref_from_bytes(leaf.data(slot)) else { continue };
@@ -365,7 +365,7 @@ fn gone(generation: Generation, path: PathBuf, id: InodeId, found: &Attributes) 
     }
 }
 
-/// Where the paths of a subvolume begin, as commands take them.
+/// The prefix of the paths of a subvolume, in the form for commands.
 struct Beginning(Option<PathBuf>);
 
 impl Beginning {
@@ -373,7 +373,7 @@ impl Beginning {
         Self(beginning(fs, subvolume).ok())
     }
 
-    /// The first path of an inode; none where nothing tells of it any more.
+    /// The first path of an inode; `None` if no item names it any more.
     fn path(&self, fs: &Filesystem, id: InodeId) -> Option<PathBuf> {
         let below = fs.subvolumes().inode_paths(id.subvolume, id.ino).ok()?.into_iter().next()?;
         let top = self.0.as_ref()?;

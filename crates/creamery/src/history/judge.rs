@@ -1,4 +1,4 @@
-//! Whether all blocks of a commit are there.
+//! Judges whether all blocks of a commit are left.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -12,17 +12,17 @@ use super::candidates::Candidate;
 use super::commit::CommitState;
 use super::progress::SearchProgress;
 
-/// Subtrees whose fate is kept, 16 bytes each and the room beside them.
+/// Subtrees whose fate is remembered, 16 bytes each and the overhead.
 const FATES_MAX: usize = 16 << 20;
-/// Blocks between two words about how far it is.
+/// Blocks between two progress reports.
 const BETWEEN: u64 = 256;
 
-/// What is gone of a subtree, or of a commit.
+/// The blocks that are gone of a subtree, or of a commit.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Fate {
-    /// Blocks.
+    /// Number of blocks.
     gone: u64,
-    /// How many of those are not all zeros.
+    /// Number of those that are not all zeros.
     not_zeros: u64,
 }
 
@@ -47,7 +47,7 @@ impl Fate {
     }
 }
 
-/// Trees that each root tree has, at its two ends (HISTORY-1).
+/// The first and the last tree of every root tree (HISTORY-1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Ends {
     first: bool,
@@ -68,47 +68,47 @@ impl Ends {
 pub(super) struct TreeOfCommit {
     pub(super) id: TreeId,
     pub(super) root: (Logical, u8, Generation),
-    /// The UUID of a subvolume, by which it is told apart from another one with its number.
+    /// The UUID of a subvolume: another subvolume can have the same number.
     pub(super) uuid: [u8; 16],
     ctransid: u64,
     ctime: Timespec,
 }
 
-/// What was read of a root tree.
+/// The contents of a root tree, as far as they could be read.
 pub(super) struct RootTree {
     pub(super) trees: Vec<TreeOfCommit>,
     fate: Fate,
     ends: Ends,
-    /// The transaction that made the root of the extent tree, as the root tree says.
+    /// The transaction that made the root of the extent tree, from the root tree.
     extents_of: Option<Generation>,
     has_root: bool,
-    /// Whether its first key can be that of a root tree.
+    /// Whether its first key can be the first of a root tree.
     begins: bool,
 }
 
-/// The root of a commit.
+/// The root tree of a commit.
 pub(super) struct Found {
     pub(super) candidate: Candidate,
     pub(super) tree: RootTree,
 }
 
 impl RootTree {
-    /// Whether each of its blocks could be read.
+    /// Whether all its blocks could be read.
     pub(super) const fn is_whole(&self) -> bool {
         self.fate.is_whole()
     }
 
-    /// Whether it was written in the midst of the transaction `generation`: each commit has an extent tree of its own (HISTORY-1).
+    /// Whether it was written in the midst of the transaction `generation`: each commit has its own extent tree (HISTORY-1).
     fn is_of_no_commit(&self, generation: Generation) -> bool {
         self.extents_of.is_some_and(|of| of != generation)
     }
 
-    /// Whether its root could be read.
+    /// Whether its root block could be read.
     pub(super) const fn has_root(&self) -> bool {
         self.has_root
     }
 
-    /// The newest change of a subvolume in the transaction `generation`, else of all.
+    /// The time of the newest change of a subvolume in the transaction `generation`, else of all.
     pub(super) fn time(&self, generation: Generation) -> Option<Timespec> {
         let of_files =
             || self.trees.iter().filter(|tree| tree.id.is_subvolume() && tree.ctime != Timespec::default());
@@ -118,11 +118,11 @@ impl RootTree {
     }
 }
 
-/// Judges commits one after the other, and keeps what it found about the subtrees that they share.
+/// Judges commits one after the other, and remembers the fate of the subtrees that they share.
 pub(super) struct Judge<'v> {
     volume: &'v Volume,
     superblock: Superblock,
-    /// By what [`Judge::key`] makes of a pointer to a block.
+    /// Fates, by the [`Judge::key`] of a block pointer.
     fates: HashMap<u64, Fate>,
     hashes: RandomState,
     progress: &'v dyn SearchProgress,
@@ -135,7 +135,7 @@ impl<'v> Judge<'v> {
         Self { volume, superblock: volume.superblock(), fates, hashes, progress, done: 0 }
     }
 
-    /// The ends that the root tree of a commit has to have: those of the last one, where that can be read.
+    /// The ends that the root tree of a commit must have: those of the last commit, if that can be read.
     pub(super) fn ends(&mut self) -> Ends {
         let (logical, level) = self.superblock.root();
         let generation = self.superblock.generation();
@@ -143,7 +143,7 @@ impl<'v> Judge<'v> {
         if last.fate.is_whole() { last.ends } else { Ends::BOTH }
     }
 
-    /// The one of several blocks of one generation that is the root of the commit, if any is (HISTORY-1).
+    /// Picks the block that is the root of the commit from several blocks of one generation, if any is (HISTORY-1).
     pub(super) fn pick(&mut self, candidates: &[Candidate], ends: Ends) -> Option<Found> {
         let (mut complete, mut partial): (Vec<Found>, Option<Found>) = (Vec::new(), None);
         for candidate in candidates {
@@ -161,7 +161,7 @@ impl<'v> Judge<'v> {
                 && (candidate.is_named || found.tree.begins || !ends.first)
                 && partial.as_ref().is_none_or(|first| !first.tree.has_root && found.tree.has_root)
             {
-                // Its end is gone, and the block of the highest level is most likely the root.
+                // The end of the tree is gone; the block of the highest level is most likely the root.
                 partial = Some(found);
             }
         }
@@ -173,7 +173,7 @@ impl<'v> Judge<'v> {
         complete.pop().or(partial)
     }
 
-    /// What is left of the commit with this root tree (HISTORY-2).
+    /// The state of the commit with this root tree (HISTORY-2).
     pub(super) fn state(&mut self, tree: &RootTree) -> CommitState {
         self.fate(tree).state()
     }
@@ -200,7 +200,7 @@ impl<'v> Judge<'v> {
         }
     }
 
-    /// What a pointer says of a block. Blocks of one subvolume may be those of others.
+    /// A hash of the fields of a block pointer. Subvolumes may share blocks, so they count as one owner.
     fn key(&self, want: &Expected) -> u64 {
         let owner = want.owner.map(|owner| if owner.is_subvolume() { TreeId::FS } else { owner });
         self.hashes.hash_one((want.logical, want.level, want.generation, owner, want.first_key))
@@ -242,7 +242,7 @@ impl<'v> Judge<'v> {
         fate
     }
 
-    /// Reads all of a root tree that can be read.
+    /// Reads a root tree as far as possible.
     pub(super) fn root_tree(&mut self, root: &Candidate) -> RootTree {
         let mut tree = RootTree {
             trees: Vec::new(),
@@ -297,7 +297,7 @@ impl RootTree {
                 self.extents_of = Some(item.root_generation());
             }
             self.ends.last |= id.objectid() == TreeId::DATA_RELOC.objectid();
-            // Nobody has it open by now, and its blocks go step by step.
+            // The subvolume is deleted; its blocks go step by step.
             if (id.is_subvolume() || id == TreeId::TREE_RELOC) && item.refs.get() == 0 {
                 continue;
             }
@@ -312,7 +312,7 @@ impl RootTree {
     }
 }
 
-/// Whether each copy of a block that can be read is all zeros, and one can.
+/// Whether a copy of a block can be read, and each such copy is all zeros.
 fn is_zeros(volume: &Volume, at: Logical) -> bool {
     let mut bytes = vec![0; usize::try_from(volume.node_size()).unwrap_or_default()];
     let Ok(ways) = volume.ways(at, bytes.len() as u64) else { return false };

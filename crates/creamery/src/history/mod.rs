@@ -1,31 +1,31 @@
-//! Time travel: the earlier commits that can still be read, and the files that they have and the last one has not.
+//! Finds the earlier commits that can still be read, and files in them that the last one does not have.
 //!
 //! A commit overwrites no tree block of the commit before. It writes new blocks, up to a new root of the root tree, and points the superblock
-//! there. The old blocks stay on the device until their space is used again, or discarded. An earlier commit can be read as long as
+//! there. The old blocks stay on the device until their space is used again or discarded. An earlier commit can be read as long as
 //! its blocks are there. Nothing is written here.
 //!
 //! # Where commits are looked for
-//! The superblock leads to the last commit, and its backups to up to four; all metadata chunks are searched for blocks of the root tree. The chunk
-//! tree is the current one: a block of a chunk that is gone counts as gone. Blocks of a transaction that was never committed are newer than the
+//! The superblock leads to the last commit, and its backups lead to up to four; the search looks in all metadata chunks for blocks of the root tree. The chunk
+//! tree is the current one: a block in a chunk that is gone counts as gone. Blocks of a transaction that was never committed are newer than the
 //! superblock, and left out.
 //!
-//! A block of the root tree that the search finds may be a root, or a part of a larger root tree whose root is gone. Items of the extent tree come
-//! first in each root tree, and those of the data relocation tree last of all that matters to readers. So a root tree that was read as a whole has both.
+//! A block of the root tree that the search finds may be a root, or a part of a larger root tree whose root is gone. Each root tree begins with items of the extent
+//! tree; the last of the items that readers need are those of the data relocation tree. So a complete root tree has both.
 //!
-//! Linux also writes blocks in the midst of a transaction, where memory is short, and replaces them before the commit. Such a root tree looks whole, but
-//! its items are still those of the commit before. A commit has an extent tree of its own, for its blocks have to be counted; so the root tree of a commit
-//! says that its own transaction made the root of the extent tree (HISTORY-1).
+//! Linux also writes blocks in the midst of a transaction, when memory is short, and replaces them before the commit. Such a root tree looks whole, but
+//! its items are still those of the commit before. Each commit changes the extent tree, because it counts the commit's own blocks; so in the root tree of a commit
+//! the root of the extent tree has the transaction of the commit (HISTORY-1).
 //!
 //! # What is judged
 //! - HISTORY-1: a block counts as the root of a commit only if the superblock or a backup names it, or its tree reaches from the first tree to the last and
 //!   has an extent tree of the same transaction.
 //! - HISTORY-2: a commit is whole only after each block that its trees reach was read, or was proved before: by checksum, address, generation,
-//!   level, owner and first key. A subtree has to be proved once, whichever commits share it. A subvolume that was deleted before the commit
-//!   counts no more: its blocks are given back step by step.
-//! - HISTORY-3: data is read by the trees of its own commit, the checksum tree among them. An extent that was given to another file since does not agree
-//!   with its checksum there, and reading it is an error.
+//!   level, owner and first key. A subtree is proved once, even if several commits share it. A subvolume that was deleted before the commit
+//!   does not count: its blocks are freed step by step.
+//! - HISTORY-3: data is read through the trees of its own commit, including the checksum tree. An extent that another file uses by now does not match
+//!   its checksum there, and reading it is an error.
 //!
-//! Work is bounded by the pointers between blocks: levels go down by one, and the fate of a subtree is kept.
+//! The pointers between blocks bound the work: levels decrease by one, and the fate of a subtree is remembered.
 
 mod candidates;
 mod commit;
@@ -52,7 +52,7 @@ use self::candidates::{Candidates, Search, map_chunks, unread_chunks};
 use self::judge::{Found, Judge};
 use crate::inspect::open_mapped;
 
-/// Lists the commits that are left in an image, of which [`ImageOptions::generation`](crate::ImageOptions::generation) opens one. All tree blocks are read.
+/// Lists the commits that are left in an image; [`ImageOptions::generation`](crate::ImageOptions::generation) opens one. Reads all tree blocks.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -65,7 +65,7 @@ use crate::inspect::open_mapped;
 /// ```
 ///
 /// # Errors
-/// As opening; the image is being written to.
+/// Those of opening; the image is open for writing.
 pub fn history(image: impl Into<NamedSet>, progress: &dyn SearchProgress) -> Result<History> {
     let image = image.into();
     let (volume, unread) =
@@ -73,17 +73,17 @@ pub fn history(image: impl Into<NamedSet>, progress: &dyn SearchProgress) -> Res
     history_of(&volume, unread, progress)
 }
 
-/// Looks at a device that is open already. For tests of this project; no part of the promise.
+/// Lists the commits of a device that is open already. For tests of this project; not part of the stability promise.
 ///
 /// # Errors
-/// As [`history`].
+/// Those of [`history`].
 #[doc(hidden)]
 pub fn history_of_device(device: Arc<dyn BlockDevice>) -> Result<History> {
     let (volume, unread) = open_mapped(DeviceSet::from(device), passed_over(false))?;
     history_of(&volume, unread, &NoSearchProgress)
 }
 
-/// What is lost with missing devices counts as gone.
+/// Blocks that are lost with missing devices count as gone.
 fn passed_over(is_degraded: bool) -> Rescue {
     Rescue { ignore_super_flags: true, ignore_bad_roots: is_degraded, ..Rescue::default() }
 }
@@ -115,16 +115,16 @@ fn commits_of<'v>(volume: &'v Volume, judge: &mut Judge<'v>, progress: &dyn Sear
     candidates.newest_first().filter_map(|all| judge.pick(&all, ends)).collect()
 }
 
-/// The volume that shows the commit `generation` in place of the last one.
+/// A volume that shows the commit `generation` in place of the last one.
 ///
 /// # Errors
-/// Not found: no root of it is left. Damage.
+/// `NotFound`: no root of it is left. Damage.
 pub(crate) fn volume_at(volume: Volume, generation: Generation) -> Result<Volume> {
     let superblock = volume.superblock();
     if generation == superblock.generation() {
         return Ok(volume);
     }
-    // A chunk that cannot be mapped hides what is in it, and nothing else.
+    // A chunk that cannot be mapped only hides its own content.
     map_chunks(&volume);
     let root = root_of(&volume, generation);
     let root = root.ok_or_else(|| {
@@ -136,14 +136,14 @@ pub(crate) fn volume_at(volume: Volume, generation: Generation) -> Result<Volume
             format!("{name}: no root of the commit of generation {generation} is left")
         };
         let error = Error::new(ErrorKind::NotFound, what);
-        // Of several devices one stands for the filesystem.
+        // One of several devices names the filesystem.
         let one = volume.device(superblock.dev_item().dev_id()).map_or(name, |device| device.describe());
         error.advise(format!("`creamery history {one}` lists the commits that can be read"))
     })?;
     volume.by_root_tree(root)
 }
 
-/// Where the root of the root tree of a commit is, by the superblock's backups, else by a search.
+/// Finds the root block of the root tree of a commit, in the superblock's backups, else by a search.
 fn root_of(volume: &Volume, generation: Generation) -> Option<Logical> {
     let mut judge = Judge::new(volume, &NoSearchProgress);
     let ends = judge.ends();

@@ -1,6 +1,6 @@
-//! How far a search is.
+//! Progress of a search.
 
-/// Is told how far a search is.
+/// Receives the progress of a search.
 ///
 /// ```
 /// use creamery::history::SearchProgress;
@@ -14,11 +14,11 @@
 /// }
 /// ```
 pub trait SearchProgress {
-    /// `done` blocks were looked at, of `of` where that is known.
+    /// The search has read `done` blocks, of `of` if the total is known.
     fn at(&self, done: u64, of: Option<u64>);
 }
 
-/// Nobody is told.
+/// Ignores the progress.
 ///
 /// ```
 /// let _quiet: &dyn creamery::history::SearchProgress = &creamery::history::NoSearchProgress;

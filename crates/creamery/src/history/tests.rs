@@ -22,7 +22,7 @@ fn mapped(image: &Path) -> Volume {
     set.open(Access::ReadOnly, |devices| open_mapped(devices, passed_over(false))).unwrap().0
 }
 
-/// Changes the image, and gives the generation of the commit that has it.
+/// Changes the image, and returns the generation of the commit with the change.
 fn change(image: &Path, work: impl FnOnce(&Filesystem)) -> Generation {
     let fs = Image::options().write().open(image).unwrap();
     work(&fs);
@@ -178,7 +178,7 @@ fn data_that_was_overwritten_since_is_an_error_and_never_other_bytes() {
     let had = change(&image, |fs| fs.write("/old", vec![b'o'; len]).unwrap());
     change(&image, |fs| fs.remove_file("/old").unwrap());
     assert!(back(&image, "/old", UndeleteOptions::default()).unwrap().1 == vec![b'o'; len]);
-    // Both do not fit beside each other.
+    // Both files do not fit at the same time.
     change(&image, |fs| fs.write("/new", vec![b'n'; len]).unwrap());
     let read = at(&image, had).and_then(|fs| fs.read("/old"));
     assert!(
@@ -190,7 +190,7 @@ fn data_that_was_overwritten_since_is_an_error_and_never_other_bytes() {
     assert!(!image.with_file_name("out").exists());
 }
 
-/// Puts a byte in place of another wherever the image has a sector of that.
+/// Replaces the byte `old` by `new` in every sector of the image that is full of it.
 fn overwrite(image: &Path, old: u8, new: u8) {
     let mut bytes = std::fs::read(image).unwrap();
     let sectors = bytes.chunks_mut(4096).filter(|sector| sector.iter().all(|byte| *byte == old));
@@ -272,7 +272,7 @@ fn a_root_tree_of_the_midst_of_a_transaction_is_no_commit() {
     let [old, new] = ["old", "new"].map(|text| change(&image, |fs| fs.write("/file", text).unwrap()));
     let commits = list(&image).commits;
     let root = commits.iter().find(|commit| commit.generation == old).expect("it is left").root;
-    // As Linux leaves one: it has the generation of the transaction, and the items of the commit before.
+    // A block that Linux leaves: it has the generation of the transaction, and the items of the commit before.
     let volume = mapped(&image);
     let want = Expected::anything(root, &volume.superblock());
     let mut block = volume.read_tree_block(root, &want, Wait::Yes).unwrap();

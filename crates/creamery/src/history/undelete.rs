@@ -1,4 +1,4 @@
-//! Copying a file out of an earlier commit.
+//! Copies a file out of an earlier commit.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ use crate::salvage::for_each_piece;
 use crate::selection::{Selection, is_unverified};
 use crate::{File, Filesystem};
 
-/// What is copied, and how.
+/// Options of [`undelete`].
 ///
 /// ```
 /// use creamery::history::UndeleteOptions;
@@ -26,15 +26,15 @@ use crate::{File, Filesystem};
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct UndeleteOptions {
-    /// Out of this commit. Without it, out of the newest that has the path with a file that the last commit has not.
+    /// The commit to copy from. Without it: the newest commit that has a file at the path which the last commit does not have.
     pub generation: Option<Generation>,
-    /// Files of the host that are there are replaced.
+    /// Existing files of the host are replaced.
     pub force: bool,
-    /// Files without checksums (NODATASUM), too: their space may be another file's by now, and then the copy has the content of that.
+    /// Files without checksums (NODATASUM) are copied, too. Another file may use their space by now; then the copy has the content of that file.
     pub unverified: bool,
 }
 
-/// What was copied.
+/// The result of [`undelete`].
 ///
 /// ```
 /// fn line(undeleted: creamery::history::Undeleted) -> String {
@@ -44,13 +44,13 @@ pub struct UndeleteOptions {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Undeleted {
-    /// The commit that it was copied out of.
+    /// The commit that the copy comes from.
     pub generation: Generation,
 }
 
-/// Copies `path`, as an earlier commit has it, to the host: into `to`, when that is a directory. A directory comes with all that can be read in it, and
-/// what cannot is told as with [`OnError::NextFile`]. Files that are there on the host stay, unless `force` is set: then a file is refused, and in
-/// a directory [`Progress::skipped`] is told. Directories that are there take what comes, and its owner and mode, as with `cp -a`. The image is only read.
+/// Copies `path` from an earlier commit to the host: into `to`, if that is a directory. A directory comes with everything readable in it; unreadable
+/// files are reported as with [`OnError::NextFile`]. Existing files of the host stay, unless `force` is set: a file is then refused, and within
+/// a directory [`Progress::skipped`] is called. Existing directories receive the copies, and the owner and mode of their source, as with `cp -a`. The image is only read.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -70,8 +70,9 @@ pub struct Undeleted {
 /// ```
 ///
 /// # Errors
-/// No commit that is left has it; the last one has it still; its data cannot be read, with an older commit that has it whole as advice;
-/// something has its name on the host.
+/// - No commit that is left has the path, or the last commit still has it.
+/// - The data cannot be read. The error names an older commit whose data is whole, if there is one.
+/// - The name exists on the host.
 pub fn undelete(
     image: impl Into<NamedSet>,
     path: impl AsRef<Path>,
@@ -117,9 +118,9 @@ pub fn undelete(
     }
 }
 
-/// The file in the commit that it is copied out of.
+/// The file in the commit that it is copied from.
 struct Chosen {
-    /// Which of the commits.
+    /// The index of the commit.
     number: usize,
     fs: Filesystem,
     attributes: Attributes,
@@ -140,7 +141,7 @@ fn choose(commits: &Commits, image: &Path, path: &Path, options: &UndeleteOption
                 continue;
             }
         };
-        // Who names a commit wants what that has.
+        // A caller that names a commit gets the file of that commit, even if it is not deleted.
         if options.generation.is_none() && commits.current.fate(id, attributes.generation)? == Fate::There {
             is_there = true;
             continue;
@@ -178,7 +179,7 @@ fn look(commits: &Commits, commit: &Found, path: &Path) -> Result<(Filesystem, I
     Ok((fs, id, attributes))
 }
 
-/// Errors: something has the name that the copy would get.
+/// Errors: the name of the copy exists.
 fn refuse_taken(path: &Path, to: &Path, is_directory: bool) -> Result<()> {
     let place = place(path, to);
     match std::fs::symlink_metadata(&place) {
@@ -191,7 +192,7 @@ fn refuse_taken(path: &Path, to: &Path, is_directory: bool) -> Result<()> {
     }
 }
 
-/// Where the copy goes.
+/// The path of the copy.
 fn place(path: &Path, to: &Path) -> PathBuf {
     match path.file_name().filter(|_| to.is_dir()) {
         Some(name) => to.join(name),
@@ -199,8 +200,8 @@ fn place(path: &Path, to: &Path) -> PathBuf {
     }
 }
 
-/// The newest commit before the one that was read in which all data of the file can be read, and the bytes that it has there. A commit may have met
-/// the file before its data: an empty one is no help for one that is not.
+/// The newest commit before the one that was read in which all data of the file can be read, and the number of its bytes there. A commit may have
+/// recorded the file before its data: an empty file does not help where the other is not empty.
 fn older_that_is_whole(
     commits: &Commits,
     read: usize,

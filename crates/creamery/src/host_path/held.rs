@@ -1,4 +1,4 @@
-//! Files of the host that nobody opens as an image while they are written, or replaced.
+//! Files of the host that cannot be opened as an image while they are written or replaced.
 
 use std::fs::File;
 use std::os::unix::fs::FileTypeExt;
@@ -8,22 +8,22 @@ use creamery_base::{Error, Result};
 use creamery_device::hold_unused;
 use rustix::io::Errno;
 
-/// Less than this holds no superblock.
+/// A shorter file holds no superblock, bytes.
 pub(super) const SMALLEST_IMAGE: u64 = 65536 + 4096;
 
-/// A file that a copy replaces. Nobody opens it as an image meanwhile.
+/// A file that a copy replaces. No other process can open it as an image meanwhile.
 #[derive(Debug)]
 pub(crate) struct Held {
     _file: File,
-    /// That behind a loop device.
+    /// The file behind a loop device.
     _behind: Option<File>,
 }
 
 impl Held {
-    /// Takes an open file that may be an image, if it is long enough for one; `path` is what it is called.
+    /// Locks an open file that may be an image, if it is long enough for one; `path` is its name.
     ///
     /// # Errors
-    /// `Busy`: somebody has it open as an image.
+    /// `Busy`: another process has it open as an image.
     pub(super) fn take(file: File, path: &Path) -> Result<Option<Self>> {
         if file.metadata()?.len() < SMALLEST_IMAGE {
             return Ok(None);
@@ -33,20 +33,20 @@ impl Held {
     }
 }
 
-/// A file of the host that is written where it is. Nobody opens it as an image meanwhile, if it was long enough for one.
+/// A file of the host that is written in place. No other process can open it as an image meanwhile, if it was long enough for one.
 #[derive(Debug)]
 pub(crate) struct InPlace {
     file: File,
-    /// That behind a loop device.
+    /// The file behind a loop device.
     _behind: Option<File>,
     is_disk: bool,
 }
 
 impl InPlace {
-    /// Takes an open file for oneself that may be an image (HOSTPATH-3); `path` is what it is called.
+    /// Locks an open file that may be an image (HOSTPATH-3); `path` is its name.
     ///
     /// # Errors
-    /// `Busy`: somebody has it open as an image.
+    /// `Busy`: another process has it open as an image.
     pub(crate) fn hold(file: File, path: &Path) -> Result<Self> {
         let failed = |error: std::io::Error| Error::from(error).on_host(path);
         let meta = file.metadata().map_err(failed)?;
@@ -63,7 +63,7 @@ impl InPlace {
         &self.file
     }
 
-    /// Takes the content away, if it is a file that may be cut. Else the file is a stream: false.
+    /// Truncates the file to length 0, if it can be truncated. False if the file is a stream.
     ///
     /// # Errors
     /// The host's.
@@ -75,7 +75,7 @@ impl InPlace {
         Ok(is_file)
     }
 
-    /// Everything is written. What a file or a disk has is durable then, as a file that takes a name is.
+    /// Ends the writing. A file or disk is durable then, like a file that takes a name.
     ///
     /// # Errors
     /// The host's.
@@ -84,7 +84,7 @@ impl InPlace {
             return Ok(());
         }
         match self.file.sync_data() {
-            // A file of /proc or /sys, which lies on no disk.
+            // A file of /proc or /sys, which has no disk.
             Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => Ok(()),
             outcome => outcome,
         }

@@ -1,22 +1,25 @@
-//! The place on the host that a command writes a file to.
+//! Finds the place on the host where a command writes a file.
 //!
-//! A symbolic link at that place stands for the file that it leads to, as with cp(1). The kernel alone follows it: in a sticky directory that
-//! everybody may write to (`/tmp`) it refuses links of other users, `fs.protected_symlinks`, and a library that reads links itself goes past
-//! that rule. The directory of the file is opened and stays open; the file that has the name there must be the one that the kernel came to.
+//! A symbolic link at that place stands for its target, as with cp(1). Only the kernel follows it: in a sticky directory that
+//! everybody may write to (`/tmp`) the kernel refuses links of other users, `fs.protected_symlinks`, and a library that reads links itself bypasses
+//! that rule. The directory of the file is opened and stays open; the file with the name in it must be the one that the kernel reached.
 //!
-//! A new file takes the name when it is whole. Some files are written where they are instead, as cp(1) and tar(1) do, for a new one would be
-//! another: an open file (`/dev/stdout`, `/dev/fd/3`), a pipe, a device, and one in a directory that takes no new name. So are a file with several
-//! names and somebody else's file or group's, but where the copy brings its own owner and mode: a file that others have open or name otherwise gets no rights.
+//! A new file takes the name when it is whole. Some files are written in place instead, as by cp(1) and tar(1), because a new file would be
+//! a different one:
+//! - an open file (`/dev/stdout`, `/dev/fd/3`), a pipe, a device, and a file in a directory that takes no new name;
+//! - a file with several names, and one with another owner or group, unless the copy brings its own owner and mode: a file that others have open or name
+//!   otherwise gains no rights.
+//!
 //! A file that the caller may not write stays.
 //!
 //! # Invariants
-//! - HOSTPATH-1: no link is read to find a file; the path of an open file says where it lies.
+//! - HOSTPATH-1: no link is read to find a file; the path of an open file shows where it lies.
 //! - HOSTPATH-2: the file found by the directory and the name is the file that the user's path led to. An exchange in between is an error.
 //! - HOSTPATH-3: a file is cut, and a device written, only after the checks that protect an image. Shown by `host-targets/open-files` and
 //!   `host-targets/pipes-and-devices`.
 //! - HOSTPATH-4: nothing is read from a pipe or a terminal, for it would be gone.
-//! - HOSTPATH-5: a name in a directory of a copy ([`HostPath::within`]) stands for what has it, and not for what that leads to, nor for other names of
-//!   that: a new file takes the name.
+//! - HOSTPATH-5: a name in a directory of a copy ([`HostPath::within`]) stands for the file itself, and not for a link's target or for other names of
+//!   the file: a new file takes the name.
 
 mod held;
 mod rights;
@@ -45,27 +48,27 @@ use held::{Held, SMALLEST_IMAGE};
 pub(crate) use rights::{ACL, DEFAULT_ACL, owned};
 pub(crate) use whole_file::write_whole_file;
 
-/// A directory of the host, and the name of a file that is there or will be.
+/// A directory of the host, and the name of a file that exists there or will exist.
 #[derive(Debug)]
 pub(crate) struct HostPath {
     dir: OwnedFd,
     dir_path: PathBuf,
     name: OsString,
-    /// What has the name, opened with `O_PATH`.
+    /// The file with the name, opened with `O_PATH`.
     there: Option<File>,
-    /// Nothing had the name when it was looked up.
+    /// No file had the name at the lookup.
     was_free: bool,
     leads: Leads,
 }
 
-/// How a name leads to what was found.
+/// How a name leads to the file that was found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Leads {
-    /// It is the user's, who may mean what a link leads to.
+    /// The user gave the name, and may mean the target of a link.
     ByLinks,
-    /// To an open file, whatever name that has.
+    /// The name leads to an open file, whatever the file's own name is.
     ToDescriptor,
-    /// It is one of a tree that is copied: it leads nowhere (HOSTPATH-5).
+    /// The name belongs to a tree that is copied: it is not followed (HOSTPATH-5).
     Nowhere,
 }
 
@@ -84,17 +87,17 @@ fn split(path: &Path) -> Option<(&Path, &OsStr)> {
     Some((parent.unwrap_or(Path::new(".")), path.file_name()?))
 }
 
-/// Whether the last name of `path`, which leads somewhere, leads to an open file, by whatever links. The kernel says so where it can be asked
-/// (Linux 5.6); elsewhere such a name counts as any other one.
+/// Whether the last name of `path`, which exists, leads to an open file, through any links. Asks the kernel if it can answer
+/// (Linux 5.6); otherwise such a name counts as any other.
 fn is_descriptor(path: &Path) -> bool {
     let Some((Ok(dir), name)) = split(path).map(|(dir, name)| (open_dir(dir), name)) else { return false };
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let found = openat2(&dir, name, flags, Mode::empty(), ResolveFlags::NO_MAGICLINKS);
-    // The kernel has followed all links before, so none leads in a circle.
+    // The kernel has followed all links before, so there is no circle.
     found.is_err_and(|errno| errno == Errno::LOOP)
 }
 
-/// Whether a file is a program that runs.
+/// Whether the error says that the file is a running program.
 fn is_running(error: &Error) -> bool {
     let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<std::io::Error>());
     cause.is_some_and(|cause| cause.kind() == std::io::ErrorKind::ExecutableFileBusy)
@@ -110,7 +113,7 @@ fn is_own(meta: &Metadata) -> bool {
     if user.is_root() { gives_files_away() } else { meta.uid() == user.as_raw() && is_member() }
 }
 
-/// Whether a file that root makes can be somebody else's with that one's mode: root of a container may have less rights than its number says.
+/// Whether root can make a file with another owner and mode: root of a container may have less rights than its number suggests.
 fn gives_files_away() -> bool {
     let needed = CapabilitySet::CHOWN | CapabilitySet::FOWNER;
     capabilities(None).is_ok_and(|sets| sets.effective.contains(needed))
@@ -125,30 +128,30 @@ fn is_same(one: &File, other: &File) -> bool {
     identity(one).is_some_and(|one| identity(other) == Some(one))
 }
 
-/// Whether `path` ends with a name of `file`, and not with a link to it.
+/// Whether `path` ends with a name of `file` itself, and not with a link to it.
 fn is_itself(path: &Path, file: &File) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|found| {
         file.metadata().is_ok_and(|meta| (found.dev(), found.ino()) == (meta.dev(), meta.ino()))
     })
 }
 
-/// The path that leads to what is open, whatever has its name by now.
+/// A path to an open file, whichever file has its name by now.
 fn open_path(file: &File) -> String {
     format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
-/// Whether a file cannot be given a name for a reason of its directory, so that what is there can but be written: the directory is not the
-/// caller's to write, it is sticky and the file somebody else's, something is mounted on the file, it is on a read-only mount.
+/// Whether the directory keeps a file from getting a name, so that the existing file can only be written in place: the directory is not writable
+/// for the caller, it is sticky and the file belongs to another user, the file is a mount point, or it is on a read-only mount.
 pub(crate) fn is_no_place(error: &std::io::Error) -> bool {
     use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem, ResourceBusy};
     matches!(error.kind(), PermissionDenied | ResourceBusy | ReadOnlyFilesystem)
 }
 
 impl HostPath {
-    /// Finds where a regular file goes that the user calls `to`.
+    /// Finds the destination of a regular file that the user calls `to`.
     ///
     /// # Errors
-    /// A link that leads nowhere, or that the kernel does not follow; a path without a name at its end; a directory that cannot be opened.
+    /// A link without a target, or one that the kernel does not follow; a path without a name at its end; a directory that cannot be opened.
     pub(crate) fn find(to: &Path) -> Result<Self> {
         let failed = on_host(to);
         let there = match open(to, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
@@ -164,7 +167,7 @@ impl HostPath {
             true => Leads::ToDescriptor,
             false => Leads::ByLinks,
         };
-        // HOSTPATH-1. What is no file may have no path: a pipe behind /dev/stdout. A path without links at its end may lead to where an absolute one
+        // HOSTPATH-1. A file that is not regular may have no path: a pipe behind /dev/stdout. A path without a link at its end may work where an absolute one
         // does not, below a directory that is closed to this user.
         let path = match file.filter(|file| leads == Leads::ByLinks && !is_itself(to, file)) {
             Some(file) => {
@@ -183,7 +186,7 @@ impl HostPath {
         }
     }
 
-    /// Finds what has the name `name` in the open directory `dir`, whose path is `dir_path`, and not what that leads to.
+    /// Finds `name` in the open directory `dir`, whose path is `dir_path`, without following a link.
     ///
     /// # Errors
     /// The host's.
@@ -199,7 +202,7 @@ impl HostPath {
         Ok(Self { dir, dir_path, name: name.to_owned(), there, was_free, leads: Leads::Nowhere })
     }
 
-    /// HOSTPATH-2
+    /// Checks HOSTPATH-2.
     fn check_unexchanged(&self) -> Result<()> {
         let Some(there) = &self.there else { return Ok(()) };
         let meta = there.metadata()?;
@@ -209,7 +212,7 @@ impl HostPath {
         }
     }
 
-    /// The path of the file, with the links followed that led to it.
+    /// The path of the file, with links followed.
     pub(crate) fn path(&self) -> PathBuf {
         self.dir_path.join(&self.name)
     }
@@ -219,13 +222,13 @@ impl HostPath {
         &self.name
     }
 
-    /// What becomes of a file that has the name when a new one is to take it. One that was not there when the name was looked up is unchecked, and stays,
+    /// Whether a new file replaces an existing one. A file that did not exist at the lookup is unchecked, and stays,
     /// as with cp(1).
     pub(crate) const fn taken(&self) -> Taken {
         if self.was_free { Taken::Keep } else { Taken::Replace }
     }
 
-    /// The attributes of the file that has the name.
+    /// The metadata of the existing file.
     ///
     /// # Errors
     /// The host's.
@@ -234,16 +237,16 @@ impl HostPath {
         meta.map_err(|error| Error::from(error).on_host(&self.path()))
     }
 
-    /// Whether other names of the file that has the name are none of the copy's business (HOSTPATH-5).
+    /// Whether other names of the existing file do not matter to the copy (HOSTPATH-5).
     pub(crate) fn spares_other_names(&self) -> bool {
         self.leads == Leads::Nowhere
     }
 
-    /// Opens the file that has the name, with the content that it has, where no new file may take its place. `None` where one may, or there is
-    /// none. `keeps_rights` says whether the copy brings its own owner and mode, `by_force` whether it also replaces a file that may not be written.
+    /// Opens the existing file with its content, if no new file may take its place. `None` if one may, or there is no existing
+    /// file. `keeps_rights` says whether the copy brings its own owner and mode, `by_force` whether it also replaces a file that may not be written.
     ///
     /// # Errors
-    /// It may not be written. `Busy`: it is an image that somebody has open. The host's.
+    /// The file may not be written. `Busy`: it is an image that is open elsewhere. The host's.
     pub(crate) fn in_place(&mut self, keeps_rights: bool, by_force: bool) -> Result<Option<InPlace>> {
         let Some(meta) = self.metadata()? else { return Ok(None) };
         let is_in_tree = self.leads == Leads::Nowhere;
@@ -260,7 +263,7 @@ impl HostPath {
             self.write().map(Some)
         } else {
             self.reopen(OFlags::WRONLY).map(|_| None).or_else(|errno| match errno {
-                // A program that runs keeps its file.
+                // A running program keeps its file.
                 Errno::TXTBSY if !by_force => Ok(None),
                 _ => Err(on_host(&self.path())(errno)),
             })
@@ -279,7 +282,7 @@ impl HostPath {
         }
     }
 
-    /// Opens the file that has the name.
+    /// Opens the existing file again.
     fn reopen(&self, how: OFlags) -> rustix::io::Result<File> {
         let there = self.there.as_ref().ok_or(Errno::NOENT)?;
         match open(open_path(there), how | OFlags::CLOEXEC, Mode::empty()) {
@@ -293,7 +296,7 @@ impl HostPath {
         }
     }
 
-    /// Opens the file that has the name for reading, if it is a regular file or a disk (HOSTPATH-4).
+    /// Opens the existing file for reading, if it is a regular file or a disk (HOSTPATH-4).
     fn read(&self) -> rustix::io::Result<Option<File>> {
         let kind = self.there.as_ref().and_then(|there| there.metadata().ok()).map(|meta| meta.file_type());
         match kind.is_some_and(|kind| kind.is_file() || kind.is_block_device()) {
@@ -302,10 +305,10 @@ impl HostPath {
         }
     }
 
-    /// Opens the file that has the name, with the content that it has, to be written where it is. A pipe waits for its reader.
+    /// Opens the existing file with its content, to write it in place. Opening a pipe waits for its reader.
     ///
     /// # Errors
-    /// `Busy`: it is an image that somebody has open. The host's.
+    /// `Busy`: it is an image that is open elsewhere. The host's.
     pub(crate) fn write(&self) -> Result<InPlace> {
         let disk = self.metadata()?.is_some_and(|meta| meta.file_type().is_block_device());
         let alone = if disk { OFlags::EXCL } else { OFlags::empty() };
@@ -313,7 +316,7 @@ impl HostPath {
         InPlace::hold(file, &self.path())
     }
 
-    /// Refuses a file that somebody has open as an image. As long as what this gives is there, nobody opens it as one.
+    /// Locks a file that is not open elsewhere as an image. As long as the returned value exists, no process can open it as one.
     ///
     /// # Errors
     /// `Busy`; the host's.
@@ -321,13 +324,13 @@ impl HostPath {
         match (self.read(), self.metadata()?) {
             (Ok(None), _) | (_, None) => Ok(None),
             (Ok(Some(file)), _) => Held::take(file, &self.path()),
-            // One that cannot be read cannot be held either.
+            // A file that cannot be read cannot be locked either.
             (Err(_), Some(meta)) => refuse_seen_use(&meta, &self.path()).map(|()| None),
         }
     }
 
-    /// Gives an empty file that takes the name the inode flags of the file that has it, as far as its filesystem has them and this user may set
-    /// them: a file that is overwritten in place stays one.
+    /// Gives a new, empty file the inode flags of the existing one, as far as its filesystem has them and this user may set
+    /// them: a file that is overwritten in place keeps that flag.
     pub(crate) fn keep_flags(&self, new: &File) {
         let Some(old) = self.reopen(OFlags::RDONLY | OFlags::NONBLOCK).ok().filter(is_file) else { return };
         if let Ok(flags) = ioctl_getflags(&old) {
@@ -335,8 +338,8 @@ impl HostPath {
         }
     }
 
-    /// Whether a new file can have the owner and the group of the file that has the name, if there is one. Root in a container, or without
-    /// capabilities, cannot give it to everybody; then what is there stays the file that it is.
+    /// Whether a new file can have the owner and the group of the existing one, if there is one. Root in a container, or without
+    /// capabilities, cannot give a file to every user; then the existing file is written in place.
     pub(crate) fn gives_owner(&self, new: &File) -> Result<bool> {
         match self.there.as_ref().filter(|there| is_file(there)) {
             Some(old) => rights::give_owner(new.as_fd(), old.as_fd()),
@@ -344,7 +347,7 @@ impl HostPath {
         }
     }
 
-    /// Gives a new file that takes the name the rights of the file that has it, if there is one.
+    /// Gives a new file the rights of the existing file, if there is one.
     ///
     /// # Errors
     /// The host's.
@@ -363,16 +366,16 @@ impl HostPath {
         &self.dir_path
     }
 
-    /// Refuses to replace an image or a disk with partitions by what is written to its name, and a disk with whatever is known to lie on it. Everywhere else an image
-    /// alone stands for its root directory.
+    /// Rejects a write over an image or a disk with partitions, and over a disk with any known content. Everywhere else only an image
+    /// stands for its root directory.
     ///
     /// # Errors
-    /// `AlreadyExists`: it holds one, or cannot be read, and is long enough for one.
+    /// `AlreadyExists`: it is an image or has partitions, or it cannot be read and is long enough for an image.
     pub(crate) fn refuse_image(&self) -> Result<()> {
         let refuse = |what: String| Err(Error::new(ErrorKind::AlreadyExists, what).on_host(&self.path()));
         let meta = self.metadata()?;
         if self.leads == Leads::Nowhere && !meta.as_ref().is_some_and(Metadata::is_file) {
-            return Ok(()); // nothing is written to what it leads to
+            return Ok(()); // a link's target is not written to
         }
         let disk = meta.as_ref().is_some_and(|meta| meta.file_type().is_block_device());
         let (mut head, mut copies) = (Vec::new(), None);
@@ -399,7 +402,7 @@ impl HostPath {
     }
 }
 
-/// Whether a copy of the superblock is in the file, behind a first one that is lost: then it opens by that.
+/// Whether a copy of the superblock is in the file, behind a first one that is lost: the filesystem opens by the copy.
 fn has_superblock_copy(file: &File) -> bool {
     let mut superblock = vec![0; SUPERBLOCK_LEN];
     SUPERBLOCK_OFFSETS[1..].iter().any(|at| {
@@ -461,12 +464,12 @@ mod tests {
             let meta = found.write().unwrap().file().metadata().unwrap();
             assert_eq!((meta.ino(), meta.len()), (file.metadata().unwrap().ino(), 3));
         }
-        // A directory that is reached this way has names as any other one.
+        // A directory that is reached this way has names like any other.
         let far = File::open(dir.path().join("far")).unwrap();
         for path in [Path::new(&open_path(&far)).join("file"), dir.path().join("near")] {
             assert!(HostPath::find(&path).unwrap().leads == Leads::ByLinks, "{}", path.display());
         }
-        // Nor does it need one.
+        // The file needs no name either.
         std::fs::remove_file(&file).unwrap();
         assert_eq!(HostPath::find(&link).unwrap().leads, Leads::ToDescriptor);
     }

@@ -1,4 +1,4 @@
-//! The owner, the mode and the ACL of what takes the place of a file.
+//! The owner, the mode and the ACL of a file that replaces another.
 
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -11,17 +11,17 @@ use rustix::io::Errno;
 
 use crate::fs::CAPABILITIES;
 
-/// The extended attribute that is the ACL of a file of the host.
+/// The extended attribute with the ACL of a file of the host.
 pub(crate) const ACL: &CStr = c"system.posix_acl_access";
-/// The one that what is made in a directory of the host gets.
+/// The extended attribute of a directory of the host with the ACL for new files in it.
 pub(crate) const DEFAULT_ACL: &CStr = c"system.posix_acl_default";
-/// Linux caps both a value and a list of extended attributes at this.
+/// Bytes; Linux limits both a value and a list of extended attributes to this.
 const XATTRS_MAX: usize = 64 << 10;
 fn error(errno: Errno) -> Error {
     std::io::Error::from(errno).into()
 }
 
-/// What is copied over a file is no more public than that was, and as much its owner's, as with cp(1): for whom its ACL says, too. `old` is that
+/// Makes a copy no more public than the file that it replaces, with that file's owner, as with cp(1); its ACL is kept, too. `old` is that
 /// file, opened with `O_PATH`.
 ///
 /// # Errors
@@ -29,16 +29,16 @@ fn error(errno: Errno) -> Error {
 pub(super) fn keep_rights(file: BorrowedFd<'_>, old: BorrowedFd<'_>) -> Result<()> {
     let meta = fstat(old).map_err(error)?;
     let is_owned = give_owner(file, old)?;
-    // One that its directory gave it; most have none.
+    // An ACL from the directory's default ACL; most files have none.
     let _ = fremovexattr(file, ACL);
-    // What the old group may, another one may not.
+    // Rights of the old group do not pass to another group.
     let kept = if is_owned { 0o777 } else { 0o707 };
     fchmod(file, Mode::from_raw_mode(meta.st_mode & kept)).map_err(error)?;
     let mine = |name: &CStr| is_owned || name != ACL;
     for (name, value) in
         host_xattrs(&format!("/proc/self/fd/{}", old.as_raw_fd()))?.into_iter().filter(|(name, _)| mine(name))
     {
-        // Where that is not to be had, what the mode calls the group's is the most that the ACL allows anybody.
+        // Without the ACL, the group would get the rights of its mask; so the group bits are cleared.
         if fsetxattr(file, &name, &value, XattrFlags::empty()).is_err() && *name == *ACL {
             fchmod(file, Mode::from_raw_mode(meta.st_mode & 0o707)).map_err(error)?;
         }
@@ -46,7 +46,7 @@ pub(super) fn keep_rights(file: BorrowedFd<'_>, old: BorrowedFd<'_>) -> Result<(
     Ok(())
 }
 
-/// Gives a file the owner and the group of another one. False where this user may not.
+/// Gives a file the owner and the group of another one. False if this user may not.
 ///
 /// # Errors
 /// The host's.
@@ -55,7 +55,7 @@ pub(super) fn give_owner(file: BorrowedFd<'_>, old: BorrowedFd<'_>) -> Result<bo
     owned(fchown(file, Some(Uid::from_raw(meta.st_uid)), Some(Gid::from_raw(meta.st_gid))))
 }
 
-/// The extended attributes of a file of the host, as far as they can be read, but for what a program may: that goes with it.
+/// The readable extended attributes of a file of the host, without its capabilities, which a new content does not keep.
 fn host_xattrs(path: &str) -> Result<Vec<(CString, Vec<u8>)>> {
     let mut buffer = vec![0; XATTRS_MAX];
     let len = listxattr(path, buffer.as_mut_slice()).unwrap_or(0);
@@ -70,8 +70,8 @@ fn host_xattrs(path: &str) -> Result<Vec<(CString, Vec<u8>)>> {
     Ok(found)
 }
 
-/// Whether a copy has the owner of its source. Only who may give files away does: the copy of another user is that user's, as with cp(1). So is one
-/// of root in a container, where that owner is nobody.
+/// Whether a copy has the owner of its source. That needs the right to give files away: the copy of another user belongs to that user, as with cp(1). So does
+/// a copy of root in a container that does not know the owner.
 pub(crate) fn owned(outcome: rustix::io::Result<()>) -> Result<bool> {
     match outcome {
         Err(Errno::PERM | Errno::INVAL) => Ok(false),

@@ -1,4 +1,4 @@
-//! A file of the host that is written as a whole.
+//! Writes a file of the host as a whole.
 
 use std::fs::File;
 use std::io::{self, Seek as _};
@@ -11,12 +11,12 @@ use super::{HostPath, InPlace, is_no_place};
 use crate::copy::{refuse_file_as_directory, refuse_part};
 use crate::progress::Progress;
 
-/// Has `write` write the file that the user calls `to`. It gets its name when it is whole, and a regular file of that name stays until then, and gives it its
-/// rights. Written where they are: a pipe, a device, an open file (`/dev/stdout`), a file with several names, somebody else's, and one in a directory
+/// Writes the file that the user calls `to` with `write`. The new file gets its name when it is whole; until then an existing regular file keeps it, and passes on its
+/// rights. Written in place: a pipe, a device, an open file (`/dev/stdout`), a file with several names, a file of another user, and one in a directory
 /// that takes no new name from this user.
 ///
 /// # Errors
-/// `AlreadyExists` for an image, unless `replaces_images`; the name of a partition that does not exist; those of `write`; the host's.
+/// `AlreadyExists` for an image, unless `replaces_images`; the name of a partition that does not exist; the errors of `write`; the host's.
 pub(crate) fn write_whole_file(
     to: &Path,
     replaces_images: bool,
@@ -27,7 +27,7 @@ pub(crate) fn write_whole_file(
     refuse_file_as_directory(to)?;
     refuse_part(to)?;
     let mut place = HostPath::find(to)?;
-    // That somebody has it open is said first, for no option helps there.
+    // An image that is open elsewhere is reported first, because no option helps there.
     place.hold()?;
     if !replaces_images {
         place.refuse_image()?;
@@ -42,7 +42,7 @@ pub(crate) fn write_whole_file(
         return write_over(file, write);
     }
     let there = place.metadata()?;
-    let held = place.hold()?; // As of copies out (SINK-5).
+    let held = place.hold()?; // Like copies out (SINK-5).
     let new = match NewFile::within(place.dir(), if there.is_some() { 0o600 } else { 0o666 }) {
         Err(error) if there.is_some() && is_no_place(&error) => {
             drop(held);

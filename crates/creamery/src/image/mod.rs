@@ -1,4 +1,4 @@
-//! Making and opening images.
+//! Makes and opens images.
 
 mod open;
 
@@ -17,7 +17,7 @@ use crate::make::{Make, Target};
 use crate::rescue::Start;
 use crate::rescue::openable::check_first;
 
-/// Where everything begins: makes and opens filesystems in image files and on block devices.
+/// The entry point: makes and opens filesystems in image files and on block devices.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -31,7 +31,7 @@ use crate::rescue::openable::check_first;
 pub struct Image(());
 
 impl Image {
-    /// Begins to make a filesystem at `path`; [`Make::run`] does it, as mkfs.btrfs(8).
+    /// Begins to make a filesystem at `path`; [`Make::run`] makes it, like mkfs.btrfs(8).
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -44,7 +44,7 @@ impl Image {
         Make::at(Target::Path(path.into()))
     }
 
-    /// Begins to make a filesystem on a device of one's own (see [`device`](crate::device)), which is as large as it is; [`Make::run`] does it.
+    /// Begins to make a filesystem on a device of your own (see [`device`](crate::device)), of the size of the device; [`Make::run`] makes it.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -57,7 +57,7 @@ impl Image {
         Make::at(Target::Device(device))
     }
 
-    /// Opens for reading, as `mount -o ro` on Linux. Nothing is written, and other readers may have it open at the same time.
+    /// Opens an image for reading, like `mount -o ro` on Linux. Nothing is written, and other readers may have it open at the same time.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -69,13 +69,13 @@ impl Image {
     /// ```
     ///
     /// # Errors
-    /// When there is no filesystem, it is damaged, or somebody is writing to it.
+    /// When there is no filesystem, it is damaged, or it is open for writing elsewhere.
     pub fn open(image: impl Into<NamedSet>) -> Result<Filesystem> {
         Self::options().open(image)
     }
 
-    /// Changes what only the superblock says: features, the UUID, whether it is a seed. False when everything was so already. What
-    /// cuts it off leaves all of it or nothing.
+    /// Changes fields that only the superblock has: features, the UUID, the seed flag. False when they all have these values already. A
+    /// crash leaves all changes or none.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -91,8 +91,8 @@ impl Image {
     /// ```
     ///
     /// # Errors
-    /// When somebody has it open; when a filesystem that Linux has mounted has the UUID that it is to have; when the first superblock leads
-    /// nowhere; as [`SuperblockChange::apply`].
+    /// When the image is open elsewhere; when a filesystem that Linux has mounted has the new UUID; when the first superblock does not lead
+    /// to a filesystem; those of [`SuperblockChange::apply`].
     pub fn change_superblock(path: impl AsRef<Path>, change: &SuperblockChange) -> Result<bool> {
         refuse_mounted(path.as_ref(), change.new_uuid())?;
         let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::open(path.as_ref(), Access::ReadWrite)?);
@@ -100,7 +100,7 @@ impl Image {
         change.apply(&*device)
     }
 
-    /// Opens in other ways, as mount options do on Linux.
+    /// Returns options for opening, like the mount options of Linux.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -116,7 +116,7 @@ impl Image {
     }
 }
 
-/// How an image is opened; begin with [`Image::options`].
+/// Options for opening an image; begin with [`Image::options`].
 ///
 /// ```no_run
 /// let fs = creamery::Image::options().write().subvolume("home").open("disk.img")?;
@@ -141,14 +141,14 @@ pub struct ImageOptions {
     start: Start,
     generation: Option<Generation>,
     env: Option<Arc<dyn Env>>,
-    /// Those that are named but for the first one.
+    /// The named devices except the first one.
     devices: Vec<PathBuf>,
     degraded: bool,
     io: DeviceIo,
 }
 
 impl ImageOptions {
-    /// Opens it for writing; nobody else can have it open then, as `mount -o rw` on Linux.
+    /// Opens the image for writing and locks out everyone else, like `mount -o rw` on Linux.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -165,7 +165,7 @@ impl ImageOptions {
         self
     }
 
-    /// Paths begin in this subvolume, named from the top level; without it, in the default subvolume (the mount option `subvol=`).
+    /// Makes paths begin in this subvolume, named from the top level (the mount option `subvol=`). Default: the default subvolume.
     ///
     /// ```no_run
     /// let home = creamery::Image::options().subvolume("@home").open("disk.img")?;
@@ -177,7 +177,7 @@ impl ImageOptions {
         self
     }
 
-    /// Paths begin in the subvolume with this number (the mount option `subvolid=`); [`TreeId::FS`] is the top level.
+    /// Makes paths begin in the subvolume with this number (the mount option `subvolid=`); [`TreeId::FS`] is the top level.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -192,7 +192,7 @@ impl ImageOptions {
         self
     }
 
-    /// Whether freed space goes back to the device (the mount option `discard`). Without it none does.
+    /// Sets whether freed space goes back to the device (the mount option `discard`). Default: it does not.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -208,8 +208,8 @@ impl ImageOptions {
         self
     }
 
-    /// Writes with every commit the data that was written before it, as the mount option `flushoncommit` does. Without it an fsync
-    /// writes its own file's data, and a sync writes all.
+    /// Makes every commit write the data from before it, like the mount option `flushoncommit`. Without it an fsync
+    /// writes the data of its own file, and a sync writes all data.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -224,8 +224,8 @@ impl ImageOptions {
         self
     }
 
-    /// Overwrites new files in place, without checksums, as the mount option `nodatacow` does (or `chattr +C` for each): fewer
-    /// fragments for databases and images of machines, and nothing that detects rot. Files that exist stay as they are.
+    /// Overwrites new files in place, without checksums, like the mount option `nodatacow` (or `chattr +C` for each): fewer
+    /// fragments for databases and images of machines, but no detection of rot. Existing files stay as they are.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -240,8 +240,8 @@ impl ImageOptions {
         self
     }
 
-    /// What new data is compressed with, where a file does not say otherwise by its property or its flags
-    /// (`docs/use/compression.md`); nothing unless told.
+    /// Sets the compression of new data for files without a compression property or flag
+    /// (`docs/use/compression.md`). Default: none.
     ///
     /// ```no_run
     /// # fn example() -> creamery::Result<()> {
@@ -257,7 +257,7 @@ impl ImageOptions {
         self
     }
 
-    /// Makes each sync of a file a commit, as the mount option `notreelog` does. Without it a log takes a file that is synced, where
+    /// Makes each sync of a file a commit, like the mount option `notreelog`. Without it a sync writes the file to a log if
     /// that is enough.
     ///
     /// ```
@@ -273,9 +273,9 @@ impl ImageOptions {
         self
     }
 
-    /// Opens it for writing also when its first superblock is damaged and a copy is whole: what was synced after the last commit
-    /// is given up then, for only the first one leads to it. Without this, and by Linux in any case, that is refused. Reading
-    /// needs no leave.
+    /// Also opens a filesystem for writing whose first superblock is damaged while a copy is whole. Files that were synced after the last commit
+    /// are lost then, because only the first superblock leads to them. Without this option opening for writing fails, as on Linux in any case. Reading
+    /// does not need the option.
     ///
     /// ```no_run
     /// let fs = creamery::Image::options().write().use_super_copy().open("disk.img")?;
@@ -287,9 +287,9 @@ impl ImageOptions {
         self
     }
 
-    /// Shows a filesystem whose root tree, or what it leads to, is damaged as an earlier commit left it, as the mount option
-    /// `rescue=usebackuproot` does: the newest of those that the superblock's backups tell of and that can be opened ([`Volume::earlier_root`](crate::volume::Volume::earlier_root) says which). For reading only. Files whose
-    /// blocks are in use again by now cannot be read.
+    /// Shows a filesystem with a damaged root tree, or damaged trees below it, in the state of an earlier commit, like the mount option
+    /// `rescue=usebackuproot`: the newest one in the superblock's backups that can be opened ([`Volume::earlier_root`](crate::volume::Volume::earlier_root) returns it). For
+    /// reading only. Files whose blocks are in use again cannot be read.
     ///
     /// ```no_run
     /// let fs = creamery::Image::options().use_backup_root().open("disk.img")?;
@@ -302,8 +302,8 @@ impl ImageOptions {
         self
     }
 
-    /// What is passed over to get files off a damaged filesystem, for reading only; [`Volume::notes`](crate::volume::Volume::notes) says what was left out. It
-    /// replaces what was said of that before.
+    /// Sets which damage is ignored to get files off a damaged filesystem, for reading only; [`Volume::notes`](crate::volume::Volume::notes) lists the parts that are left out.
+    /// Replaces earlier settings.
     ///
     /// ```no_run
     /// let fs = creamery::Image::options().rescue("ignorebadroots:ignoredatacsums".parse()?).open("disk.img")?;
@@ -316,7 +316,7 @@ impl ImageOptions {
         self
     }
 
-    /// Begins elsewhere than where the superblock says, for reading only.
+    /// Reads from another superblock or root tree than the usual ones, for reading only.
     ///
     /// ```no_run
     /// use creamery::rescue::Start;
@@ -329,9 +329,9 @@ impl ImageOptions {
         self
     }
 
-    /// Shows the commit of this generation in place of the last one, for reading only, if its blocks are there still:
-    /// [`history`](crate::history::history) lists those that are. Data is read by the checksums of that commit, so that what was given to other
-    /// files since is an error, and so is all data if the checksum tree of that commit is gone; a file without checksums (NODATASUM) has what is in its place by now.
+    /// Shows the commit of this generation in place of the last one, for reading only, if its blocks are left:
+    /// [`history`](crate::history::history) lists such commits. Data is verified by the checksums of that commit. So reading data whose space another file uses by now
+    /// is an error, and so is reading any data if the checksum tree of that commit is gone. A file without checksums (NODATASUM) returns whatever is in its place by now.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -356,12 +356,12 @@ impl ImageOptions {
         self
     }
 
-    /// The commit that is shown, if that is not the last one.
+    /// The commit that is shown, if it is not the last one.
     pub(crate) const fn shown_generation(&self) -> Option<Generation> {
         self.generation
     }
 
-    /// Memory and threads that the filesystem may use.
+    /// Sets the memory and threads that the filesystem may use.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -379,7 +379,7 @@ impl ImageOptions {
         self
     }
 
-    /// Clock and randomness; those of the host when none are given.
+    /// Sets clock and randomness; default: those of the host.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -395,7 +395,7 @@ impl ImageOptions {
         self
     }
 
-    /// Names another device of the filesystem. Devices that are not named are found beside the first one: files in the same directory, or block
+    /// Names another device of the filesystem. Opening also searches for devices beside the first one: files in the same directory, or block
     /// devices of the host.
     ///
     /// ```no_run
@@ -408,7 +408,7 @@ impl ImageOptions {
         self
     }
 
-    /// Bears missing devices, as many as the profiles of the filesystem bear: for reading.
+    /// Allows missing devices, as many as the profiles of the filesystem tolerate: for reading.
     ///
     /// ```no_run
     /// let fs = creamery::Image::options().degraded().open("a.img")?; // the one that is left of two
@@ -420,30 +420,30 @@ impl ImageOptions {
         self
     }
 
-    /// Reads and writes its devices past the page cache of the host (O_DIRECT), so that the host does not keep a second time what the filesystem keeps.
-    /// Nothing is fetched ahead by the host then. What is not aligned goes through the cache.
+    /// Reads and writes the devices past the page cache of the host (O_DIRECT), so that the host does not cache the filesystem's cache a second time.
+    /// The host does not read ahead then. Requests that are not aligned go through the cache.
     ///
     /// ```no_run
     /// let fs = creamery::Image::options().write().direct_io().open("/dev/sdb1")?;
     /// # Ok::<(), creamery::Error>(())
     /// ```
     ///
-    /// Opening fails with [`ErrorKind::Unsupported`] where the file, or the filesystem that it is on, has no direct I/O. Devices of one's own
-    /// ([`open_device`](Self::open_device)) are read and written as they are.
+    /// Opening fails with [`ErrorKind::Unsupported`] if the file, or its filesystem, has no direct I/O. The option does not affect devices of your own
+    /// ([`open_device`](Self::open_device)).
     #[must_use]
     pub fn direct_io(mut self) -> Self {
         self.io = DeviceIo::Direct;
         self
     }
 
-    /// Opens also where the tree of the subvolume that paths begin in cannot be read: for what has more to show than files.
+    /// Also opens a filesystem whose paths begin in a subvolume with an unreadable tree: for callers that show more than files.
     pub(crate) const fn even_with_lost_root(mut self) -> Self {
         self.lost_root = true;
         self
     }
 }
 
-/// Linux takes two filesystems with one UUID for one.
+/// Fails if Linux has mounted the filesystem with this UUID: it takes two filesystems with one UUID for one.
 pub(crate) fn refuse_mounted(path: &Path, uuid: Option<Uuid>) -> Result<()> {
     match uuid.filter(|uuid| Path::new("/sys/fs/btrfs").join(uuid.to_string()).exists()) {
         Some(uuid) => {

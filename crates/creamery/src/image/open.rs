@@ -1,4 +1,4 @@
-//! Opening a filesystem as the options say.
+//! Opens a filesystem with options.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::fs::FsOptions;
 use crate::history::volume_at;
 
 impl ImageOptions {
-    /// Opens an image file or block device, or a partition of it (see [`partitions`](crate::partitions)), as mount(2) does.
+    /// Opens an image file or block device, or a partition of it (see [`partitions`](crate::partitions)), like mount(2).
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -26,14 +26,14 @@ impl ImageOptions {
     /// ```
     ///
     /// # Errors
-    /// When there is no filesystem, it is damaged, it is in a state that does not allow writing, or somebody else has
-    /// it open.
+    /// When there is no filesystem, it is damaged, it is in a state that does not allow writing, or it is open
+    /// elsewhere.
     pub fn open(&self, image: impl Into<NamedSet>) -> Result<Filesystem> {
         let set = self.set(image);
         self.open_engine(&set).map_err(|error| named(error, set.first()))
     }
 
-    /// The devices that are named, with those that the options name.
+    /// The named devices, with those of the options.
     pub(crate) fn set(&self, image: impl Into<NamedSet>) -> NamedSet {
         let image = image.into().devices(&self.devices);
         let image = if self.io == DeviceIo::Direct { image.direct_io() } else { image };
@@ -53,7 +53,7 @@ impl ImageOptions {
         set.open(access, |devices| self.open_volume(devices, image))
     }
 
-    /// Opens the filesystem on a device of one's own (see [`device`](crate::device)).
+    /// Opens the filesystem on a device of your own (see [`device`](crate::device)).
     ///
     /// ```
     /// use std::sync::Arc;
@@ -65,12 +65,12 @@ impl ImageOptions {
     /// ```
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// Those of [`open`](Self::open).
     pub fn open_device(&self, device: Arc<dyn BlockDevice>) -> Result<Filesystem> {
         self.open_set(DeviceSet::from(device).degraded(self.degraded))
     }
 
-    /// Opens the filesystem that has all of these devices, in any order: with [`degraded`](Self::degraded), also where others are missing.
+    /// Opens the filesystem on all of these devices, in any order: with [`degraded`](Self::degraded), others may be missing.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -82,7 +82,7 @@ impl ImageOptions {
     /// ```
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// Those of [`open`](Self::open).
     pub fn open_devices(
         &self,
         devices: impl IntoIterator<Item = Arc<dyn BlockDevice>>,
@@ -93,7 +93,7 @@ impl ImageOptions {
     /// Opens the filesystem on a set of devices.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// Those of [`open`](Self::open).
     pub(crate) fn open_set(&self, devices: DeviceSet) -> Result<Filesystem> {
         self.open_volume(devices, None)
     }
@@ -116,12 +116,12 @@ impl ImageOptions {
         self.open_on_volume(volume, image)
     }
 
-    /// What is passed over. Of an earlier commit trees may be gone that reading can do without.
+    /// The damage that is ignored. An earlier commit may lack trees that reading does not need.
     const fn passed_over(&self) -> Rescue {
         Rescue { ignore_bad_roots: self.rescue.ignore_bad_roots || self.generation.is_some(), ..self.rescue }
     }
 
-    /// Errors: another commit than the last is written to, or two things say which.
+    /// Errors: writing to an earlier commit; two options that choose a commit.
     fn check_generation(&self) -> Result<()> {
         let why = match self.generation {
             None => return Ok(()),
@@ -152,7 +152,7 @@ impl ImageOptions {
         Ok(Filesystem::new(fs, root, image, threads).by_default(is_default))
     }
 
-    /// The filesystem on a volume, and the root of the subvolume that paths begin in.
+    /// The filesystem on a volume, and the root of the subvolume where paths begin.
     fn open_subvolume(&self, volume: Volume) -> Result<(Arc<crate::fs::Filesystem>, InodeId)> {
         let env: Arc<dyn Env> = self.env.clone().unwrap_or_else(|| Arc::new(SystemEnv));
         let (tuning, usual) = (&self.tuning, Options::default());
@@ -211,7 +211,7 @@ impl ImageOptions {
     }
 }
 
-/// Puts the image's path in front of a message that does not say it yet.
+/// Adds the image's path to a message without it.
 fn named(error: creamery_base::Error, path: &Path) -> creamery_base::Error {
     let shown = path.display().to_string();
     if error.to_string().contains(&shown) { error } else { error.context(shown) }

@@ -1,4 +1,4 @@
-//! The disk map: what each device holds, in the order of its bytes.
+//! The disk map: the content of each device, in the order of its bytes.
 
 use creamery_base::{DevId, HumanSize};
 
@@ -6,7 +6,7 @@ use super::svg::{Area, Picture, clipped};
 use crate::Filesystem;
 use crate::volume::BlockGroups;
 
-/// Parts of a row are this wide at least, so that none is invisible.
+/// Smallest width of a part, in pixels, so that no part is invisible.
 const PART_MIN: f64 = 0.4;
 /// Pixels of a row, and of the gap behind it.
 const ROW: f64 = 22.0;
@@ -18,7 +18,7 @@ const CHUNKS_IN_ROW: usize = 24;
 /// Marks of damage that are drawn.
 const MARKS_MAX: usize = 4096;
 
-/// All devices of a filesystem, and the disk that it is a partition of.
+/// All devices of a filesystem, and the disk around its partition.
 #[derive(Default, Debug)]
 pub(super) struct DiskMap {
     devices: Vec<Device>,
@@ -29,9 +29,9 @@ pub(super) struct DiskMap {
 struct Device {
     id: DevId,
     len: u64,
-    /// By their place.
+    /// Parts, by their positions.
     parts: Vec<Part>,
-    /// Bytes that are damaged.
+    /// Positions of damaged bytes.
     damage: Vec<u64>,
 }
 
@@ -51,21 +51,21 @@ pub(super) struct Frame {
     pub(super) partitions: Vec<FramePart>,
 }
 
-/// A partition of it.
+/// A partition of the disk.
 #[derive(Debug)]
 pub(super) struct FramePart {
     pub(super) start: u64,
     pub(super) len: u64,
-    /// What it is called, or its number.
+    /// The name of the partition, or its number.
     pub(super) name: String,
-    /// All that the table says.
+    /// All details from the table.
     pub(super) told: String,
     /// Whether it holds the filesystem.
     pub(super) is_ours: bool,
 }
 
 impl DiskMap {
-    /// That of `fs`, in the disk `frame`.
+    /// The map of `fs`, in the disk `frame`.
     pub(super) fn of(fs: &Filesystem, frame: Option<Frame>) -> Self {
         let engine = fs.fs.engine();
         let mut devices: Vec<Device> = engine
@@ -97,7 +97,7 @@ impl DiskMap {
     /// Marks the tree block or sector at an address of the filesystem, in each copy.
     pub(super) fn mark_logical(&mut self, logical: u64) {
         for device in &mut self.devices {
-            // Of what is striped the place on the device is not told by this: its chunk is marked where it would be in one piece.
+            // The position in a striped chunk is not computed: the mark is where the byte would be if the chunk was in one piece.
             let places = device.parts.iter().filter_map(|part| {
                 let within =
                     logical.checked_sub(part.logical).filter(|within| *within < part.groups.total)?;
@@ -116,7 +116,7 @@ impl DiskMap {
         }
     }
 
-    /// The picture of it.
+    /// Draws the map.
     pub(super) fn picture(&self, width: f64) -> String {
         let mut heights: Vec<f64> = self.devices.iter().map(Device::height).collect();
         if self.frame.is_some() {
@@ -158,7 +158,7 @@ fn legend(picture: &mut Picture, y: f64) {
         ("bad", "damaged"),
     ];
     for (number, (class, words)) in kinds.into_iter().enumerate() {
-        // There are six.
+        // There are six entries.
         let x = 4.0 + 120.0 * number as f64;
         picture.area(Area { x, y: y - 10.0, width: 10.0, height: 10.0 }, class, None);
         picture.words(x + 14.0, y, "faint", words);
@@ -186,7 +186,7 @@ impl Device {
         (self.parts.len() / CHUNKS_IN_ROW + 1).min(ROWS_MAX)
     }
 
-    /// With its title.
+    /// The height in pixels, with the title.
     fn height(&self) -> f64 {
         ROW + self.rows() as f64 * (ROW + GAP)
     }
@@ -203,7 +203,7 @@ impl Device {
         for row in 0..rows {
             picture.area(Area { x: 0.0, y: top(row), width, height: ROW }, "empty", None);
         }
-        // A part that goes over the end of a row goes on in the next.
+        // A part that crosses the end of a row continues in the next row.
         let pieces = |from: f64, to: f64| {
             (0..rows).filter_map(move |row| {
                 let (begin, end) = (row as f64 * in_row, (row + 1) as f64 * in_row);

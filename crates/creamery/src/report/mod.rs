@@ -1,19 +1,19 @@
-//! A filesystem to look at: one page, or a picture of it.
+//! A filesystem as one page, or as a picture.
 //!
-//! The page stands alone: no script, no network, no font but the reader's own, and no address in it but that of SVG's namespace. It shows the
+//! The page stands alone: no script, no network, no font except the reader's own, and no address in it except that of SVG's namespace. It shows the
 //! disk map (chunks in the order of the devices' bytes, coloured by kind and fill, damage marked, the disk around a partition), the space by
-//! directory, the subvolumes, what the filesystem is, and what a check found.
+//! directory, the subvolumes, the properties of the filesystem, and the findings of a check.
 //!
 //! # One pass
-//! Space is counted once, as [`crate::extents::Extents::disk_usage`] counts it; pictures and subvolumes take their shares from what that tells. Names that a
-//! picture is too small for are not kept (`treemap`). The check reads the trees once more, and no data.
+//! One count ([`crate::extents::Extents::disk_usage`]) gives the space of pictures and subvolumes. Names that are
+//! too small for a picture are not kept (`treemap`). The check reads the trees once more, and no data.
 //!
 //! # Damage
-//! What can be read is drawn, and the rest is listed. A page of an image that opens only past damage is made with the same words of `--rescue` as
-//! any other command.
+//! Readable parts are drawn, and errors are listed. To make a page of an image that opens only past damage, use the same values of `--rescue` as
+//! for any other command.
 //!
 //! # Hostile names
-//! Names from the disk are shown as [`Escaped`] shows them, and all words go through one function (`svg::xml`) on their way into the page.
+//! Names from the disk are shown as [`Escaped`] shows them, and all text goes through one function (`svg::xml`) on its way into the page.
 
 mod disk_map;
 mod page;
@@ -42,12 +42,12 @@ use crate::{Filesystem, ImageOptions};
 /// Pixels of a picture.
 const WIDTH: f64 = 1000.0;
 const HEIGHT: f64 = 620.0;
-/// Of all space, what a file or directory has that is shown by name.
+/// A file or directory is shown by name from this fraction of all space: one in 2000.
 const SHARE_SHOWN: u64 = 2_000;
-/// Troubles that are listed.
+/// Errors that are listed.
 const TROUBLES_MAX: usize = 1_000;
 
-/// What a page or a picture is made from.
+/// The data of a page or a picture.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -66,16 +66,16 @@ pub struct Overview {
     space: Node,
     subvolumes: SubvolumeTree,
     facts: Vec<(&'static str, String)>,
-    /// None of an earlier commit: a check is of the last one.
+    /// `None` for an earlier commit: a check reads the last one.
     findings: Option<Result<check::Report>>,
-    /// What is to be known of the filesystem.
+    /// Notes about the filesystem.
     notes: Vec<String>,
-    /// What could not be counted.
+    /// Errors of the count.
     troubles: Vec<String>,
     more_troubles: u64,
 }
 
-/// A picture.
+/// The kind of a picture.
 ///
 /// ```
 /// assert_ne!(creamery::report::PictureKind::Map, creamery::report::PictureKind::Treemap);
@@ -89,10 +89,10 @@ pub enum PictureKind {
 }
 
 impl Overview {
-    /// Looks at the filesystem in `image`, for reading, as `options` open it; paths begin at the top level.
+    /// Reads the filesystem in `image`, with `options`; paths begin at the top level.
     ///
     /// # Errors
-    /// It does not open; `progress` ends it.
+    /// The image does not open; `progress` cancels.
     pub fn of(image: impl Into<NamedSet>, options: ImageOptions, progress: &dyn Progress) -> Result<Self> {
         let named = image.into();
         let set = options.set(named.clone());
@@ -107,17 +107,17 @@ impl Overview {
         Ok(overview)
     }
 
-    /// Looks at a device that is open already, without a check. For tests of this project; no part of the promise.
+    /// Reads a device that is open already, without a check. For tests of this project; not part of the stability promise.
     ///
     /// # Errors
-    /// As [`Overview::of`].
+    /// Those of [`Overview::of`].
     #[doc(hidden)]
     pub fn of_device(device: Arc<dyn BlockDevice>, options: ImageOptions) -> Result<Self> {
         let fs = options.subvolume_id(TreeId::FS).even_with_lost_root().open_device(device)?;
         Self::drawn("image".to_owned(), &fs, None, &NoProgress)
     }
 
-    /// What `fs` shows of itself.
+    /// Collects the data of `fs`.
     fn drawn(name: String, fs: &Filesystem, frame: Option<Frame>, progress: &dyn Progress) -> Result<Self> {
         let map = DiskMap::of(fs, frame);
         let mut gathered = Gathered::new((fs.volume().bytes_used() / SHARE_SHOWN).max(1));
@@ -152,7 +152,7 @@ impl Overview {
         );
         let whole = match counted {
             Ok(counted) => FileUsage { total: counted.total, exclusive: counted.exclusive },
-            // The top level itself is lost. What `progress` has ended is ended.
+            // The top level itself is lost. An error of `progress` still ends the call.
             Err(error) => trouble(error).map(|()| FileUsage::default())?,
         };
         Ok(Self {
@@ -168,7 +168,7 @@ impl Overview {
         })
     }
 
-    /// Keeps what a check has found, and marks on the map where it lies.
+    /// Keeps the findings of a check, and marks their positions on the map.
     fn add_findings(&mut self, findings: Option<Result<check::Report>>) {
         for finding in findings.iter().flatten().flat_map(|report| &report.findings) {
             match &finding.place.sector {
@@ -182,23 +182,23 @@ impl Overview {
         self.findings = findings;
     }
 
-    /// What is to be known of the filesystem, one sentence each: what was passed over, say. The page has it, too.
+    /// Notes about the filesystem, one sentence each, like ignored damage. The page shows them, too.
     #[must_use]
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// How many files and directories could not be read. The page lists them.
+    /// The number of files and directories that could not be read. The page lists them.
     #[must_use]
     pub const fn unread(&self) -> u64 {
-        // A list has fewer entries than an integer.
+        // A list is shorter than the largest integer.
         self.troubles.len() as u64 + self.more_troubles
     }
 
-    /// Writes the page, or one picture, to a file of the host, which is replaced if it is there. A pipe or a device is written to.
+    /// Writes the page, or one picture, to a file of the host. An existing file is replaced; a pipe or a device is written to.
     ///
     /// # Errors
-    /// `AlreadyExists`: it holds a Btrfs filesystem or partitions. It is the name of a partition that does not exist. The host's.
+    /// `AlreadyExists`: the file holds a Btrfs filesystem or partitions. The name means a partition that does not exist. The host's.
     pub fn save(&self, picture: Option<PictureKind>, to: impl AsRef<Path>) -> Result<()> {
         let text = picture.map_or_else(|| self.html(), |picture| self.svg(picture));
         write_whole_file(to.as_ref(), false, &NoProgress, &|mut file| {
@@ -210,7 +210,7 @@ impl Overview {
         })
     }
 
-    /// One picture, as a file of SVG.
+    /// One picture, as an SVG file.
     #[must_use]
     pub fn svg(&self, kind: PictureKind) -> String {
         match kind {

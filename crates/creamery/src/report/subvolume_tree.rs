@@ -1,4 +1,4 @@
-//! The subvolumes: what lies in what, what a snapshot was made of, and how much each has.
+//! The subvolumes: their nesting, the sources of snapshots, and the space of each.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -12,10 +12,10 @@ use crate::subvolume::SubvolumeTable;
 /// Subvolumes that are listed.
 const LISTED_MAX: usize = 10_000;
 
-/// All of them.
+/// All subvolumes of a filesystem.
 pub(super) struct SubvolumeTree {
     table: SubvolumeTable,
-    /// By their paths, what was counted below each.
+    /// Space below each subvolume, by path.
     usages: HashMap<PathBuf, FileUsage>,
 }
 
@@ -26,14 +26,14 @@ impl SubvolumeTree {
         Self { table, usages }
     }
 
-    /// Takes what is below `path`, which begins at the top level, if that is one of them.
+    /// Adds the space below `path`, which begins at the top level, if that is a subvolume.
     pub(super) fn count(&mut self, path: &Path, usage: FileUsage) {
         if let Some(counted) = self.usages.get_mut(path) {
             *counted = usage;
         }
     }
 
-    /// As lists within lists.
+    /// The tree as nested HTML lists.
     pub(super) fn html(&self) -> String {
         let mut text = String::from("<ul class=\"tree\">\n");
         let mut below: HashMap<Option<TreeId>, Vec<usize>> = HashMap::new();
@@ -41,7 +41,7 @@ impl SubvolumeTree {
             below.entry(listed.info.parent).or_default().push(number);
         }
         let mut shown = HashSet::new();
-        // Those whose parent is not there, the top level among them, are roots. Damage may have them lie in each other: each is shown once.
+        // Subvolumes without a parent, like the top level, are roots. Damage may make subvolumes contain each other: each is shown once.
         let is_root = |number: &usize| {
             let parent = self.table.subvolumes[*number].info.parent;
             parent.is_none_or(|parent| self.table.get(parent).is_none())
@@ -112,7 +112,7 @@ impl SubvolumeTree {
     }
 }
 
-/// The path from the top level, as everything below that is told.
+/// The path from the top level, in the form of the count.
 fn path_of(path: &[u8]) -> Option<PathBuf> {
     use std::os::unix::ffi::OsStrExt;
     (!path.is_empty()).then(|| Path::new("/").join(std::ffi::OsStr::from_bytes(path)))

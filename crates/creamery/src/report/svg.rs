@@ -1,10 +1,10 @@
-//! Writing SVG: rectangles, text, and nothing that a name can break out of.
+//! Writes SVG: rectangles and text, escaped so that no name can break out.
 
 use std::fmt::Write as _;
 
 use creamery_base::Escaped;
 
-/// The one address that a picture has in it.
+/// The only address in a picture.
 const NAMESPACE: &str = "http://www.w3.org/2000/svg";
 
 /// The look of every picture, with colours for light and dark.
@@ -19,7 +19,7 @@ svg .system{fill:var(--system)}svg .mixed{fill:var(--mixed)}svg .empty{fill:var(
 svg .alone{fill:var(--alone)}svg .bad{fill:var(--bad)}svg .light{opacity:.35}svg .frame{fill:none;stroke:var(--edge)}\
 svg .ours{fill:none;stroke:var(--ink);stroke-width:2}";
 
-/// A place of a picture, in pixels.
+/// An area of a picture, in pixels.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(super) struct Area {
     pub(super) x: f64,
@@ -29,7 +29,7 @@ pub(super) struct Area {
 }
 
 impl Area {
-    /// Without a margin of so many pixels.
+    /// Removes a margin of `margin` pixels.
     pub(super) fn inset(self, margin: f64) -> Self {
         Self {
             x: self.x + margin,
@@ -40,13 +40,13 @@ impl Area {
     }
 }
 
-/// A picture that is being made.
+/// A picture in progress.
 pub(super) struct Picture {
     text: String,
 }
 
 impl Picture {
-    /// One of so many pixels; `named` is what it shows.
+    /// Begins a picture with this size in pixels; `named` is its title.
     pub(super) fn new(width: f64, height: f64, named: &str) -> Self {
         let mut text = String::new();
         let named = xml(named);
@@ -58,7 +58,7 @@ impl Picture {
         Self { text }
     }
 
-    /// A rectangle of these classes; `told` comes up where somebody points at it.
+    /// Draws a rectangle with these classes; `told` is its tooltip.
     pub(super) fn area(&mut self, at: Area, class: &str, told: Option<&str>) {
         let Area { x, y, width, height } = at;
         let _ = write!(
@@ -73,25 +73,25 @@ impl Picture {
         }
     }
 
-    /// Words, the baseline of which begins there.
+    /// Draws text; its baseline begins at the point.
     pub(super) fn words(&mut self, x: f64, y: f64, class: &str, words: &str) {
         let words = xml(words);
         let _ = writeln!(self.text, "<text x=\"{x:.2}\" y=\"{y:.2}\" class=\"{class}\">{words}</text>");
     }
 
-    /// All of it.
+    /// Ends the picture and returns its text.
     pub(super) fn finish(mut self) -> String {
         self.text.push_str("</svg>\n");
         self.text
     }
 }
 
-/// What XML and HTML show as a name from the disk.
+/// Escapes a name from the disk for XML and HTML.
 pub(super) fn escaped(name: &[u8]) -> String {
     xml(&Escaped(name).to_string())
 }
 
-/// What XML and HTML show as these words, in text and between quotes.
+/// Escapes text for XML and HTML, for use in text and in attributes.
 pub(super) fn xml(words: &str) -> String {
     let mut text = String::new();
     for letter in words.chars() {
@@ -101,7 +101,7 @@ pub(super) fn xml(words: &str) -> String {
             '>' => text.push_str("&gt;"),
             '"' => text.push_str("&quot;"),
             '\'' => text.push_str("&#39;"),
-            // XML has no such letters.
+            // XML does not allow these characters.
             '\u{fffe}' | '\u{ffff}' => text.push('\u{fffd}'),
             letter if letter.is_control() => text.push('\u{fffd}'),
             letter => text.push(letter),
@@ -110,13 +110,13 @@ pub(super) fn xml(words: &str) -> String {
     text
 }
 
-/// As much of `words` as so many pixels show.
+/// The beginning of `words` that fits in `width` pixels.
 pub(super) fn clipped(words: &str, width: f64) -> String {
-    /// Of a letter, more than the middle of those of the usual fonts.
+    /// Width of a letter in pixels, a bit more than average for common fonts.
     const LETTER: f64 = 7.0;
     let room = (width / LETTER).max(0.0);
     let count = words.chars().count();
-    // A picture has fewer letters than an integer.
+    // A picture has fewer letters than the largest integer.
     if (count as f64) <= room {
         return words.to_owned();
     }

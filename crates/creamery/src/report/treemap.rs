@@ -1,7 +1,7 @@
-//! Space by directory: which are large, and how much of each nobody else refers to.
+//! Space by directory: the large ones, and how much of each is exclusive.
 //!
-//! The tree comes as [`crate::extents::Extents::disk_usage`](crate::extents::Extents::disk_usage) tells it, files and directories behind what is in them. What has less than a
-//! share of all space is not kept by name; its bytes are in the directory above. So memory follows what a picture can show, and not the
+//! [`crate::extents::Extents::disk_usage`](crate::extents::Extents::disk_usage) gives the tree, with files and directories after their content. Names with less than a
+//! given share of all space are not kept; their bytes count in the directory above. So memory depends on the picture, and not on the
 //! number of files.
 
 use std::path::Path;
@@ -10,7 +10,7 @@ use super::svg::{Area, Picture, clipped};
 use crate::extents::FileUsage;
 use creamery_base::{Escaped, HumanSize};
 
-/// Files and directories that are kept; when there are more, the smaller half goes.
+/// Files and directories that are kept; beyond that the smaller half goes.
 const KEPT_MAX: usize = 4096;
 
 /// A file or directory.
@@ -21,21 +21,21 @@ pub(super) struct Node {
     below: Vec<Node>,
 }
 
-/// The tree while it is told.
+/// The tree during the count.
 pub(super) struct Gathered {
-    /// Of each depth those whose directory is still to come.
+    /// For each depth, the nodes whose directory is still to come.
     waiting: Vec<Vec<Node>>,
     kept: usize,
     least: u64,
 }
 
 impl Gathered {
-    /// Keeps what has at least so many bytes.
+    /// Keeps nodes of at least `least` bytes.
     pub(super) const fn new(least: u64) -> Self {
         Self { waiting: Vec::new(), kept: 0, least }
     }
 
-    /// Takes the next one.
+    /// Adds the next file or directory.
     pub(super) fn add(&mut self, path: &Path, usage: FileUsage) {
         let depth = path.components().count();
         let below = self.take_below(depth);
@@ -54,7 +54,7 @@ impl Gathered {
         }
     }
 
-    /// Keeps half of what may be kept. Of equal ones that half would divide none is kept.
+    /// Keeps half of `KEPT_MAX` nodes. If nodes of equal size lie across the border, none of them is kept.
     fn keep_the_largest(&mut self) {
         let mut totals = Vec::with_capacity(self.kept);
         self.waiting.iter().flatten().for_each(|node| node.totals(&mut totals));
@@ -65,7 +65,7 @@ impl Gathered {
         self.kept = self.waiting.iter().flatten().map(count).sum();
     }
 
-    /// What waits for a directory of this depth. Deeper ones without one lost it to damage.
+    /// Takes the nodes that wait for a directory of this depth. Deeper ones without a directory lost it to damage.
     fn take_below(&mut self, depth: usize) -> Vec<Node> {
         if self.waiting.len() <= depth + 1 {
             return Vec::new();
@@ -73,7 +73,7 @@ impl Gathered {
         self.waiting.drain(depth + 1..).flatten().collect()
     }
 
-    /// All of it, as the content of a directory that is called `name`.
+    /// Ends the count: all nodes become the content of a directory called `name`.
     pub(super) fn finish(self, name: &str, usage: FileUsage) -> Node {
         let below = self.waiting.into_iter().flatten().collect();
         Node { name: name.to_owned(), usage, below }
@@ -84,7 +84,7 @@ fn count(node: &Node) -> usize {
     1 + node.below.iter().map(count).sum::<usize>()
 }
 
-/// Keeps what has more than `most`.
+/// Keeps nodes with more than `most` bytes.
 fn prune(nodes: &mut Vec<Node>, most: u64) {
     nodes.retain(|node| node.usage.total > most);
     nodes.iter_mut().for_each(|node| prune(&mut node.below, most));
@@ -96,7 +96,7 @@ impl Node {
         self.below.iter().for_each(|node| node.totals(all));
     }
 
-    /// The picture of it.
+    /// Draws the treemap.
     pub(super) fn picture(&self, width: f64, height: f64) -> String {
         let mut picture = Picture::new(width, height, "space by directory");
         let area = Area { x: 0.0, y: 0.0, width, height };
@@ -105,12 +105,12 @@ impl Node {
     }
 
     fn draw(&self, picture: &mut Picture, area: Area, path: &str, depth: usize) {
-        /// Of a line of words.
+        /// Height of a line of text, in pixels.
         const LINE: f64 = 15.0;
         let FileUsage { total, exclusive } = self.usage;
         let told = format!("{path}: {}, of which {} are its own", HumanSize(total), HumanSize(exclusive));
         picture.area(area, "shared", Some(&told));
-        // The share that nobody else refers to, from below.
+        // The exclusive share, drawn from the bottom.
         let share = if total == 0 { 0.0 } else { exclusive as f64 / total as f64 };
         let own = area.height * share.clamp(0.0, 1.0);
         picture.area(Area { y: area.y + area.height - own, height: own, ..area }, "alone light", None);
@@ -148,7 +148,7 @@ impl Node {
     }
 }
 
-/// Areas in `whole` whose sizes are to each other as `weights`, which descend, and which are about as wide as high (the layout of Bruls, Huizing
+/// Divides `whole` into areas whose sizes are proportional to `weights`, in descending order, and which are about as wide as high (the layout of Bruls, Huizing
 /// and van Wijk, "Squarified Treemaps", 2000).
 fn squarified(whole: Area, weights: &[f64]) -> Vec<Area> {
     let sum: f64 = weights.iter().sum();
@@ -161,7 +161,7 @@ fn squarified(whole: Area, weights: &[f64]) -> Vec<Area> {
     let (mut left, mut from) = (whole, 0);
     while from < weights.len() {
         let side = left.width.min(left.height);
-        // A row takes more as long as its worst part becomes no longer by that.
+        // A row takes another part as long as that does not make its worst aspect ratio worse.
         let mut to = from + 1;
         while to < weights.len()
             && worst(&weights[from..=to], side, scale) <= worst(&weights[from..to], side, scale)
@@ -190,7 +190,7 @@ fn squarified(whole: Area, weights: &[f64]) -> Vec<Area> {
     areas
 }
 
-/// How long the longest part of a row is beside its width.
+/// The worst aspect ratio in a row.
 fn worst(row: &[f64], side: f64, scale: f64) -> f64 {
     let sum = row.iter().sum::<f64>() * scale;
     let (most, least) = row.iter().fold((0.0_f64, f64::MAX), |(most, least), weight| {

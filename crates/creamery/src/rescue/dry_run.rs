@@ -1,4 +1,4 @@
-//! A sink that makes nothing: for who wants to know what would be copied.
+//! A sink that makes nothing, for a dry run.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -9,9 +9,9 @@ use creamery_base::Result;
 use crate::salvage::Data;
 use crate::sink::{Sink, Source};
 
-/// See the module.
+/// A sink that makes nothing.
 pub(super) struct DryRun {
-    /// What is there would be replaced.
+    /// Whether the copy would replace existing files.
     pub(super) replaces: bool,
 }
 
@@ -22,7 +22,7 @@ impl DryRun {
 }
 
 impl Sink for DryRun {
-    /// Where it would be on the host.
+    /// The path that the directory would have on the host.
     type Dir = PathBuf;
 
     fn keeps(&self, parent: &PathBuf, name: &[u8]) -> Result<bool> {

@@ -1,7 +1,7 @@
-//! Looking for blocks that may be the root of a tree, where nothing leads to it: among all blocks of all metadata chunks.
+//! Searches all blocks of all metadata chunks for roots of a tree that no other block leads to.
 //!
-//! A commit leaves the blocks of the commit before where they were, until their space is used again. Of the blocks that one tree had at
-//! one generation only those of the highest level can be its root.
+//! A commit leaves the blocks of the commit before in place until their space is used again. Of the blocks of one tree
+//! with one generation, only those of the highest level can be its root.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use creamery_volume::{Chunk, NamedSet, Rescue, Volume};
 
 use crate::inspect::open_mapped;
 
-/// What is looked for; the root tree, unless told.
+/// Criteria of the search; default: the root tree.
 ///
 /// ```
 /// use creamery::id::TreeId;
@@ -23,13 +23,13 @@ use crate::inspect::open_mapped;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FindRoot {
-    /// Of which tree.
+    /// The tree.
     pub tree: TreeId,
-    /// No older ones.
+    /// The lowest generation.
     pub generation: Generation,
-    /// No lower ones.
+    /// The lowest level.
     pub level: u8,
-    /// Go on behind the one that the superblock leads to.
+    /// Goes on after the root that the superblock leads to.
     pub all: bool,
 }
 
@@ -48,15 +48,15 @@ impl Default for FindRoot {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Candidate {
-    /// Where it is.
+    /// The address of the block.
     pub logical: Logical,
-    /// Its generation.
+    /// The generation of the block.
     pub generation: Generation,
-    /// Its level.
+    /// The level of the block.
     pub level: u8,
 }
 
-/// What was found.
+/// The result of the search.
 ///
 /// ```
 /// assert!(creamery::rescue::Roots::default().others.is_empty());
@@ -64,17 +64,17 @@ pub struct Candidate {
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 #[non_exhaustive]
 pub struct Roots {
-    /// Generation and level that the superblock says of the tree; it says them of the root tree and the chunk tree only.
+    /// Generation and level of the tree in the superblock, which has them for the root tree and the chunk tree only.
     pub wanted: Option<(Generation, u8)>,
-    /// The first that has these, where that ended the search.
+    /// The first block with these, if it ended the search.
     pub found: Option<Candidate>,
-    /// The others: the newest first, and of those the last.
+    /// The other blocks: the newest first, and of those with one generation the last.
     pub others: Vec<Candidate>,
-    /// Why not all of the chunk tree could be read: only chunks that are known are looked into.
+    /// The error if parts of the chunk tree could not be read: the search only covers known chunks.
     pub unread: Option<String>,
 }
 
-/// Looks for them. The image may be open elsewhere.
+/// Searches for roots. The image may be open elsewhere.
 ///
 /// ```
 /// use creamery::rescue::{FindRoot, find_roots};
@@ -87,10 +87,10 @@ pub struct Roots {
 /// ```
 ///
 /// # Errors
-/// No superblock is whole; a feature that is not known; of the chunk tree nothing can be read; a device is missing.
+/// No superblock is valid; an unknown feature; no part of the chunk tree can be read; a device is missing.
 pub fn find_roots(image: impl Into<NamedSet>, what: &FindRoot) -> Result<Roots> {
     let image = image.into();
-    // A chunk that is lost with missing devices hides what is in it, and nothing else.
+    // A chunk that is lost with missing devices only hides its own content.
     let rescue =
         Rescue { ignore_super_flags: true, ignore_bad_roots: image.is_degraded(), ..Rescue::default() };
     let (volume, unread) = image.open(Access::ReadOnlyForced, |devices| open_mapped(devices, rescue))?;
@@ -139,7 +139,7 @@ fn newest_first(found: BTreeMap<Generation, (u8, Vec<Logical>)>) -> Vec<Candidat
     found.into_iter().rev().flat_map(of).collect()
 }
 
-/// The places of tree blocks, in order. Chunks that share no byte of the devices have no more of them than fit there.
+/// The possible addresses of tree blocks, in order. Chunks that share no byte of the devices have no more of them than fit there.
 pub(crate) fn tree_block_places(volume: &Volume, superblock: &Superblock) -> impl Iterator<Item = Logical> {
     let node_size = u64::from(superblock.node_size());
     let of_trees = BlockGroupFlags::METADATA | BlockGroupFlags::SYSTEM;
@@ -151,7 +151,7 @@ pub(crate) fn tree_block_places(volume: &Volume, superblock: &Superblock) -> imp
     chunks.flat_map(each).take(usize::try_from(there).unwrap_or(usize::MAX))
 }
 
-/// The block at an address, if it is whole and of the tree.
+/// Returns the block at an address, if it is valid and belongs to the tree.
 pub(crate) fn candidate_at(
     volume: &Volume,
     superblock: &Superblock,

@@ -1,4 +1,4 @@
-//! What helps where a filesystem cannot be opened, or not for writing: `docs/use/rescue.md` says what to try, and in which order.
+//! Tools for a filesystem that cannot be opened, or not for writing: `docs/use/rescue.md` says what to try, and in which order.
 
 mod dry_run;
 mod find_root;

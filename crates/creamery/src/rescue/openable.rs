@@ -1,12 +1,12 @@
-//! Whether a superblock leads to a filesystem: asked before it is written over another one.
+//! Checks that a superblock leads to a filesystem before it is written over another one.
 //!
-//! A superblock whose checksum is right may lead nowhere: its root tree is damaged, or its commit never was durable. Written over
-//! the copies that lead elsewhere it would take the last way to the files. So the commands that write superblocks without a transaction
-//! read first, by the superblock that is to stand in every copy:
+//! A superblock with a valid checksum may lead nowhere: its root tree is damaged, or its commit never became durable. Written over
+//! copies that lead elsewhere, it would destroy the last way to the files. So the commands that write superblocks without a transaction
+//! first read, through the superblock that is to stand in every copy:
 //!
-//! - what a mount opens ([`check_openable`]), for the newest superblock and for the first one;
+//! - the trees that a mount opens ([`check_openable`]), for the newest superblock and for the first one;
 //! - every block of every tree ([`check_whole`]), for an older one: the space of an older commit is used again, and its
-//!   roots may be the last that is left of it.
+//!   roots may be all that is left of it.
 
 use std::sync::Arc;
 
@@ -19,24 +19,24 @@ use creamery_volume::{Rescue, Volume};
 use crate::fs::{self, FsOptions};
 use crate::inspect::{leaves, push_chunks};
 
-/// Opens for reading what a mount opens, and lets go of it.
+/// Opens for reading everything that a mount opens, and closes it.
 ///
 /// # Errors
-/// What cannot be read, and where.
+/// The first unreadable block, and its place.
 pub(crate) fn check_openable(volume: Volume) -> Result<()> {
     let engine = Engine::open(volume, Options { read_only: true, ..Options::default() })?;
     let fs = fs::Filesystem::open(engine, FsOptions::default())?;
     fs.root(TreeId::FS).map(drop)
 }
 
-/// Asks that of the superblock that `device` is opened by. What keeps it from being opened at all its writer says.
+/// Checks the superblock that opens `device` like [`check_openable`]. An error of opening itself is left to the writer.
 ///
 /// # Errors
-/// What cannot be read, and where.
+/// The first unreadable block, and its place.
 pub(crate) fn check_first(device: &Arc<dyn BlockDevice>) -> Result<()> {
     let rescue = Rescue { ignore_super_flags: true, ..Rescue::default() };
     let Ok(volume) = Volume::open_for_rescue(vec![Arc::clone(device)], rescue) else { return Ok(()) };
-    // One of several devices is not written to alone, whatever it leads to.
+    // One of several devices is never written alone, so nothing needs a check.
     if volume.superblock().device_count() > 1 {
         return Ok(());
     }
@@ -50,7 +50,7 @@ pub(crate) fn check_first(device: &Arc<dyn BlockDevice>) -> Result<()> {
 /// Reads every block of every tree that the superblock leads to.
 ///
 /// # Errors
-/// What cannot be read first, and where.
+/// The first unreadable block, and its place.
 pub(crate) fn check_whole(volume: &Volume) -> Result<()> {
     let superblock = volume.superblock();
     let mut devices = Vec::new();
@@ -68,7 +68,7 @@ pub(crate) fn check_whole(volume: &Volume) -> Result<()> {
     Ok(())
 }
 
-/// A tree, and where its root is: the address, the level and the generation.
+/// A tree, and its root: the address, the level and the generation.
 type Root = (TreeId, (Logical, u8, Generation));
 
 fn roots_of(leaf: BlockRef<'_>, trees: &mut Vec<Root>) -> Result<()> {
@@ -100,7 +100,7 @@ mod tests {
         Volume::open_for_rescue(vec![Arc::clone(device)], Rescue::default()).unwrap()
     }
 
-    /// An image whose tree of files has leaves below its root, the device, and where the root and the last leaf are.
+    /// An image whose tree of files has leaves below its root, the device, and the addresses of the root and the last leaf.
     fn made(dir: &Path) -> (Arc<dyn BlockDevice>, Logical, Logical) {
         let image = dir.join("disk.img");
         Image::make(&image).size(256 << 20).run().unwrap();

@@ -1,5 +1,5 @@
-//! Getting files off a damaged filesystem, as `btrfs restore` does: its words are here, and the work is that of every copy out of an
-//! image (`sink`, `copy_out`, `salvage`). What is taken less strictly is said where the image is opened
+//! Gets files off a damaged filesystem, as `btrfs restore` does: this module has the options; the copy is that of every copy out of an
+//! image (`sink`, `copy_out`, `salvage`). Options for opening relax the checks
 //! ([`ImageOptions::rescue`](crate::ImageOptions::rescue), [`start`](crate::ImageOptions::start)).
 
 use std::path::Path;
@@ -15,8 +15,8 @@ use crate::progress::{OnError, Progress};
 use crate::selection::{PathPattern, Selection};
 use crate::sink::{Driver, Keeps};
 
-/// What is restored, and how. Without more it is the regular files and directories, and of those the data, names and permission bits; hard
-/// links stay what they are.
+/// Options of a restore. By default it copies regular files and directories with their data, names and permission bits. Hard
+/// links stay hard links.
 ///
 /// ```
 /// use creamery::rescue::RestoreOptions;
@@ -25,27 +25,27 @@ use crate::sink::{Driver, Keeps};
 /// ```
 #[derive(Clone, Default, Debug)]
 pub struct RestoreOptions {
-    /// Snapshots, too, each with all that is in it. Other subvolumes are restored anyway.
+    /// Restores snapshots, too, each with everything in it. Other subvolumes are restored in any case.
     pub snapshots: bool,
-    /// Owners, modes and times.
+    /// Restores owners, modes and times.
     pub metadata: bool,
-    /// Extended attributes, ACLs among them.
+    /// Restores extended attributes, including ACLs.
     pub xattrs: bool,
-    /// Symbolic links.
+    /// Restores symbolic links.
     pub symlinks: bool,
-    /// Files that have a name already where the copy goes are replaced; without it they stay, and
-    /// [`Progress::skipped`] is told.
+    /// Replaces existing files at the destination. Without it they stay, and
+    /// [`Progress::skipped`] is called.
     pub overwrite: bool,
-    /// Go on past what cannot be read, as with [`OnError::PastDamage`].
+    /// Goes on after errors, as with [`OnError::PastDamage`].
     pub ignore_errors: bool,
-    /// Make nothing, and tell [`Progress::entry`] what would be made.
+    /// Makes nothing, and calls [`Progress::entry`] for each file that would be made.
     pub dry_run: bool,
-    /// Of the paths, which begin at the subvolume that was opened, only these.
+    /// Restores only these paths, which begin at the subvolume that was opened.
     pub pattern: Option<PathPattern>,
 }
 
 impl RestoreOptions {
-    /// Restores what is in the subvolume that was opened, and below, into the directory `to` of the host.
+    /// Restores the content of the subvolume that was opened into the directory `to` of the host.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -65,7 +65,7 @@ impl RestoreOptions {
     /// ```
     ///
     /// # Errors
-    /// `to` is no directory; the first thing that cannot be read or made, unless such are passed over. What came before stays.
+    /// `to` is not a directory; the first error of reading or making a file, unless errors are ignored. Earlier files stay.
     pub fn restore(&self, fs: &Filesystem, to: impl AsRef<Path>, progress: &dyn Progress) -> Result<()> {
         fs.restore(to.as_ref(), self, progress)
     }

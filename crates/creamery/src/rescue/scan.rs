@@ -1,7 +1,7 @@
-//! Looking for filesystems of which no superblock may be left, by what tree blocks and superblocks say of themselves.
+//! Searches a device for filesystems whose superblocks may all be lost, by what tree blocks and superblocks say about themselves.
 //!
-//! Each place of 4 KiB is asked whether a tree block or a superblock begins there. A tree block has no magic number, but a checksum over all of it: of which
-//! kind, and how long the block is, is tried. Whatever does not look like a header is passed over before that.
+//! The scan looks for a tree block or a superblock at each multiple of 4 KiB. A tree block has no magic number, but a checksum over all of it. The scan tries
+//! the possible lengths and checksum types, after it has skipped everything that does not look like a header.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,16 +13,16 @@ use creamery_format::{BlockRef, MAGIC, SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS, Super
 
 use crate::history::SearchProgress;
 
-/// Between two places that are looked at.
+/// Bytes from one position to the next.
 const STEP: usize = 4096;
 /// Lengths of tree blocks, the usual ones first.
 const NODE_SIZES: [usize; 5] = [16 << 10, 4 << 10, 8 << 10, 32 << 10, 64 << 10];
 const NODE_MAX: usize = 64 << 10;
-/// Bytes that are read at once.
+/// Bytes of one read.
 const WINDOW: usize = 4 << 20;
-/// Filesystems that are told apart. More are counted alone.
+/// Filesystems that are listed. Tree blocks of further ones only count as `others`.
 const FOUND_MAX: usize = 256;
-/// Superblocks of each that are told.
+/// Superblocks that are listed for each filesystem.
 const SUPERBLOCKS_MAX: usize = 8;
 /// The checksum field of a block.
 const CSUM_FIELD: usize = 32;
@@ -33,7 +33,7 @@ const ITEM_LEN: usize = 25;
 const KEY_PTR_LEN: usize = 33;
 const LEVEL_MAX: u8 = 7;
 
-/// A superblock that is whole.
+/// A superblock with a valid checksum.
 ///
 /// ```
 /// fn shown(found: &creamery::rescue::FoundSuperblock) -> String {
@@ -43,13 +43,13 @@ const LEVEL_MAX: u8 = 7;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct FoundSuperblock {
-    /// Which copy it says that it is, 0 to 2.
+    /// The number of the copy, 0 to 2, from its own address field.
     pub copy: usize,
-    /// Where the filesystem begins in the file then, bytes.
+    /// The offset in the file where the filesystem would begin, bytes.
     pub start: u64,
 }
 
-/// A filesystem of which something is left.
+/// A filesystem of which tree blocks or superblocks are left.
 ///
 /// ```
 /// fn shown(found: &creamery::rescue::FoundFilesystem) -> String {
@@ -63,21 +63,21 @@ pub struct FoundFilesystem {
     pub fsid: Uuid,
     /// Bytes of a tree block.
     pub node_size: u32,
-    /// What its blocks are checked by.
+    /// The checksum type of its blocks.
     pub checksum: ChecksumType,
-    /// The newest commit that something is left of.
+    /// The newest commit that has a tree block or superblock left.
     pub generation: Generation,
-    /// How many of its tree blocks are whole. One of which there are two copies counts twice.
+    /// The number of valid tree blocks. A block with two copies counts twice.
     pub blocks: u64,
-    /// How many of those are of the root tree.
+    /// The number of valid blocks of the root tree.
     pub root_blocks: u64,
-    /// How many devices it has, as its superblocks say; 0 where none is left.
+    /// The number of devices, from its superblocks; 0 without a superblock.
     pub devices: u64,
-    /// The superblocks that are whole, in the order of their places; the first eight.
+    /// The valid superblocks, in the order of their positions; the first eight.
     pub superblocks: Vec<FoundSuperblock>,
 }
 
-/// What was found.
+/// The result of a scan.
 ///
 /// ```
 /// assert!(creamery::rescue::Scan::default().filesystems.is_empty());
@@ -85,9 +85,9 @@ pub struct FoundFilesystem {
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 #[non_exhaustive]
 pub struct Scan {
-    /// The one with the most tree blocks first; 256 at most.
+    /// The filesystem with the most tree blocks comes first; 256 at most.
     pub filesystems: Vec<FoundFilesystem>,
-    /// Tree blocks and superblocks of others.
+    /// Tree blocks and superblocks of further filesystems.
     pub others: u64,
     /// Bytes that could not be read.
     pub unread: u64,
@@ -95,7 +95,7 @@ pub struct Scan {
 
 type Found = BTreeMap<Uuid, FoundFilesystem>;
 
-/// Looks at all of a file or device, which may be open elsewhere.
+/// Scans a whole file or device, which may be open elsewhere.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -108,15 +108,15 @@ type Found = BTreeMap<Uuid, FoundFilesystem>;
 /// ```
 ///
 /// # Errors
-/// It cannot be opened. What cannot be read of it is passed over, and counted.
+/// The file cannot be opened. Unreadable parts are skipped and counted.
 pub fn scan(file: impl AsRef<Path>, progress: &dyn SearchProgress) -> Result<Scan> {
     scan_device(&FileDevice::open(file.as_ref(), Access::ReadOnlyForced)?, progress)
 }
 
-/// Looks at a device that is open already. For tests of this project; no part of the promise.
+/// Scans a device that is open already. For tests of this project; not part of the stability promise.
 ///
 /// # Errors
-/// As [`scan`].
+/// Those of [`scan`].
 #[doc(hidden)]
 pub fn scan_device(device: &dyn BlockDevice, progress: &dyn SearchProgress) -> Result<Scan> {
     let len = device.len();
@@ -129,7 +129,7 @@ pub fn scan_device(device: &dyn BlockDevice, progress: &dyn SearchProgress) -> R
         scan.unread += read(device, start, bytes)?;
         for at in (0..there.min(WINDOW)).step_by(STEP) {
             let place = &bytes[at..];
-            // Most of most disks.
+            // Most of most disks is zeros.
             if place.len() < STEP || place[CSUM_FIELD..CSUM_FIELD + 16] == [0; 16] {
                 continue;
             }
@@ -141,7 +141,7 @@ pub fn scan_device(device: &dyn BlockDevice, progress: &dyn SearchProgress) -> R
     Ok(scan)
 }
 
-/// Reads what can be read; the rest is zeros. Gives how much that is.
+/// Reads what the device gives; the rest is zeros. Returns the number of unreadable bytes.
 fn read(device: &dyn BlockDevice, start: u64, out: &mut [u8]) -> Result<u64> {
     if device.read_at(start, out).is_ok() {
         return Ok(0);
@@ -159,7 +159,7 @@ fn read(device: &dyn BlockDevice, start: u64, out: &mut [u8]) -> Result<u64> {
     }
 }
 
-/// Counts what begins at a place, if anything does. False when there is no room to count it.
+/// Counts a tree block or superblock at a position, if there is one. False when there is no room to count it.
 fn look(place: &[u8], at: u64, found: &mut Found) -> bool {
     if place[MAGIC_AT..MAGIC_AT + 8] == MAGIC {
         return superblock(place, at).is_none_or(|(superblock, copy, start)| {
@@ -205,7 +205,7 @@ fn slot(found: &mut Found, fsid: Uuid) -> Option<&mut FoundFilesystem> {
     }))
 }
 
-/// A superblock, which copy it is, and where its filesystem begins.
+/// Parses a superblock; returns it with the number of its copy and the start of its filesystem.
 fn superblock(place: &[u8], at: u64) -> Option<(Superblock, usize, u64)> {
     let bytenr = u64::from_le_bytes(place[BYTENR_AT..BYTENR_AT + 8].try_into().ok()?);
     let copy = SUPERBLOCK_OFFSETS.iter().position(|offset| *offset == bytenr)?;
@@ -213,7 +213,7 @@ fn superblock(place: &[u8], at: u64) -> Option<(Superblock, usize, u64)> {
     Some((superblock, copy, at.checked_sub(bytenr)?))
 }
 
-/// The length and the checksum of the tree block at a place, if there is one.
+/// The length and the checksum type of the tree block at a position, if there is one.
 fn tree_block(place: &[u8], found: &Found) -> Option<(usize, ChecksumType)> {
     let head = BlockRef::new(&place[..STEP]);
     let (level, count, logical) = (head.level(), head.count(), head.logical().get());
@@ -231,7 +231,7 @@ fn tree_block(place: &[u8], found: &Found) -> Option<(usize, ChecksumType)> {
             place[..kind.size()] == *sum.as_bytes(kind)
         }
     };
-    // What the others of the filesystem are is most likely.
+    // The length and checksum type of the filesystem's other blocks come first.
     let like_others = found.get(&head.fsid()).filter(|one| one.blocks > 0);
     let like_others = like_others.map(|one| (one.node_size as usize, one.checksum));
     let all =

@@ -1,4 +1,4 @@
-//! Superblocks, and what only they lead to.
+//! Repairs of superblocks, and of the data that only they lead to.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use creamery_volume::{DeviceSet, NamedSet, SuperCopies};
 use super::openable::{check_first, check_openable, check_whole};
 use crate::Image;
 
-/// Forgets the log of what was synced after the last commit, which is lost then: for a log that cannot be replayed. Gives where its root
-/// was and the level of that, none when there was no log.
+/// Discards the log, for one that cannot be replayed: changes that were synced after the last commit are lost. Returns the address and the level of its
+/// root, `None` when there was no log.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -22,14 +22,14 @@ use crate::Image;
 /// ```
 ///
 /// # Errors
-/// Somebody else has it open; the first superblock is damaged or leads nowhere; a state that forbids writing; device errors.
+/// The image is open elsewhere; the first superblock is damaged or leads nowhere; a state that forbids writing; device errors.
 pub fn zero_log(image: impl AsRef<Path>) -> Result<Option<(Logical, u8)>> {
     let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::open(image.as_ref(), Access::ReadWrite)?);
     check_first(&device)?;
     creamery_volume::zero_log(&*device)
 }
 
-/// Gives back the space of free space caches of the old kind.
+/// Frees the space of v1 free space caches.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -40,15 +40,15 @@ pub fn zero_log(image: impl AsRef<Path>) -> Result<Option<(Logical, u8)>> {
 /// ```
 ///
 /// # Errors
-/// As opening for writing.
+/// Those of opening for writing.
 pub fn clear_space_cache(image: impl AsRef<Path>) -> Result<()> {
-    // Opening for writing removes them, in memory.
+    // Opening for writing removes the caches, in memory.
     let fs = Image::options().write().open(image)?;
     fs.fs.begin_changes()?;
     fs.close()
 }
 
-/// The copies of an image's superblock, to write those anew that are damaged, missing or old.
+/// The copies of an image's superblock, to rewrite those that are damaged, missing or old.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -62,17 +62,17 @@ pub fn clear_space_cache(image: impl AsRef<Path>) -> Result<()> {
 pub struct SuperRecovery {
     device: Arc<dyn BlockDevice>,
     copies: SuperCopies,
-    /// Why none of the whole ones is written.
+    /// The reason why no valid copy is written.
     nowhere: Option<Error>,
 }
 
 impl SuperRecovery {
-    /// Looks at all of them, on the device that is named first. It is ours alone from here on; other devices of the filesystem are only read. Where some are bad, the newest whole one counts if what it leads to
-    /// can be opened, else the newest older one of which every tree can be read: the blocks of an older commit may be in use again. One of
-    /// several devices does not go back to an older one: the others have the last commit.
+    /// Reads all copies on the device that is named first. That device is locked from here on; other devices of the filesystem are only read. If some copies are bad, the newest
+    /// valid one counts if the trees that it leads to can be opened, else the newest older one whose trees can all be read: the blocks of an older commit may be in use
+    /// again. One of several devices does not go back to an older copy, because the others have the last commit.
     ///
     /// # Errors
-    /// Somebody else has it open; no copy is whole; something else is there, too.
+    /// The image is open elsewhere; no copy is valid; the device also has other content.
     pub fn open(image: impl Into<NamedSet>) -> Result<Self> {
         let image = image.into().degraded();
         let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::open(image.first(), Access::ReadWrite)?);
@@ -85,7 +85,7 @@ impl SuperRecovery {
         Ok(Self { device, copies: newest, nowhere })
     }
 
-    /// Looks at all copies on the only device of a filesystem.
+    /// Judges all copies on the only device of a filesystem.
     fn judge(device: Arc<dyn BlockDevice>) -> Result<Self> {
         let newest = SuperCopies::read(&*device)?;
         if newest.bad().is_empty() {
@@ -95,7 +95,7 @@ impl SuperRecovery {
             return Ok(Self { device, copies: newest, nowhere: None });
         };
         if !matches!(nowhere.kind(), ErrorKind::Corrupt | ErrorKind::Unreadable) {
-            // A device that fails now, or a feature that this version does not know, is no reason to go back.
+            // A device that fails now, or an unknown feature, is no reason to go back.
             return Ok(Self { device, copies: newest, nowhere: Some(nowhere) });
         }
         let is_whole = |older: &SuperCopies| {
@@ -107,29 +107,29 @@ impl SuperRecovery {
         })
     }
 
-    /// Where those lie that are whole and of the last commit, bytes of the device.
+    /// Offsets of the valid copies of the last commit, bytes of the device.
     #[must_use]
     pub fn good(&self) -> &[u64] {
         self.copies.good()
     }
 
-    /// Where the others should.
+    /// Offsets of the other copies, bytes of the device.
     #[must_use]
     pub fn bad(&self) -> &[u64] {
         self.copies.bad()
     }
 
-    /// Which device of the filesystem it is.
+    /// The number of the device in the filesystem.
     #[must_use]
     pub fn dev_id(&self) -> DevId {
         self.copies.dev_id()
     }
 
-    /// Writes the bad ones anew. What was synced after the last commit is lost when the first one was bad.
+    /// Rewrites the bad copies. Changes that were synced after the last commit are lost if the first copy was bad.
     ///
     /// # Errors
-    /// What the good ones lead to cannot be opened, so that this may be no filesystem any more, and no older copy leads to a whole
-    /// one; a bad one is that of another filesystem; device errors.
+    /// The trees of the good copies cannot be opened, so that this may no longer be a filesystem, and no older copy leads to a whole
+    /// one; a bad copy belongs to another filesystem; device errors.
     pub fn recover(self) -> Result<()> {
         if let Some(error) = self.nowhere {
             let name = self.device.describe();
@@ -168,7 +168,7 @@ mod tests {
         Arc::new(FileDevice::open(image, Access::ReadWrite).unwrap())
     }
 
-    /// A filesystem whose second superblock is the one of the commit before, and where the newer root tree lies.
+    /// A filesystem whose second superblock is the one of the commit before, and the addresses of the newer root tree.
     fn with_an_older_copy(dir: &Path) -> (Arc<dyn BlockDevice>, Vec<u64>) {
         let image = dir.join("disk.img");
         Image::make(&image).size(256 << 20).run().unwrap();

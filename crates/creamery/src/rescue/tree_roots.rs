@@ -1,4 +1,4 @@
-//! The trees that a root tree knows.
+//! Lists the trees in a root tree.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use creamery_volume::{NamedSet, Rescue};
 use super::Start;
 use crate::inspect::{leaves, map_all};
 
-/// A tree, as its root item has it. It is displayed as btrfs-progs does.
+/// A tree, from its root item. `Display` prints it like btrfs-progs.
 ///
 /// ```no_run
 /// # fn example() -> creamery::Result<()> {
@@ -24,15 +24,15 @@ use crate::inspect::{leaves, map_all};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct TreeRoot {
-    /// Which tree it is.
+    /// The id of the tree.
     pub tree: TreeId,
-    /// The offset of the root item: of a snapshot the transaction that made it, 0 of most others.
+    /// The offset of the root item: for a snapshot the transaction that made it, for most others 0.
     pub offset: u64,
-    /// Where its root block is.
+    /// The address of its root block.
     pub logical: Logical,
-    /// The level of that.
+    /// The level of that block.
     pub level: u8,
-    /// The generation of that.
+    /// The generation of that block.
     pub generation: Generation,
 }
 
@@ -43,7 +43,7 @@ impl fmt::Display for TreeRoot {
     }
 }
 
-/// What was found.
+/// The trees in a root tree.
 ///
 /// ```
 /// assert!(creamery::rescue::TreeRoots::default().roots.is_empty());
@@ -51,13 +51,13 @@ impl fmt::Display for TreeRoot {
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 #[non_exhaustive]
 pub struct TreeRoots {
-    /// In the order of their keys.
+    /// The trees, in the order of their keys.
     pub roots: Vec<TreeRoot>,
-    /// Why not all of the root tree could be read.
+    /// The error if parts of the root tree could not be read.
     pub unread: Option<String>,
 }
 
-/// Lists the trees that the root tree of an image knows, which may be open elsewhere. Whether they can be read is not asked.
+/// Lists the trees in the root tree of an image, which may be open elsewhere. Does not check whether they can be read.
 ///
 /// ```
 /// use creamery::rescue::{Start, tree_roots};
@@ -70,7 +70,7 @@ pub struct TreeRoots {
 /// ```
 ///
 /// # Errors
-/// As opening, but for what is passed over; nothing of the root tree can be read.
+/// Those of opening, except for ignored damage; no part of the root tree can be read.
 pub fn tree_roots(image: impl Into<NamedSet>, start: Start, rescue: Rescue) -> Result<TreeRoots> {
     let (volume, unmapped) = image.into().open(Access::ReadOnlyForced, |devices| {
         let volume = start.volume(devices, rescue)?;
@@ -85,7 +85,7 @@ pub fn tree_roots(image: impl Into<NamedSet>, start: Start, rescue: Rescue) -> R
     let unread = leaves(&volume, &superblock, TreeId::ROOT, root, &mut |leaf| {
         let items = (0..leaf.count()).filter(|slot| leaf.key(*slot).kind == KeyType::ROOT_ITEM);
         roots.extend(items.filter_map(|slot| {
-            // The check of the block has refused what is no root item.
+            // Verification of the block has rejected anything that is not a root item.
             let item = RawRootItem::from_item(leaf.data(slot)).ok()?;
             let Key { objectid, offset, .. } = leaf.key(slot);
             Some(TreeRoot {

@@ -1,7 +1,7 @@
-//! How a filesystem that does not open can be read all the same.
+//! Finds a way to read a filesystem that does not open.
 //!
-//! Each way is tried before it is told: the image is opened that way, for reading alone, and its root directory is listed. The one that takes
-//! the least on trust wins.
+//! Each way is tried before it is reported: the image is opened that way, for reading only, and its root directory is listed. The way that
+//! ignores the least damage wins.
 
 use creamery_base::{ErrorKind, Logical, Result};
 use creamery_device::ImageName;
@@ -11,13 +11,13 @@ use super::{FindRoot, Roots, Start, find_roots};
 use crate::rescue::Rescue;
 use crate::{Filesystem, Image};
 
-/// Words of `--rescue`, from the one that takes the least on trust.
+/// Values of `--rescue`, from the one that ignores the least damage.
 const WORDS: [&str; 6] = ["", "ibadroots", "usebackuproot", "ibadroots:usebackuproot", "imetacsums", "all"];
 
 /// Root trees that are tried, the newest first.
 const ROOTS_MAX: usize = 16;
 
-/// The largest image file that is searched for root trees, which reads all tree blocks. A disk is not: it would keep a message waiting for minutes.
+/// The largest image file that is searched for root trees, bytes: the search reads all tree blocks. A disk is not searched: the error message would take minutes.
 const SEARCHED_MAX: u64 = 64 << 30;
 
 /// A way to read what is left of a filesystem.
@@ -33,15 +33,15 @@ const SEARCHED_MAX: u64 = 64 << 30;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WayIn {
-    /// It opens for reading as it is; what is damaged in it may have to be passed over ([`OnError::PastDamage`](crate::progress::OnError::PastDamage)).
+    /// It opens for reading as it is; parts of it may be damaged ([`OnError::PastDamage`](crate::progress::OnError::PastDamage)).
     Read,
-    /// It opens for reading with these words of `--rescue`.
+    /// It opens for reading with this value of `--rescue`.
     Rescue(&'static str),
-    /// It opens by the root tree at this address ([`Start::root_tree`]), with [`Rescue::ignore_bad_roots`].
+    /// It opens with the root tree at this address ([`Start::root_tree`]), with [`Rescue::ignore_bad_roots`].
     RootTree(Logical),
 }
 
-/// Looks for a way to read the filesystem in `image`, which is not changed. None where none was found.
+/// Looks for a way to read the filesystem in `image`, which is not changed. `None` if there is none.
 #[must_use]
 pub fn way_in(image: impl Into<NamedSet>) -> Option<WayIn> {
     let image = image.into();
@@ -54,12 +54,12 @@ pub fn way_in(image: impl Into<NamedSet>) -> Option<WayIn> {
         match shows_root(opened) {
             Ok(()) if words.is_empty() => return Some(WayIn::Read),
             Ok(()) => return Some(WayIn::Rescue(words)),
-            // Somebody has it open, or it cannot be opened at all: nothing else helps.
+            // It is open elsewhere, or cannot be opened at all: nothing else helps.
             Err(kind) if !kind.is_damage() => return None,
             Err(_) => {}
         }
     }
-    // Of a root directory that cannot be listed names are found elsewhere (`lost_names`).
+    // The names in an unreadable root directory are found elsewhere (`lost_names`).
     if opens {
         return Some(WayIn::Read);
     }
@@ -75,7 +75,7 @@ pub fn way_in(image: impl Into<NamedSet>) -> Option<WayIn> {
     })
 }
 
-/// Errors: the root directory cannot be listed, or has nothing in it: nobody is helped by that.
+/// Errors: the root directory cannot be listed, or is empty, which helps nobody.
 fn shows_root(opened: Result<Filesystem>) -> Result<(), ErrorKind> {
     let look = |fs: Filesystem| match fs.read_dir("/")?.next() {
         Some(Err(error)) => Err(error),

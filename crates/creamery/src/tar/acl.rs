@@ -1,4 +1,4 @@
-//! ACLs as archives have them, in words (`user:1000:r-x`), and as the attribute that a filesystem keeps.
+//! Converts ACLs between the text of archives (`user:1000:r-x`) and the extended attribute of a filesystem.
 
 use crate::Filesystem;
 use crate::attributes::Owner;
@@ -10,7 +10,7 @@ const VERSION: u32 = 2;
 const ENTRY_LEN: usize = 8;
 const NO_ID: u32 = u32::MAX;
 
-/// Tags, the words for them, and whether somebody is named behind them.
+/// Tags, their words, and whether a name follows.
 const TAGS: [(u16, &str, bool); 6] = [
     (0x01, "user", false),
     (0x02, "user", true),
@@ -20,7 +20,7 @@ const TAGS: [(u16, &str, bool); 6] = [
     (0x20, "other", false),
 ];
 
-/// The words of an attribute, with numbers for names; none when it is damaged.
+/// The text of an attribute, with numbers for names; `None` when it is damaged.
 pub(super) fn to_text(value: &[u8]) -> Option<String> {
     let entries = value.strip_prefix(&VERSION.to_le_bytes())?;
     let mut text = String::new();
@@ -37,7 +37,7 @@ pub(super) fn to_text(value: &[u8]) -> Option<String> {
     entries.remainder().is_empty().then_some(text)
 }
 
-/// The attribute for words, which may name users and groups that `fs` knows; none when they say nothing sensible.
+/// The attribute for a text, which may name users and groups that `fs` knows; `None` when the text is invalid.
 pub(super) fn from_text(text: &[u8], fs: &Filesystem) -> Option<Vec<u8>> {
     let mut entries = Vec::new();
     for line in std::str::from_utf8(text).ok()?.split(['\n', ',']) {
@@ -48,9 +48,9 @@ pub(super) fn from_text(text: &[u8], fs: &Filesystem) -> Option<Vec<u8>> {
         let fields: Vec<&str> = line.split(':').collect();
         let (word, who, bits) = match fields[..] {
             [word, who, bits] => (word, who, bits),
-            // Of star: the number stands behind.
+            // From star: the number comes last.
             [word, _, bits, number] => (word, number, bits),
-            // Of some, for mask and other.
+            // From some programs, for mask and other.
             [word, bits] => (word, "", bits),
             _ => return None,
         };

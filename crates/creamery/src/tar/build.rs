@@ -14,10 +14,10 @@ use crate::Filesystem;
 use crate::host_path::write_whole_file;
 use crate::progress::{NoProgress, Progress};
 
-/// Bytes that are written to an archive at once.
+/// Bytes of one write to an archive.
 const BUFFER: usize = 1 << 20;
 
-/// Hears of each member that cannot be made, or only in part; an error that it returns ends the work.
+/// Called for each member that cannot be made, or only in part; an error from it ends the work.
 type Failed<'a> = dyn Fn(&[u8], Error) -> Result<()> + 'a;
 
 /// An archive about to be written, as `tar -c` writes it; begin with [`Filesystem::write_tar`].
@@ -67,7 +67,7 @@ pub struct ReadTar<'a> {
 }
 
 impl Filesystem {
-    /// Begins an archive with these members, and all that is in them. Sockets are left out. [`WriteTar::to`] writes it, as tar(1) does.
+    /// Begins an archive with these members, and everything in them. Sockets are left out. [`WriteTar::to`] writes it, like tar(1).
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -88,8 +88,8 @@ impl Filesystem {
         WriteTar { fs: self, members, options: TarOptions::default(), note: &|_| (), progress: &NoProgress }
     }
 
-    /// Begins to unpack an archive into the directory `to`. What has the name of a member is replaced, directories are merged.
-    /// [`ReadTar::from`] and [`ReadTar::layer`] do it, as tar(1) does.
+    /// Begins to unpack an archive into the directory `to`. A member replaces an existing file; directories are merged.
+    /// [`ReadTar::from`] and [`ReadTar::layer`] do the work, like tar(1).
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -107,8 +107,8 @@ impl Filesystem {
 }
 
 impl<'a> WriteTar<'a> {
-    /// How it is written. With [`TarOptions::ignore_errors`] it goes on past what cannot be read, out of a damaged filesystem, as
-    /// [`OnError::PastDamage`](crate::progress::OnError::PastDamage) does.
+    /// Sets options. With [`TarOptions::ignore_errors`] the archive goes on after errors of a damaged filesystem, as with
+    /// [`OnError::PastDamage`](crate::progress::OnError::PastDamage).
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -125,7 +125,7 @@ impl<'a> WriteTar<'a> {
         self
     }
 
-    /// What gets a sentence about each file that is left out, such as a socket; without it nothing does.
+    /// Calls `note` with a sentence about each file that is left out, like a socket. Default: none.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -141,7 +141,7 @@ impl<'a> WriteTar<'a> {
         self
     }
 
-    /// Hears of each file, and may end the work. Without it nobody does.
+    /// Sets the observer, which is called for each file and may cancel. Default: none.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -173,7 +173,7 @@ impl<'a> WriteTar<'a> {
     /// ```
     ///
     /// # Errors
-    /// The first file that cannot be read, unless that is ignored; when the archive cannot be written.
+    /// The first file that cannot be read, unless errors are ignored; an error of writing the archive.
     pub fn to(self, mut out: impl Write) -> Result<()> {
         self.write(&mut out).map_err(ended)
     }
@@ -182,8 +182,8 @@ impl<'a> WriteTar<'a> {
         self.fs.write_members(self.members, out, self.options, self.note, self.progress)
     }
 
-    /// Writes the archive into the file `to` of the host. The archive gets its name when it is whole, and a regular file of that name
-    /// stays until then. Written in place: a pipe, a device, an open file (`/dev/stdout`), a file with several names, a file of another
+    /// Writes the archive into the file `to` of the host. The archive gets its name when it is whole; until then an existing regular file
+    /// keeps it. Written in place: a pipe, a device, an open file (`/dev/stdout`), a file with several names, a file of another
     /// user, and one in a directory that takes no new name from this user.
     ///
     /// ```
@@ -197,7 +197,7 @@ impl<'a> WriteTar<'a> {
     /// ```
     ///
     /// # Errors
-    /// As [`to`](Self::to), and the host's; `AlreadyExists` for an image, without [`TarOptions::replace_images`].
+    /// Those of [`to`](Self::to), and the host's; `AlreadyExists` for an image, without [`TarOptions::replace_images`].
     pub fn to_file(self, to: impl AsRef<Path>) -> Result<()> {
         write_whole_file(to.as_ref(), self.options.replace_images, self.progress, &|file| {
             let mut out = BufWriter::with_capacity(BUFFER, file);
@@ -208,8 +208,8 @@ impl<'a> WriteTar<'a> {
 }
 
 impl<'a> ReadTar<'a> {
-    /// Hears of each member that cannot be made, or only in part, while the work goes on with the others. Without it the first such member
-    /// ends the work with its error.
+    /// Calls `failed` for each member that cannot be made, or only in part, and goes on with the others. Without it the error of the first such member
+    /// ends the work.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -229,7 +229,7 @@ impl<'a> ReadTar<'a> {
         self
     }
 
-    /// Hears of each member, and may end the work. Without it nobody does.
+    /// Sets the observer, which is called for each member and may cancel. Default: none.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -245,7 +245,7 @@ impl<'a> ReadTar<'a> {
         self
     }
 
-    /// Unpacks an archive, which may be packed with gzip or zstd, as `tar -xf` does.
+    /// Unpacks an archive, which may be compressed with gzip or zstd, as `tar -xf` does.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -258,15 +258,15 @@ impl<'a> ReadTar<'a> {
     /// ```
     ///
     /// # Errors
-    /// When the archive cannot be read on, or nothing more can be written; what came before is there.
+    /// When the archive cannot be read on, or no more can be written; earlier members stay.
     pub fn from(self, archive: impl Read) -> Result<()> {
         let mut archive = Archive::new(packed::unpacked(Box::new(archive))?);
         self.fs.extractor(&self.to, &*self.failed, self.progress, Rules::default())?.run(&mut archive)
     }
 
-    /// Unpacks a layer of a container image, as the image specification of OCI has it: members with names of whiteouts are no files, but
-    /// say what of the directory is gone. They take away what was there before, whatever else the layer has of that name. Directories have
-    /// the attributes that the layer says and no others, and what is no directory takes the place of one with all that is in it.
+    /// Unpacks a layer of a container image, by the image specification of OCI. Members with names of whiteouts are not files, but
+    /// name files of the directory that are removed. They remove only earlier files, even if the layer itself has a file of that name. Directories get
+    /// the attributes of the layer and no others. A member that is not a directory replaces an existing directory with everything in it.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -286,7 +286,7 @@ impl<'a> ReadTar<'a> {
     /// ```
     ///
     /// # Errors
-    /// As [`from`](Self::from). A whiteout of a file that does not exist is ignored.
+    /// Those of [`from`](Self::from). A whiteout of a file that does not exist is ignored.
     pub fn layer(self, layer: &TarArchive) -> Result<()> {
         let rules = Rules { is_layer: true, ..Rules::default() };
         self.fs.extractor(&self.to, &*self.failed, self.progress, rules)?.add(layer)

@@ -1,4 +1,4 @@
-//! Making what an archive has.
+//! Creates the members of an archive in a filesystem.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -21,20 +21,20 @@ use crate::path::{Last, resolve_within};
 use crate::progress::Progress;
 use crate::{FileType, Filesystem, ReadDir};
 
-/// Bytes that are written at once.
+/// Bytes of one write.
 const PIECE: usize = 1 << 20;
-/// What a leaf with one extended attribute has beside name and value: the header, an item, an entry.
+/// Bytes of a leaf with one extended attribute beside name and value: the header, an item, an entry.
 const LEAF_OF_ONE_XATTR: usize = 101 + 25 + 30;
 
-/// What changes on the way.
+/// Changes to members on the way.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Rules {
-    /// It is a layer above what is there: its directories have the attributes that it says and no others, whatever else takes
-    /// the place of what has its name, and whiteouts, which have been applied before, are no files.
+    /// The archive is a layer above the existing files. Its directories have the attributes that it says and no others. Every other member replaces whatever
+    /// has its name. Whiteouts, which have been applied before, are not files.
     pub(super) is_layer: bool,
-    /// Everything belongs to them.
+    /// User and group that own every member.
     pub(super) owner: Option<(u32, u32)>,
-    /// Access times are this one, modification times at most this one.
+    /// The access time of every member, and the upper limit of modification times.
     pub(super) clamp: Option<Timespec>,
 }
 
@@ -50,33 +50,33 @@ impl Rules {
     }
 }
 
-/// Who makes things below one directory, which is the root of all paths.
+/// Creates members below one directory, which is the root of all paths.
 pub(super) struct Extractor<'a> {
     pub(super) to: &'a Filesystem,
     pub(super) root: InodeId,
     pub(super) progress: &'a dyn Progress,
-    /// Told of a member that cannot be made; what it answers with ends all.
+    /// Called for a member that cannot be created; its error ends the extraction.
     pub(super) failed: &'a dyn Fn(&[u8], Error) -> Result<()>,
     pub(super) rules: Rules,
-    /// Files of lower layers in whose place a layer has directories.
+    /// Files of lower layers that a layer replaces with directories.
     pub(super) gives_way: BTreeSet<InodeId>,
 }
 
-/// A directory gets its attributes when all is in it: those that were said last.
-/// In an order of their own, so that equal archives make equal images.
+/// A directory gets its attributes after all its members: those that the archive says last.
+/// Sorted by inode, so that equal archives make equal images.
 type Pending = BTreeMap<InodeId, SetAttributes>;
 
 impl Extractor<'_> {
-    /// Makes all members. What fails of one is told, and ends nothing that the others would not meet, too.
+    /// Creates all members. An error of one member is reported; an error that every member would meet ends the extraction.
     pub(super) fn run<R: Read>(&self, archive: &mut Archive<R>) -> Result<()> {
         let mut pending = Pending::new();
         let outcome = self.members(archive, &mut pending);
-        // Who is told to end may have no more to read either.
+        // After a cancel the archive may have no more data either.
         let mut outcome = outcome.or_else(|error| self.progress.go_on().and(Err(error)));
-        // Also of an archive that ends early, which is the first thing to tell then.
+        // Also after an archive that ends early; that error is then returned first.
         for (id, set) in pending {
             match self.to.fs.set_attributes(id, &set) {
-                // A later member took its place.
+                // A later member has replaced the directory.
                 Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Stale) => {}
                 done => outcome = outcome.and(done.map(drop)),
             }
@@ -98,7 +98,7 @@ impl Extractor<'_> {
         Ok(())
     }
 
-    /// Tells what became of a member, unless all ends with it.
+    /// Reports the result of a member, unless the error ends the extraction.
     pub(super) fn tell(&self, name: &[u8], size: u64, outcome: Result<()>) -> Result<()> {
         match outcome {
             Err(error) if error.kind().ends_all() || error.is_on_host() => Err(error),
@@ -148,7 +148,7 @@ impl Extractor<'_> {
         match kind {
             NewKind::Directory => return self.directory(id, facts, pending),
             NewKind::File => self.content(archive, id, member).or_else(|error| {
-                // Half of it is none.
+                // Half a file is not a copy.
                 self.progress.go_on().or_else(|end| self.to.fs.unlink(dir, last).and(Err(end)))?;
                 Err(error)
             })?,
@@ -160,7 +160,7 @@ impl Extractor<'_> {
         attributes
     }
 
-    /// Makes what is called `name` in `dir`, in place of what has the name; a directory that is there stays.
+    /// Creates `name` in `dir`, in place of whatever has the name; an existing directory stays.
     fn make(&self, dir: InodeId, name: &[u8], kind: NewKind<'_>, facts: &Facts) -> Result<InodeId> {
         let fs = &self.to.fs;
         let (uid, gid) = facts.owner()?;
@@ -193,7 +193,7 @@ impl Extractor<'_> {
         }
     }
 
-    /// Takes what has the name away. Of directories only an empty one gives way, but to a layer.
+    /// Removes an existing entry. A directory must be empty, except for a layer.
     fn give_way(&self, dir: InodeId, name: &[u8]) -> Result<()> {
         let (_, kind) = self.to.fs.lookup_kind(dir, name, Wait::Yes)?;
         match kind {
@@ -203,7 +203,7 @@ impl Extractor<'_> {
         }
     }
 
-    /// Removes what has the name, with all that is in it.
+    /// Removes an entry with everything below it.
     pub(super) fn remove(&self, dir: InodeId, name: &[u8]) -> Result<()> {
         let fs = &self.to.fs;
         let (there, kind) = fs.lookup_kind(dir, name, Wait::Yes)?;
@@ -214,18 +214,18 @@ impl Extractor<'_> {
         fs.rmdir(dir, name)
     }
 
-    /// Removes all that is in a directory.
+    /// Removes everything in a directory.
     pub(super) fn empty(&self, dir: InodeId) -> Result<()> {
         self.to.empty_dir(ReadDir::new(Arc::clone(&self.to.fs), dir, PathBuf::new())?)
     }
 
-    /// What a directory had by a lower layer.
+    /// Removes the attributes that a lower layer gave a directory.
     fn forget_attributes(&self, id: InodeId) -> Result<()> {
         let names = self.to.fs.list_xattrs(id, Wait::Yes)?;
         names.iter().try_for_each(|name| self.to.fs.remove_xattr(id, name))
     }
 
-    /// Makes the hard link by these names, the last of which is in `dir`.
+    /// Makes a hard link with these names, the last of which is in `dir`.
     fn link(&self, dir: InodeId, names: &[&[u8]], target: &[u8]) -> Result<()> {
         let fs = &self.to.fs;
         let leads_out = |_| Error::new(ErrorKind::InvalidData, "it is a link to something outside");
@@ -268,11 +268,11 @@ impl Extractor<'_> {
         self.attributes(id, facts)
     }
 
-    /// Extended attributes, with ACLs in words where the archive has none in numbers. All that can be set are; the first error is told.
+    /// Sets extended attributes, with textual ACLs if the archive has no binary ones. Sets all that it can; returns the first error.
     fn attributes(&self, id: InodeId, facts: &Facts) -> Result<()> {
         let set = |name: &[u8], value: &[u8]| {
             let named = |error: Error| error.context(format!("the attribute {}", name.escape_ascii()));
-            // Of this nothing else is in the way.
+            // This error concerns only one attribute.
             if name.len() + value.len()
                 > (self.to.volume().node_size() as usize).saturating_sub(LEAF_OF_ONE_XATTR)
             {
@@ -306,7 +306,7 @@ impl Extractor<'_> {
             let mut at = piece.start;
             while at < piece.end {
                 let want = usize::try_from(piece.end - at).unwrap_or(buffer.len()).min(buffer.len());
-                // Whole pieces make long extents, however little a pipe gives at a time.
+                // Whole pieces make long extents, even if a pipe delivers little at a time.
                 let (mut filled, mut ended) = (0, self.progress.go_on());
                 while filled < want && ended.is_ok() {
                     match archive.read(&mut buffer[filled..want]) {
@@ -319,7 +319,7 @@ impl Extractor<'_> {
                 while done < filled {
                     done += file.write_at(at + done as u64, &buffer[done..filled])?;
                 }
-                // What there was of it is there.
+                // The file has the data that came before the error.
                 ended?;
                 at += want as u64;
             }
@@ -333,7 +333,7 @@ impl Extractor<'_> {
     }
 }
 
-/// An archive that cannot be read on ends all.
+/// An archive that cannot be read on ends the extraction.
 fn ending(error: Error) -> Error {
     if error.is_on_host() { error } else { error.on_host(Path::new("reading the archive")) }
 }
@@ -346,7 +346,7 @@ fn times(facts: &Facts) -> SetAttributes {
     }
 }
 
-/// What an ACL may have moved. A symbolic link has none.
+/// The mode that an ACL may have changed. A symbolic link has none.
 const fn mode_of(kind: NewKind<'_>, facts: &Facts) -> Option<u32> {
     if matches!(kind, NewKind::Symlink(_)) { None } else { Some(facts.mode) }
 }

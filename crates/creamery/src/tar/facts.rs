@@ -1,4 +1,4 @@
-//! What an archive says of one member: in its header, and in records that come before.
+//! The header of a member, and the extended records before it.
 
 use creamery_base::{Error, ErrorKind, Result, Timespec};
 use tar::{EntryType, Header};
@@ -7,7 +7,7 @@ use super::keys::{ACL_KEYS, SELINUX, SELINUX_KEY, XATTR_KEY};
 use super::pax::{self, number};
 use crate::fs::DeviceNumber;
 
-/// The largest numbers of a driver and of a device of it that there are on Linux.
+/// The largest major and minor number of a device on Linux.
 const MAJOR_MAX: u64 = 0xfff;
 const MINOR_MAX: u64 = 0xf_ffff;
 
@@ -15,7 +15,7 @@ fn damaged(what: &str) -> Error {
     Error::new(ErrorKind::InvalidData, what.to_owned())
 }
 
-/// What an archive says of a member.
+/// The header of a member with its extended records.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Facts {
     pub(super) name: Vec<u8>,
@@ -23,21 +23,21 @@ pub(super) struct Facts {
     /// Bytes of data in the archive.
     pub(super) size: u64,
     pub(super) mode: u32,
-    /// Owner and group, which no filesystem may have ([`Facts::owner`]).
+    /// Owner and group, which may be larger than a filesystem allows ([`Facts::owner`]).
     pub(super) uid: u64,
     pub(super) gid: u64,
     pub(super) mtime: Timespec,
     pub(super) atime: Option<Timespec>,
-    /// Driver and device of a node, which Linux may not have ([`Facts::device`]).
+    /// Major and minor number of a node, which may be larger than Linux allows ([`Facts::device`]).
     pub(super) device: (u64, u64),
     pub(super) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
-    /// ACLs in words, with the attributes that they are of.
+    /// ACLs as text, with the names of their attributes.
     pub(super) acls: Vec<(&'static [u8], Vec<u8>)>,
-    /// Why it is not made: something is said of it that cannot be.
+    /// The reason why the member cannot be made, if its header is invalid.
     pub(super) refusal: Option<String>,
 }
 
-/// `SECONDS[.FRACTION]`, below zero, too.
+/// Parses `SECONDS[.FRACTION]`, which may be negative.
 fn time(value: &[u8]) -> Result<Timespec> {
     let read = || {
         let (value, negative) = match value.strip_prefix(b"-") {
@@ -58,7 +58,7 @@ fn time(value: &[u8]) -> Result<Timespec> {
     read().ok_or_else(|| damaged(&format!("a time that is none: {}", value.escape_ascii())))
 }
 
-/// A field of a header: octal digits, or after a set bit a number of two's complement. What is left blank is zero.
+/// Parses a field of a header: octal digits, or after a set bit a number in two's complement. A blank field is zero.
 fn numeric(field: &[u8]) -> Option<u64> {
     if let Some((&first, rest)) = field.split_first().filter(|(first, _)| **first & 0x80 != 0) {
         let begin = i128::from(first.cast_signed() << 1 >> 1);
@@ -72,7 +72,7 @@ fn numeric(field: &[u8]) -> Option<u64> {
 }
 
 impl Facts {
-    /// What the header itself says. Of a number that is none nothing can be made, but of the members behind it.
+    /// Parses a header. A member with an invalid number cannot be made, but the members behind it can.
     pub(super) fn of(header: &Header) -> Self {
         let fields = header.as_old();
         let mut refusal = None;
@@ -97,7 +97,7 @@ impl Facts {
             mode: (mode & 0o7777) as u32,
             uid,
             gid,
-            // Before 1970 it is a number of two's complement.
+            // Before 1970 the number is in two's complement.
             mtime: Timespec { sec: mtime.cast_signed(), nsec: 0 },
             device: device.unwrap_or_default(),
             refusal,
@@ -105,7 +105,7 @@ impl Facts {
         }
     }
 
-    /// The device that a node stands for.
+    /// The device number of a node.
     pub(super) fn device(&self) -> Result<DeviceNumber> {
         let (major, minor) = self.device;
         if major > MAJOR_MAX || minor > MINOR_MAX {
@@ -116,7 +116,7 @@ impl Facts {
         Ok(DeviceNumber { major: major as u32, minor: minor as u32 })
     }
 
-    /// Refuses what nothing can be made from.
+    /// Rejects a member that cannot be made.
     pub(super) fn check(&self) -> Result<()> {
         if let Some(refusal) = &self.refusal {
             return Err(Error::new(ErrorKind::InvalidData, refusal.clone()));
@@ -124,8 +124,8 @@ impl Facts {
         self.owner().map(drop)
     }
 
-    /// Owner and group. An archive has room for more than there are, and a negative number is a large one there; the largest stands for
-    /// nobody.
+    /// Owner and group. An archive can hold larger numbers than exist, and a negative number is a large one there; the largest one is
+    /// not a valid owner.
     pub(super) fn owner(&self) -> Result<(u32, u32)> {
         let id = |what: &str, id: u64| match u32::try_from(id) {
             Ok(id) if id != u32::MAX => Ok(id),
@@ -134,7 +134,7 @@ impl Facts {
         Ok((id("owner", self.uid)?, id("group", self.gid)?))
     }
 
-    /// What a record of an extended header says.
+    /// Applies a record of an extended header.
     pub(super) fn take(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         let bad = || damaged(&format!("a record '{}' that is no number", key.escape_ascii()));
         match key {
@@ -189,7 +189,7 @@ mod tests {
             (b"\0\0\0\0\0\0\0\0", Some(0)),
             (b"\x80\0\0\0\xff\xff\xff\xff", None),
             (b"\x80\0\0\x01\0\0\0\0", None),
-            // Negative ones.
+            // Negative numbers.
             (b"\xff\xff\xff\xff\xff\xff\xff\xff", None),
             (b"\xff\xff\xff\xff\xff\xff\xff\xfe", None),
         ] {

@@ -1,4 +1,4 @@
-//! Putting a layer above what lower layers have made: first what goes, then what comes.
+//! Puts a layer above lower layers: first removals, then additions.
 
 use std::io::Read;
 
@@ -17,7 +17,7 @@ fn is_directory(member: &Member) -> bool {
     member.file_type() == FileType::Directory
 }
 
-/// Whether a layer takes something away by name.
+/// Whether a layer has whiteouts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Whiteouts {
     None,
@@ -25,7 +25,7 @@ enum Whiteouts {
 }
 
 impl Extractor<'_> {
-    /// Puts a layer above what is there, or unpacks what is none.
+    /// Adds a layer to the existing files, or unpacks an archive that is not a layer.
     pub(super) fn add(&mut self, archive: &TarArchive) -> Result<()> {
         if self.rules.is_layer && self.make_way(&mut archive.members()?)? == Whiteouts::Some {
             self.apply_whiteouts(&mut archive.members()?)?;
@@ -33,8 +33,8 @@ impl Extractor<'_> {
         self.run(&mut archive.members()?)
     }
 
-    /// Takes away links where the layer has a directory: else what comes before its directory would go astray, and whiteouts
-    /// in it would go behind a link that is no more. Other files stay until their turn comes, for a hard link may come before.
+    /// Removes links if the layer has a directory at their place. Otherwise members before the directory would follow the link, and so would whiteouts
+    /// in it. Other files stay until the directory comes, because a hard link to them may come before.
     fn make_way<R: Read>(&mut self, archive: &mut Archive<R>) -> Result<Whiteouts> {
         let mut found = Whiteouts::None;
         while let Some(member) = archive.next()? {
@@ -43,13 +43,13 @@ impl Extractor<'_> {
                 found = Whiteouts::Some;
                 continue;
             }
-            // For what is not made nothing gives way.
+            // Nothing is removed for a member that cannot be made.
             if member.facts.check().is_err() {
                 continue;
             }
             match components(name).and_then(|names| self.clear(&names, is_directory(&member))) {
                 Err(error) if error.kind().ends_all() => return Err(error),
-                // Whatever is wrong is told when the member is made.
+                // Creating the member reports the error.
                 _ => {}
             }
         }
@@ -67,7 +67,7 @@ impl Extractor<'_> {
         Ok(())
     }
 
-    /// Takes away the link by these names, if it has to be a directory, and notes a file that has to. Links on the way stay: they are
+    /// Removes the link with these names, if a directory must take its place, and records a file that a directory must replace. Links on the way stay and are
     /// followed.
     fn clear(&mut self, names: &[&[u8]], is_directory: bool) -> Result<()> {
         let mut dir = self.root;
@@ -98,7 +98,7 @@ impl Extractor<'_> {
             }
         };
         match outcome {
-            // There is nothing of this name.
+            // There is no file with this name.
             Err(error)
                 if matches!(
                     error.kind(),

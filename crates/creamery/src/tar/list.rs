@@ -1,4 +1,4 @@
-//! What is in an archive, without unpacking it.
+//! Lists the content of an archive without unpacking it.
 
 use std::io::Read;
 
@@ -9,7 +9,7 @@ use super::packed;
 use super::read::{Archive, Member};
 use crate::{FileType, Permissions};
 
-/// What an archive says of one of its members.
+/// A member of an archive.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -31,27 +31,27 @@ use crate::{FileType, Permissions};
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct TarEntry {
-    /// Its name as the archive has it: nobody has looked where it leads to.
+    /// The name in the archive. It is not checked: it may lead anywhere.
     pub name: Vec<u8>,
-    /// What it is; another name of a file is one.
+    /// The type; a hard link is a regular file.
     pub kind: FileType,
-    /// Whether it is another name of a file, which `link` names.
+    /// Whether the member is a hard link to the file in `link`.
     pub is_hard_link: bool,
-    /// Where a link leads to; empty for what is none.
+    /// The target of a link; empty otherwise.
     pub link: Vec<u8>,
     /// Permission bits.
     pub permissions: Permissions,
-    /// The owner's number, which may be larger than there are any.
+    /// The number of the owner, which may be larger than a filesystem allows.
     pub uid: u64,
-    /// The group's number, likewise.
+    /// The number of the group, which may be larger than a filesystem allows.
     pub gid: u64,
-    /// Bytes of the file, with its holes.
+    /// Length of the file with its holes, bytes.
     pub size: u64,
     /// The time of the last change.
     pub mtime: Timespec,
-    /// Major and minor number of a device, which may be larger than there are any.
+    /// Major and minor number of a device, which may be larger than Linux allows.
     pub device: (u64, u64),
-    /// Extended attributes, ACLs in numbers among them.
+    /// Extended attributes, including ACLs in binary form.
     pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
@@ -77,10 +77,10 @@ impl TarEntry {
     }
 }
 
-/// Reads an archive, which may be packed with gzip or zstd, and tells what is in it, in its order, until `each` fails.
+/// Reads an archive, which may be compressed with gzip or zstd, and calls `each` with every member, in order, until `each` fails.
 ///
 /// # Errors
-/// When it cannot be read on; what came before was told. What `each` answers with.
+/// When the archive cannot be read on; `each` has got the members before. The errors of `each`.
 pub fn list_tar(archive: impl Read, each: &mut dyn FnMut(TarEntry) -> Result<()>) -> Result<()> {
     let mut archive = Archive::new(packed::unpacked(Box::new(archive))?);
     while let Some(member) = archive.next()? {

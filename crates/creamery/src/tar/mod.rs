@@ -1,13 +1,13 @@
-//! Archives: out of a filesystem, and into one, without a mount and without root.
+//! Archives out of a filesystem and into one, without a mount and without root.
 //!
-//! What is written is POSIX' pax format with what GNU tar adds: extended attributes and ACLs, times to the nanosecond, sizes and
-//! numbers beyond the fields of ustar, holes. What is read is that, ustar, GNU tar's own format and all its ways to say holes.
+//! Creamery writes POSIX' pax format with additions of GNU tar: extended attributes and ACLs, times to the nanosecond, sizes and
+//! numbers beyond the fields of ustar, holes. It also reads ustar, GNU tar's own format and all its representations of holes.
 //!
-//! An archive comes from anybody. Its names are components below the directory that it is unpacked to; a name with `..` is refused,
-//! and links on the way are followed as if that directory were the root of all (`docs/use/tar.md`). Numbers are checked before
-//! anything is done with them, and nothing is allocated because it was claimed.
+//! An archive is not trustworthy. Its names are components below the destination directory; a name with `..` is rejected,
+//! and links on the way are followed as if that directory were the root (`docs/use/tar.md`). Numbers are checked before
+//! use, and no allocation has the size of an unchecked number.
 //!
-//! Headers are the crate's (`tar`); records of extended headers are ours, because it splits them at the ends of lines that values may have.
+//! The crate `tar` parses headers. Creamery parses records of extended headers, because the crate splits them at newlines, which values may contain.
 
 mod acl;
 mod build;
@@ -46,7 +46,7 @@ use crate::progress::{OnError, Progress};
 use crate::sink::{Driver, Keeps};
 use crate::{FileType, Filesystem};
 
-/// A file or tree that goes into an archive, and what it is called there.
+/// A file or tree for an archive, and its name there.
 ///
 /// ```
 /// let member = creamery::tar::TarMember::new("/etc", "etc");
@@ -55,20 +55,20 @@ use crate::{FileType, Filesystem};
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct TarMember {
-    /// Where it is; a symbolic link stands for itself.
+    /// The path; a symbolic link stands for itself.
     pub path: PathBuf,
-    /// Its name in the archive, without a slash in front; empty for the directory that others are in, which is called `./`.
+    /// The name in the archive, without a leading slash; empty for the directory around the others, which gets the name `./`.
     pub name: PathBuf,
 }
 
 impl TarMember {
-    /// What is at `path`, by this name.
+    /// A member for the file at `path`, with this name.
     pub fn new(path: impl Into<PathBuf>, name: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), name: name.into() }
     }
 }
 
-/// How an archive is written.
+/// Options for writing an archive.
 ///
 /// ```
 /// let options = creamery::tar::TarOptions { ignore_errors: true, ..Default::default() };
@@ -76,13 +76,13 @@ impl TarMember {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TarOptions {
-    /// Go on past what cannot be read: the progress is told, and lost parts of files are holes.
+    /// Goes on after errors: they are reported to the progress, and lost parts of files are holes.
     pub ignore_errors: bool,
-    /// Let the archive replace an image of a filesystem, or of a disk with partitions, that has its name on the host.
+    /// Lets the archive replace an image of a filesystem, or of a disk with partitions, at its name on the host.
     pub replace_images: bool,
 }
 
-/// Refuses a name that no reader of archives takes.
+/// Rejects a name that archive readers do not accept.
 fn refuse_name(name: &Path) -> Result<()> {
     let bytes = name.as_os_str().as_encoded_bytes();
     let refused = |why| Err(Error::invalid(format!("{}: {why}", name.display())));
@@ -114,7 +114,7 @@ impl Filesystem {
         sink.finish()
     }
 
-    /// The inode of a member, and what it is.
+    /// The inode of a member, and its type.
     fn member(&self, path: &Path, options: TarOptions) -> Result<(InodeId, FileType)> {
         let (id, kind) = if options.ignore_errors {
             self.resolve_past_damage(path, Last::Keep)?
@@ -140,7 +140,7 @@ impl Filesystem {
     }
 }
 
-/// The directory that a name is in, and its last component.
+/// The directory of a name, and its last component.
 fn split(name: &Path) -> (Vec<u8>, &[u8]) {
     let bytes = name.as_os_str().as_encoded_bytes();
     let end = bytes.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use creamery_base::{Error, ErrorKind, Result};
 
-/// The components of a name that leads nowhere but down.
+/// The components of a name that only leads downwards.
 pub(super) fn components(name: &[u8]) -> Result<Vec<&[u8]>> {
     let names: Vec<&[u8]> =
         name.split(|&byte| byte == b'/').filter(|name| !matches!(*name, b"" | b".")).collect();

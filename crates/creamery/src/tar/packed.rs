@@ -1,4 +1,4 @@
-//! Archives that are packed: what they are packed with shows in their first bytes.
+//! Compressed archives: their first bytes show the compression.
 
 use std::io::{self, BufRead, Read};
 
@@ -6,7 +6,7 @@ use creamery_base::{Error, Result};
 use flate2::bufread::GzDecoder;
 use zstd_safe::{DCtx, InBuffer, OutBuffer};
 
-/// Beginnings, and the programs that unpack what begins so.
+/// Magic numbers, names of the formats, and programs that decompress them.
 const OTHERS: [(&[u8], &str, &str); 4] = [
     (b"\xfd7zXZ\0", "xz", "xz -dc"),
     (b"BZh", "bzip2", "bzip2 -dc"),
@@ -18,7 +18,7 @@ const ZSTD: &[u8] = b"\x28\xb5\x2f\xfd";
 const BEGINNING: usize = 6;
 const BUFFER: usize = 128 << 10;
 
-/// Unpacks what is packed with gzip or zstd, and gives all else as it is.
+/// Decompresses gzip and zstd, and passes on everything else as it is.
 pub(super) fn unpacked<'a>(mut input: Box<dyn Read + 'a>) -> Result<Box<dyn Read + 'a>> {
     let mut first = Vec::new();
     let reading = |error| Error::from(error).on_host(std::path::Path::new("reading the archive"));
@@ -40,9 +40,9 @@ pub(super) fn unpacked<'a>(mut input: Box<dyn Read + 'a>) -> Result<Box<dyn Read
     })
 }
 
-/// A stream of gzip members. What is behind them and is none is passed over, as gzip(1) does: tapes end so.
+/// A stream of gzip members. Other data behind them is ignored, as by gzip(1): tapes end with it.
 struct Gunzip<R> {
-    /// None at the end.
+    /// `None` at the end.
     member: Option<GzDecoder<R>>,
 }
 
@@ -54,7 +54,7 @@ impl<R: BufRead> Read for Gunzip<R> {
                 return Ok(count);
             }
             let mut rest = self.member.take().expect("it was just read from").into_inner();
-            // One byte tells enough: what follows is a member or it is not.
+            // One byte shows whether another member follows.
             if rest.fill_buf()?.first() == GZIP.first() {
                 self.member = Some(GzDecoder::new(rest));
             }
@@ -63,15 +63,15 @@ impl<R: BufRead> Read for Gunzip<R> {
     }
 }
 
-/// A stream of zstd frames. A frame that wants a window of more than 128 MiB is refused by the decoder.
+/// A stream of zstd frames. The decoder rejects a frame with a window of more than 128 MiB.
 struct Unzstd<R> {
     input: R,
     context: DCtx<'static>,
     buffer: Vec<u8>,
-    /// What of the buffer is to be unpacked.
+    /// The part of the buffer that is not yet decompressed.
     at: usize,
     filled: usize,
-    /// Whether the end may come now.
+    /// Whether the stream may end here.
     is_between_frames: bool,
 }
 

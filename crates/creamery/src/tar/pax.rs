@@ -1,11 +1,11 @@
-//! Extended headers: records of `LENGTH KEY=VALUE`, each with the end of a line behind it. Values are bytes, ends of lines among
-//! them, so that it is the length that counts.
+//! Extended headers: records of `LENGTH KEY=VALUE`, each followed by a newline. Values are bytes and may contain
+//! newlines, so the length delimits a record.
 
 use creamery_base::{Error, ErrorKind, Result};
 
 /// Appends a record.
 pub(super) fn push(records: &mut Vec<u8>, key: &[u8], value: &[u8]) {
-    // A space, the sign and the end of the line; then the digits of the length, which count themselves.
+    // A space, the equals sign and the newline; then the digits of the length, which count themselves.
     let rest = key.len() + value.len() + 3;
     let mut len = rest + 1;
     while rest + len.to_string().len() != len {
@@ -23,10 +23,10 @@ fn damaged() -> Error {
     Error::new(ErrorKind::InvalidData, "an extended header whose records do not fit their lengths")
 }
 
-/// Takes records apart, in order.
+/// Parses records, in order.
 pub(super) fn records(mut bytes: &[u8]) -> Result<Vec<(&[u8], &[u8])>> {
     let mut found = Vec::new();
-    // What is behind the last one is zeros.
+    // Zeros follow the last record.
     while bytes.first().is_some_and(|&byte| byte != 0) {
         let space = bytes.iter().take(20).position(|&byte| byte == b' ').ok_or_else(damaged)?;
         let len = number(&bytes[..space]).and_then(|len| usize::try_from(len).ok());
@@ -40,13 +40,13 @@ pub(super) fn records(mut bytes: &[u8]) -> Result<Vec<(&[u8], &[u8])>> {
     Ok(found)
 }
 
-/// A decimal number, all of it digits.
+/// Parses a decimal number that consists of digits only.
 pub(super) fn number(text: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(text).ok()?;
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
 
-/// The name of an attribute as a key has it: no sign that ends a key.
+/// Encodes the name of an attribute for a key: without characters that end a key.
 pub(super) fn encode_name(name: &[u8]) -> Vec<u8> {
     let mut encoded = Vec::with_capacity(name.len());
     for &byte in name {
@@ -59,7 +59,7 @@ pub(super) fn encode_name(name: &[u8]) -> Vec<u8> {
     encoded
 }
 
-/// And back.
+/// Decodes the name of an attribute from a key.
 pub(super) fn decode_name(mut name: &[u8]) -> Vec<u8> {
     let mut decoded = Vec::with_capacity(name.len());
     while let Some((&byte, rest)) = name.split_first() {

@@ -1,5 +1,5 @@
-//! Reading an archive, member by member, from a stream that nobody vouches for: no allocation is as large as a claim, and each header
-//! has an end.
+//! Reads an archive, member by member, from an untrusted stream: no allocation is as large as an unchecked number, and each header
+//! has a limit.
 
 use std::io::Read;
 
@@ -15,28 +15,28 @@ use crate::FileType;
 
 /// Bytes of an extended header, or of a long name. Attributes of a file have 64 KiB in all on Linux.
 const EXTENDED_MAX: u64 = 4 << 20;
-/// Keys in global headers: each member has all of them to look at.
+/// Keys in global headers: each member must look at all of them.
 const GLOBAL_MAX: usize = 256;
-/// What is read behind the end, so that who writes to a pipe is not told that nobody reads.
+/// Bytes that are read behind the end, so that the writer of a pipe does not get EPIPE.
 const BEHIND_MAX: u64 = 1 << 20;
 
-/// A list of what is in a directory, which GNU tar puts into incremental archives in place of the directory.
+/// A list of a directory's content, which GNU tar puts into incremental archives in place of the directory.
 const GNU_DIRECTORY: u8 = b'D';
-/// The name of all of an archive.
+/// The label of a whole archive.
 const GNU_LABEL: u8 = b'V';
-/// The rest of a file that another archive begins with.
+/// The rest of a file that begins in another archive.
 const GNU_CONTINUED: u8 = b'M';
 
 /// A member.
 pub(super) struct Member {
     pub(super) facts: Facts,
     pub(super) kind: EntryType,
-    /// Where the data lies in the file.
+    /// The map of the data in the file.
     pub(super) map: Map,
 }
 
 impl Member {
-    /// What it is. An old archive knows directories by their names alone, and what is of no known kind is a file, says POSIX.
+    /// The type of the member. An old archive marks directories only by their names; by POSIX a member of an unknown type is a file.
     pub(super) fn file_type(&self) -> FileType {
         match self.kind {
             EntryType::Directory => FileType::Directory,
@@ -49,7 +49,7 @@ impl Member {
         }
     }
 
-    /// Adds what it asks for of a filesystem.
+    /// Adds the space that the member needs in a filesystem.
     pub(super) fn measure(&self, measure: &mut Measure) {
         measure.entry(self.facts.name.len());
         for (name, value) in &self.facts.xattrs {
@@ -63,7 +63,7 @@ impl Member {
     }
 }
 
-/// What extended headers say of holes.
+/// The holes that extended headers describe.
 #[derive(Default)]
 struct Sparse {
     version: (u64, u64),
@@ -76,10 +76,10 @@ struct Sparse {
 
 pub(super) struct Archive<R> {
     input: R,
-    /// Data of the member at hand that is still to come, and what fills its last block.
+    /// Data of the current member that is still to come, and the padding of its last block.
     left: u64,
     padding: u64,
-    /// Records of global headers, the later ones behind, and how long these were in all.
+    /// Records of global headers, the later ones last, and the total length of these headers.
     global: Vec<(Vec<u8>, Vec<u8>)>,
     global_len: u64,
     is_begun: bool,
@@ -89,11 +89,11 @@ fn damaged(what: &str) -> Error {
     Error::new(ErrorKind::InvalidData, what.to_owned())
 }
 
-/// What could not be read is a thing of the host.
+/// A read error belongs to the host.
 fn reading(error: std::io::Error) -> Error {
     match error.kind() {
         std::io::ErrorKind::UnexpectedEof => damaged("the archive ends in the midst of a member"),
-        // What it is packed in.
+        // The decompressor reports invalid data.
         std::io::ErrorKind::InvalidData | std::io::ErrorKind::InvalidInput => damaged(&error.to_string()),
         _ => Error::from(error).on_host(std::path::Path::new("reading the archive")),
     }
@@ -104,7 +104,7 @@ impl<R: Read> Archive<R> {
         Self { input, left: 0, padding: 0, global: Vec::new(), global_len: 0, is_begun: false }
     }
 
-    /// A block; none at the end.
+    /// Reads a block; `None` at the end.
     fn block(&mut self) -> Result<Option<[u8; BLOCK]>> {
         let mut block = [0; BLOCK];
         let mut filled = 0;
@@ -122,7 +122,7 @@ impl<R: Read> Archive<R> {
 
     fn header(&mut self) -> Result<Option<Header>> {
         let Some(block) = self.block()? else {
-            // What writes to a pipe may have failed.
+            // The writer of a pipe may have failed.
             return if self.is_begun {
                 Ok(None)
             } else {
@@ -146,7 +146,7 @@ impl<R: Read> Archive<R> {
         Ok(Some(header))
     }
 
-    /// Passes over what is left of the member at hand.
+    /// Skips the rest of the current member.
     fn skip(&mut self) -> Result<()> {
         let rest = self.left.saturating_add(self.padding);
         let skipped = std::io::copy(&mut self.input.by_ref().take(rest), &mut std::io::sink());
@@ -163,7 +163,7 @@ impl<R: Read> Archive<R> {
         self.padding = size.wrapping_neg() % BLOCK as u64;
     }
 
-    /// Reads some data of the member at hand; 0 at its end.
+    /// Reads data of the current member; 0 at its end.
     pub(super) fn read(&mut self, out: &mut [u8]) -> Result<usize> {
         let want = usize::try_from(self.left).unwrap_or(usize::MAX).min(out.len());
         if want == 0 {
@@ -182,7 +182,7 @@ impl<R: Read> Archive<R> {
         }
     }
 
-    /// All data of a member that says something of the next one.
+    /// Reads all data of a member that describes the next one.
     fn extended(&mut self, size: u64) -> Result<Vec<u8>> {
         if size > EXTENDED_MAX {
             return Err(damaged(&format!(
@@ -200,7 +200,7 @@ impl<R: Read> Archive<R> {
         Ok(bytes)
     }
 
-    /// The next member; none at the end.
+    /// Reads the next member; `None` at the end.
     pub(super) fn next(&mut self) -> Result<Option<Member>> {
         self.skip()?;
         let (mut records, mut long_name, mut long_link) = (Vec::new(), None, None);
@@ -220,7 +220,7 @@ impl<R: Read> Archive<R> {
                 }
                 EntryType::XHeader => records = self.extended(size)?,
                 EntryType::XGlobalHeader => {
-                    // Later ones add to earlier ones, so that all count.
+                    // Later headers add to earlier ones, so the sizes of all count.
                     let more = self.extended(size)?;
                     self.global_len = self.global_len.saturating_add(size);
                     if self.global_len > EXTENDED_MAX {
@@ -243,7 +243,7 @@ impl<R: Read> Archive<R> {
         }
     }
 
-    /// A record for all that follow.
+    /// Records a key for all following members.
     fn set_global(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         if let Some((_, known)) = self.global.iter_mut().find(|(known, _)| known == key) {
             *known = value.to_vec();
@@ -283,8 +283,8 @@ impl<R: Read> Archive<R> {
             let map = self.checked(Map::new(&holes.pairs, size)?)?;
             return Ok(Member { facts, kind: EntryType::Regular, map });
         }
-        // Of these nothing follows, whatever the size says. POSIX lets a hard link's data come with it; nobody writes that, and some
-        // write the size.
+        // No data follows these members, whatever the size says. POSIX allows the data of a hard link with it; nobody writes that, and some
+        // programs write the size.
         let has_data = !matches!(
             kind,
             EntryType::Link
@@ -312,12 +312,12 @@ impl<R: Read> Archive<R> {
         Ok(Member { facts, kind, map })
     }
 
-    /// Whether there is as much data as the map says.
+    /// Checks that the map covers exactly the data.
     fn checked(&self, map: Map) -> Result<Map> {
         if map.data() == self.left { Ok(map) } else { Err(sparse::damaged("that does not fit its data")) }
     }
 
-    /// The map in front of the data.
+    /// Reads the map before the data.
     fn map_in_data(&mut self, size: u64) -> Result<Map> {
         let mut lines = Lines::default();
         loop {
@@ -330,7 +330,7 @@ impl<R: Read> Archive<R> {
         }
     }
 
-    /// The map in a header of GNU's own format and the blocks behind it; gives the size of the file.
+    /// Reads the map from a header of GNU's own format and the blocks behind it; returns the size of the file.
     fn old_map(&mut self, header: &Header, holes: &mut Sparse) -> Result<u64> {
         let gnu = header.as_gnu().ok_or_else(|| sparse::damaged("in a header of another format"))?;
         let bad = |_| sparse::damaged("whose numbers are none");
@@ -358,7 +358,7 @@ impl<R: Read> Archive<R> {
     }
 }
 
-/// A name that was written as data, up to its zero.
+/// A name that was written as data, up to its terminating zero.
 fn text(bytes: Vec<u8>) -> Vec<u8> {
     bytes.split(|&byte| byte == 0).next().unwrap_or_default().to_vec()
 }
@@ -429,7 +429,7 @@ mod tests {
         }
     }
 
-    /// Each member has all of them to look at.
+    /// Each member must look at all keys.
     #[test]
     fn global_headers_have_so_many_keys() {
         let mut archive = Archive::new(&[][..]);

@@ -1,4 +1,4 @@
-//! New filesystems straight from archives.
+//! Makes new filesystems straight from archives.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -32,24 +32,24 @@ use crate::{FileType, Filesystem};
 /// ```
 #[derive(Debug)]
 pub struct TarRootfs {
-    /// In order: what comes later takes the place of what came before.
+    /// The archives, in order: a later one replaces files of earlier ones.
     pub archives: Vec<TarArchive>,
-    /// They are layers of a container image, the lowest one first: members with names of whiteouts say what is gone.
+    /// The archives are layers of a container image, the lowest one first: members with names of whiteouts remove files.
     pub whiteouts: bool,
-    /// Every file belongs to them.
+    /// User and group that own every file.
     pub owner: Option<(u32, u32)>,
     /// Access, change and birth times are this time, modification times at most this (`SOURCE_DATE_EPOCH`).
     pub clamp_times: Option<Timespec>,
     /// Directories of the archives that become subvolumes.
     pub subvolumes: Vec<RootdirSubvolume>,
-    /// Cut the finished filesystem to what it needs.
+    /// Shrinks the finished filesystem to the space that it needs.
     pub shrink: bool,
-    /// Compress what gets shorter by that.
+    /// Compresses data that becomes shorter.
     pub compress: Option<CompressionMethod>,
 }
 
 impl TarRootfs {
-    /// Everything in the archives as it is.
+    /// Takes everything in the archives as it is.
     pub fn new(archives: impl Into<Vec<TarArchive>>) -> Self {
         Self {
             archives: archives.into(),
@@ -62,7 +62,7 @@ impl TarRootfs {
         }
     }
 
-    /// Refuses a subvolume that no archive has a directory for, as where a directory is the source.
+    /// Rejects a subvolume for which no archive has a directory, as when a directory is the source.
     fn check_subvolumes(&self) -> Result<()> {
         let mut wanted = Vec::new();
         for subvolume in &self.subvolumes {
@@ -74,7 +74,7 @@ impl TarRootfs {
             }
             let mut members = archive.members().map_err(|error| of_archive(archive, None, error))?;
             while let Some(member) = members.next().map_err(|error| of_archive(archive, None, error))? {
-                // What is wrong with a member is said when it is made.
+                // Creating the member reports the error.
                 let Ok(names) = components(&member.facts.name) else { continue };
                 let is_directory = member.file_type() == FileType::Directory;
                 wanted.iter_mut().for_each(|(path, there)| there.add(path, &names, is_directory));
@@ -91,7 +91,7 @@ impl TarRootfs {
         Err(Error::invalid(format!("subvolume '{}' of the source: {what}", Escaped(&path))))
     }
 
-    /// Makes the subvolumes, before anything is in them.
+    /// Makes the subvolumes before anything is in them.
     fn make_subvolumes(
         &self,
         fs: &fs::Filesystem,
@@ -110,14 +110,14 @@ impl TarRootfs {
             }
             Ok(fs.create_subvolume(dir, last, &new)?.subvolume)
         };
-        // Those that lie in others behind these.
+        // Subvolumes inside others come after them.
         let mut sorted: Vec<&RootdirSubvolume> = self.subvolumes.iter().collect();
         sorted.sort_by(|one, other| one.path.cmp(&other.path));
         sorted.into_iter().map(|subvolume| Ok((make(&subvolume.path)?, subvolume))).collect()
     }
 }
 
-/// What archives have at the path of a subvolume, one member after the other.
+/// The state of a subvolume's path in the archives, member by member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum There {
     Nothing,
@@ -138,7 +138,7 @@ impl There {
     }
 }
 
-/// Says which archive an error is of, unless it says so already; what is wrong with an archive is no damage of the filesystem.
+/// Adds the name of the archive to an error without it. An invalid archive is not damage of the filesystem.
 fn of_archive(archive: &TarArchive, member: Option<&[u8]>, error: Error) -> Error {
     let name = archive.name().display().to_string();
     if error.to_string().starts_with(&name) {
@@ -149,7 +149,7 @@ fn of_archive(archive: &TarArchive, member: Option<&[u8]>, error: Error) -> Erro
         ErrorKind::InvalidData | ErrorKind::InvalidInput => {
             Error::invalid(format!("{place}: {}", error.without_kind()))
         }
-        // Who makes the filesystem asks what is full.
+        // The caller, mkfs, checks for a full filesystem.
         ErrorKind::NoSpace => error,
         _ if error.is_on_host() => error,
         _ => error.context(place),
@@ -185,7 +185,7 @@ impl Source for TarRootfs {
     }
 
     fn measure(&self, mut measure: Measure) -> Result<Content> {
-        // The root.
+        // The root directory.
         measure.entry(0);
         for archive in &self.archives {
             let mut members = archive.members().map_err(|error| of_archive(archive, None, error))?;
@@ -207,7 +207,7 @@ impl Source for TarRootfs {
         let to = Filesystem::new(Arc::clone(fs), root, image, 0);
         let rules = Rules { is_layer: self.whiteouts, owner: self.owner, clamp: self.clamp_times };
         for archive in &self.archives {
-            // An image that lacks something is none.
+            // An incomplete image is not a result.
             let failed = |member: &[u8], error| Err(of_archive(archive, Some(member), error));
             let gives_way = BTreeSet::new();
             let mut extractor = Extractor { to: &to, root, progress, failed: &failed, rules, gives_way };

@@ -1,6 +1,6 @@
-//! Files with holes: where the data lies that an archive has of them.
+//! Files with holes: the positions of their data in the file.
 //!
-//! GNU tar has four ways to say it. The one that is written (1.0) puts a map in front of the data, numbers in words, one a line.
+//! GNU tar has four representations. Creamery writes version 1.0, which puts a map before the data, with decimal numbers, one per line.
 //! Older ones put it in the extended header (0.0, 0.1), or in the header and blocks behind it.
 
 use std::ops::Range;
@@ -9,10 +9,10 @@ use creamery_base::{Error, ErrorKind, Result};
 
 use super::pax::number;
 
-/// More pieces than this no archive of ours has, and none is worth the memory.
+/// Most pieces of a map: archives of ours have no more, and more would cost too much memory.
 pub(super) const PIECES_MAX: usize = 1 << 20;
 
-/// Where the pieces of data lie, in order, and how long the file is.
+/// The positions of the pieces of data, in order, and the length of the file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Map {
     pub(super) pieces: Vec<Range<u64>>,
@@ -24,13 +24,13 @@ pub(super) fn damaged(what: &str) -> Error {
 }
 
 impl Map {
-    /// One that is all data.
+    /// A map without holes.
     pub(super) fn whole(size: u64) -> Self {
         let all = 0..size;
         Self { pieces: if size == 0 { Vec::new() } else { vec![all] }, size }
     }
 
-    /// From offsets and lengths.
+    /// Makes a map from offsets and lengths.
     pub(super) fn new(pairs: &[(u64, u64)], size: u64) -> Result<Self> {
         let mut pieces = Vec::with_capacity(pairs.len());
         let mut end = 0;
@@ -52,9 +52,9 @@ impl Map {
         self.data() < self.size
     }
 
-    /// The map as 1.0 has it, in whole blocks of `block` bytes.
+    /// The map in version 1.0, in whole blocks of `block` bytes.
     pub(super) fn to_text(&self, block: usize) -> Vec<u8> {
-        // A hole at the end shows as a piece without a length.
+        // A hole at the end becomes a piece of length 0.
         let ends_in_data = self.pieces.last().is_some_and(|last| last.end == self.size);
         let end = if ends_in_data { None } else { Some(self.size..self.size) };
         let pieces: Vec<&Range<u64>> = self.pieces.iter().chain(&end).collect();
@@ -67,18 +67,18 @@ impl Map {
     }
 }
 
-/// Reads the lines of a map as they come.
+/// Parses the lines of a map from a stream of blocks.
 #[derive(Default)]
 pub(super) struct Lines {
     digits: Vec<u8>,
     numbers: Vec<u64>,
 }
 
-/// Digits of a number of 64 bits.
+/// Digits of a 64-bit number.
 const DIGITS_MAX: usize = 20;
 
 impl Lines {
-    /// Takes a block; whether the map ends in it.
+    /// Takes a block; returns whether the map ends in it.
     pub(super) fn push(&mut self, block: &[u8]) -> Result<bool> {
         for &byte in block {
             if byte != b'\n' {
@@ -107,7 +107,7 @@ impl Lines {
     }
 }
 
-/// The map of 0.1: offsets and lengths with commas between.
+/// Parses a map of version 0.1: offsets and lengths, separated by commas.
 pub(super) fn from_list(list: &[u8]) -> Result<Vec<(u64, u64)>> {
     let numbers: Option<Vec<u64>> = list.split(|&byte| byte == b',').map(number).collect();
     let numbers = numbers.filter(|numbers| numbers.len() % 2 == 0);

@@ -1,4 +1,4 @@
-//! Archives that are read more than once: to see how much is in them, to see what a layer takes away, and to unpack them.
+//! Archives that are read more than once: to measure them, to find the whiteouts of a layer, and to unpack them.
 
 use std::fs::File;
 use std::io::{self, Read, Seek};
@@ -11,11 +11,11 @@ use creamery_device::NewFile;
 use super::packed;
 use super::read::Archive;
 
-/// Only its owner has a look at what came through a pipe.
+/// Only the owner may read data that came through a pipe.
 const SPOOL_MODE: u32 = 0o600;
 
-/// An archive that can be read from its beginning again: a file, or what came from a stream and was put into a file without a name.
-/// It may be packed with gzip or zstd.
+/// An archive that can be read repeatedly: a file, or the content of a stream in an unnamed file.
+/// It may be compressed with gzip or zstd.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -31,7 +31,7 @@ const SPOOL_MODE: u32 = 0o600;
 pub struct TarArchive {
     name: PathBuf,
     bytes: Bytes,
-    /// Where in the file it begins.
+    /// The offset in the file where the archive begins.
     start: u64,
 }
 
@@ -43,11 +43,11 @@ enum Bytes {
 }
 
 impl TarArchive {
-    /// The archive in `file`, from where it stands on; messages call it `name`. What no one can read twice, such as a pipe, is read
-    /// to its end now, into a file without a name in the directory `spool`.
+    /// The archive in `file`, from its current position; messages call it `name`. A stream, like a pipe, can be read only once, so it is read
+    /// to its end now, into an unnamed file in the directory `spool`.
     ///
     /// # Errors
-    /// A directory; when it cannot be read, or there is no room for it.
+    /// `file` is a directory; it cannot be read; there is no space for it.
     pub fn new(mut file: File, name: &Path, spool: &Path) -> Result<Self> {
         let on_host = |error: io::Error| Error::from(error).on_host(name);
         let kind = file.metadata().map_err(on_host)?.file_type();
@@ -73,18 +73,18 @@ impl TarArchive {
         Self { name: name.to_owned(), bytes: Bytes::InMemory(bytes.into()), start: 0 }
     }
 
-    /// What messages call it.
+    /// The name in messages.
     #[must_use]
     pub fn name(&self) -> &Path {
         &self.name
     }
 
-    /// The file that it is, if it is one that others may know, too.
+    /// The file of the archive, if it is one that others may know, too.
     pub(super) const fn file(&self) -> Option<&File> {
         if let Bytes::OfHost(file) = &self.bytes { Some(file) } else { None }
     }
 
-    /// Its members, from the first on.
+    /// The members, from the first on.
     pub(super) fn members(&self) -> Result<Archive<Box<dyn Read + '_>>> {
         let bytes: Box<dyn Read + '_> = match &self.bytes {
             Bytes::OfHost(file) => Box::new(FromStart { file, at: self.start }),
@@ -95,7 +95,7 @@ impl TarArchive {
     }
 }
 
-/// Reads a file and leaves the place where it stands alone.
+/// Reads a file without changing its position.
 struct FromStart<'f> {
     file: &'f File,
     at: u64,

@@ -1,7 +1,7 @@
-//! The way to where a member lies, below the directory that is unpacked to.
+//! Finds the directory of a member below the destination.
 //!
-//! Links on it are followed. They begin at the root of the extraction, and lead no further up. Each directory on the way is looked up
-//! once, however long a name is; behind a link the way begins anew, and there may be as many as Linux follows.
+//! Links on the way are followed. They begin at the root of the extraction, and do not lead above it. Each directory on the way is looked up
+//! once. Behind a link the walk begins anew, with as many links as Linux follows.
 
 use std::collections::BTreeSet;
 
@@ -11,23 +11,23 @@ use super::names::path_of;
 use crate::fs::{self, NewInode};
 use crate::path::{Last, resolve_within};
 
-/// Of directories that no member is.
+/// Mode of a directory that is not a member.
 pub(super) const DIRECTORY_MODE: u32 = 0o755;
-/// As many links as Linux follows.
+/// Links that are followed at most, as on Linux.
 const LINKS_MAX: usize = 40;
 
-/// What becomes of a directory on the way that is not there.
+/// The handling of a missing directory on the way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Missing<'a> {
-    /// It is made.
+    /// The directory is made.
     Made,
-    /// The same, also in place of one of these files: those of lower layers that have to be directories.
+    /// The directory is made, also in place of one of these files of lower layers, which must become directories.
     Replaced(&'a BTreeSet<InodeId>),
-    /// The way ends: it is not found.
+    /// The walk fails with `NotFound`.
     NotFound,
 }
 
-/// The directory below `root` that `names` lead to.
+/// Resolves `names` to a directory below `root`.
 pub(super) fn way(
     fs: &fs::Filesystem,
     root: InodeId,
@@ -59,7 +59,7 @@ pub(super) fn way(
     Ok(dir)
 }
 
-/// The directory that the link by these names leads to.
+/// Resolves the link with these names to its directory.
 fn behind_link(fs: &fs::Filesystem, root: InodeId, names: &[&[u8]]) -> Result<InodeId> {
     let path = path_of(names);
     let leads = |error: Error| match error.kind() {

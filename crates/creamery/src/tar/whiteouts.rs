@@ -1,40 +1,40 @@
-//! Whiteouts: how a layer of a container image says what is gone of the layers below it
+//! Whiteouts: the members of a container layer that remove files of the layers below
 //! (the image specification of OCI, "Image Layer Filesystem Changeset").
 //!
-//! A member `DIR/.wh.NAME` takes `NAME` away, with all that is in it, and `DIR/.wh..wh..opq` all that is in `DIR`. They speak of lower layers
-//! alone, wherever in the archive they stand: what the layer itself has stays. So an archive is read twice: first its whiteouts are
-//! applied, to what lower layers have made, and then all else is added (`layer.rs`). Nothing is
-//! remembered in between, however large a layer is.
+//! A member `DIR/.wh.NAME` removes `NAME`, with everything in it, and `DIR/.wh..wh..opq` removes everything in `DIR`. Whiteouts apply to lower layers
+//! only, wherever they are in the archive: files of the layer itself stay. So an archive is read twice. The first pass applies its whiteouts
+//! to the files of lower layers, and the second adds all other members (`layer.rs`). Nothing is
+//! remembered in between, so a layer may be large.
 //!
-//! No file of a layer can have a name that begins so: such members are whiteouts, or refused, and never reach the filesystem.
+//! A file of a layer cannot have a name with this prefix: such members are whiteouts, or rejected, and never reach the filesystem.
 //!
-//! A whiteout is of a name, not of what a link leads to: no link is followed on the way to it. In a directory that lower layers do not have,
-//! as one, it takes nothing away.
+//! A whiteout names an entry, not the target of a link: no link is followed on the way to it. If a directory on the way does not exist in lower
+//! layers, or is not a directory there, the whiteout removes nothing.
 
 use creamery_base::{Error, ErrorKind, Result};
 
 use super::names::components;
 
-/// What names of whiteouts begin with.
+/// Prefix of the names of whiteouts.
 const PREFIX: &[u8] = b".wh.";
-/// Of all that is in the directory.
+/// The name of a whiteout for the whole directory.
 const OPAQUE: &[u8] = b".wh..wh..opq";
 
-/// What a member takes away.
+/// The entries that a whiteout removes.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) enum Whiteout<'n> {
-    /// One name of this directory.
+    /// One entry of this directory.
     Name(Vec<&'n [u8]>, &'n [u8]),
-    /// All names of this one.
+    /// All entries of this directory.
     All(Vec<&'n [u8]>),
 }
 
-/// Whether a member with this name is no file, but says what is gone, or should.
+/// Whether a member with this name is a whiteout, or an invalid one, and not a file.
 pub(super) fn is_marked(name: &[u8]) -> bool {
     name.split(|&byte| byte == b'/').any(|part| part.starts_with(PREFIX))
 }
 
-/// What a marked name takes away.
+/// Parses the name of a whiteout.
 pub(super) fn parse(name: &[u8]) -> Result<Whiteout<'_>> {
     let wrong = |what| Err(Error::new(ErrorKind::InvalidData, what));
     let mut dir = components(name)?;

@@ -1,4 +1,4 @@
-//! An archive as a sink of copies.
+//! An archive as the destination of copies.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -14,25 +14,25 @@ use crate::fs::{Attributes, FileType};
 use crate::salvage::Data;
 use crate::sink::{Sink, Source};
 
-/// What fits the fields of a header; what does not stands in the extended one.
+/// Limits of the fields of a header; larger values go into the extended header.
 const NAME_LEN: usize = 100;
 const OCTAL_7_MAX: u64 = 0o777_7777;
 const OCTAL_11_MAX: u64 = 0o777_7777_7777;
-/// Archives end at a multiple of this.
+/// An archive ends at a multiple of this, bytes.
 const RECORD: u64 = 20 * BLOCK as u64;
-/// Bytes that are read at once.
+/// Bytes of one read.
 const PIECE: u64 = 1 << 20;
 
 /// Writes members one behind the other. Its directories are their names.
 pub(super) struct TarSink<'a> {
     out: &'a mut dyn Write,
     written: u64,
-    /// First names of files that have others.
+    /// First names of files with several names.
     links: HashMap<InodeId, (Vec<u8>, u32)>,
     note: &'a dyn Fn(&str),
 }
 
-/// A member but for its data.
+/// A member without its data.
 struct Member<'a> {
     name: Vec<u8>,
     kind: EntryType,
@@ -41,13 +41,13 @@ struct Member<'a> {
     records: Vec<u8>,
 }
 
-/// What ends an archive ends all of it, whatever else is gone on past: [`ended`] gives the kind back.
+/// Makes a write error end the whole archive, even if other errors are ignored; [`ended`] restores its kind.
 fn writing(error: std::io::Error) -> Error {
     let path = std::path::Path::new("writing the archive");
     Error::from(error).with_kind(ErrorKind::Interrupted).on_host(path)
 }
 
-/// Gives an error of the host the kind that the host says. A caller that ends the work itself has no host behind its error.
+/// Restores the kind of a host error. The error of a caller that cancels has no host behind it.
 pub(super) fn ended(error: Error) -> Error {
     match (error.kind(), error.host()) {
         (ErrorKind::Interrupted, Some(host)) => {
@@ -92,7 +92,7 @@ impl<'a> TarSink<'a> {
 
     fn member(&mut self, mut member: Member<'_>, source: &Source) -> Result<()> {
         let attributes = &source.attributes;
-        // Another name of a file has the attributes of the first.
+        // A hard link has the attributes of the first name.
         if member.kind != EntryType::Link {
             attribute_records(&mut member.records, source);
         }
@@ -140,7 +140,7 @@ impl<'a> TarSink<'a> {
         }
     }
 
-    /// Writes the pieces of `map`, whole: of what cannot be read, or is not there, zeros.
+    /// Writes the pieces of `map`, whole: zeros for unreadable or missing data.
     fn pieces(&mut self, map: &Map, data: &Data<'_>) -> Result<()> {
         let mut buffer = PieceBuffer::default();
         for piece in &map.pieces {
@@ -181,7 +181,7 @@ fn header(name: &[u8], kind: EntryType, link: &[u8]) -> Header {
     header
 }
 
-/// Seconds, with a fraction where there is one. Before 1970 it counts forwards from a whole second, and is written as a number.
+/// Formats seconds, with a fraction if there is one. A time before 1970 counts forwards from a whole second, and is written as a number.
 fn time_text(time: Timespec) -> String {
     match (time.sec, time.nsec) {
         (sec, 0) => sec.to_string(),
@@ -190,7 +190,7 @@ fn time_text(time: Timespec) -> String {
     }
 }
 
-/// What an archive says of extended attributes.
+/// Appends the records of extended attributes.
 fn attribute_records(records: &mut Vec<u8>, source: &Source) {
     for (name, value) in &source.xattrs {
         let words = match &name[..] {
@@ -209,7 +209,7 @@ fn attribute_records(records: &mut Vec<u8>, source: &Source) {
     }
 }
 
-/// Where a file has data that can be read.
+/// The map of the readable data of a file.
 fn map_of(data: &Data<'_>) -> Result<Map> {
     let mut pieces: Vec<Range<u64>> = Vec::new();
     let mut push = |piece: Range<u64>| match pieces.last_mut() {
@@ -264,7 +264,7 @@ impl Sink for TarSink<'_> {
             pax::push(&mut records, b"GNU.sparse.name", &name);
             pax::push(&mut records, b"GNU.sparse.realsize", map.size.to_string().as_bytes());
             let size = text.len() as u64 + map.data();
-            // Who knows nothing of holes gets the map with the data, under this name.
+            // A reader without support for holes gets the map with the data, under this name.
             let parts = [&parent[..], b"GNUSparseFile.0/", &name[parent.len()..]];
             self.member(Member { name: parts.concat(), kind, link, size, records }, source)?;
             self.put(&text)?;

@@ -1,4 +1,4 @@
-//! Archives that somebody has changed: whatever they say, nothing panics, nothing is made outside, and what is left can be read.
+//! Archives with changed bytes: no change causes a panic or a file outside of the destination, and the remaining members can be read.
 
 use std::cell::RefCell;
 
@@ -6,7 +6,7 @@ use creamery::check::{CheckOptions, check};
 use creamery::tar::{TarArchive, TarMember};
 use creamery::{Filesystem, Image, OpenOptions};
 
-/// A filesystem with a tree at `/tree` of all that archives know, and an empty directory `/in`.
+/// A filesystem with a tree at `/tree` of everything that archives support, and an empty directory `/in`.
 fn filesystem(dir: &std::path::Path) -> Filesystem {
     let image = dir.join("disk.img");
     Image::make(&image).size(256 << 20).run().expect("it is made");
@@ -31,7 +31,7 @@ fn archive(fs: &Filesystem) -> Vec<u8> {
     bytes
 }
 
-/// Gives each header the checksum that it should have.
+/// Gives each header its correct checksum.
 fn seal(bytes: &mut [u8]) {
     for block in bytes.as_chunks_mut::<512>().0 {
         if &block[257..262] == b"ustar" {
@@ -108,7 +108,7 @@ fn changed_archives_never_panic_and_stay_inside() {
             bytes.truncate(next(whole.len()));
         }
         seal(&mut bytes);
-        // Whether it is refused is not the question.
+        // Either result is fine.
         let _ = fs.read_tar("/in").failed(&|_, _| ()).from(&bytes[..]);
         assert_eq!((outside(&fs), fs.walk("/tree").expect("a tree").count()), before);
     }
@@ -123,7 +123,7 @@ fn changed_archives_never_panic_and_stay_inside() {
     assert!(report.is_clean(), "{:#?}", report.findings);
 }
 
-/// A layer's member `there`, which nobody can make, beside a directory that is made.
+/// A layer's member `there`, which cannot be made, beside a directory that is made.
 fn layer_with(change: impl FnOnce(&mut tar::Header), link: Option<&str>) -> TarArchive {
     let mut builder = tar::Builder::new(Vec::new());
     let mut header = tar::Header::new_ustar();
@@ -147,9 +147,9 @@ fn what_cannot_be_made_takes_nothing_away() {
     fs.write("/in/there", "as it was").expect("a file");
     let long = "l/".repeat(2500);
     let layers = [
-        // A directory of nobody.
+        // A directory with an invalid owner.
         layer_with(|header| header.set_uid(u32::MAX.into()), None),
-        // A link that is too long, and one to nothing.
+        // A link that is too long, and one with an empty target.
         layer_with(|header| header.set_entry_type(tar::EntryType::Symlink), Some(&long)),
         layer_with(|header| header.set_entry_type(tar::EntryType::Link), Some("nowhere")),
         layer_with(

@@ -1,4 +1,4 @@
-//! What `std::fs` has beside opening, reading and writing, and its edges: paths that lead nowhere, damage, filesystems that are only read.
+//! The functions of `std::fs` besides opening, reading and writing, and edge cases: paths without a target, damage, read-only filesystems.
 
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -9,7 +9,7 @@ use creamery::attributes::FileTimes;
 use creamery::{Error, ErrorKind, Filesystem, Image, OpenOptions, Permissions};
 use tempfile::TempDir;
 
-/// A name and data that are nowhere else in an image.
+/// A name and data that occur once in an image.
 const NAME: &str = "a-name-that-is-nowhere-else";
 const DATA: &[u8] = b"data that is nowhere else";
 
@@ -25,7 +25,7 @@ fn kind<T>(outcome: Result<T, Error>) -> ErrorKind {
     outcome.err().expect("it is refused").kind()
 }
 
-/// Changes a byte of each place that has these bytes.
+/// Changes a byte at each place with these bytes.
 fn damage(image: &Path, bytes: &[u8]) {
     let whole = std::fs::read(image).unwrap();
     let file = std::fs::File::options().write(true).open(image).unwrap();
@@ -50,7 +50,7 @@ fn a_path_exists_does_not_or_cannot_be_looked_at() {
     assert_eq!(kind(fs.try_exists("/file/below")), ErrorKind::NotADirectory);
     assert_eq!(kind(fs.try_exists("/loop")), ErrorKind::TooManySymlinks);
     fs.create_dir("/dir").unwrap();
-    // More than a tree block, so that what is damaged is not the root directory.
+    // More than a tree block, so that the damaged part is not the root directory.
     (0..300).for_each(|number| fs.write(format!("/dir/{number}"), [7; 1000]).unwrap());
     fs.write(Path::new("/dir").join(NAME), "").unwrap();
     fs.close().unwrap();

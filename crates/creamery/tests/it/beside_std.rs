@@ -1,4 +1,4 @@
-//! Calls at the edge, held against what the same calls of `std` do on the host.
+//! Edge cases of calls, compared with the results of the same calls of `std` on the host.
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ fn names_in_an_archive_lead_nowhere_but_down() {
     let Fixture { fs, .. } = fixture();
     fs.write("/secret", "old").unwrap();
     fs.create_dir_all("/home/user/out").unwrap();
-    // A filesystem that has such names makes the archive.
+    // A filesystem that allows such names makes the archive.
     let other = fixture();
     other.fs.create_dir("/at").unwrap();
     other.fs.symlink(".", "/at/<FS_TREE>").unwrap();
@@ -51,7 +51,7 @@ fn names_in_an_archive_lead_nowhere_but_down() {
     assert_eq!(fs.read("/secret").unwrap(), b"old");
     assert!(!fs.exists("/new"));
     assert_eq!(fs.read("/home/user/out/secret").unwrap(), b"stranger");
-    // A hard link to a name of that kind leads to the member, too.
+    // A hard link to such a name leads to the member, too.
     other.fs.remove_file("/at/<FS_TREE>").unwrap();
     other.fs.create_dir("/at/<FS_TREE>").unwrap();
     other.fs.write("/at/<FS_TREE>/secret", "mine").unwrap();
@@ -221,7 +221,7 @@ fn nothing_is_opened_for_writing_where_nothing_can_be_written() {
     assert_eq!([kind(open(false)), kind(open(true))], [ErrorKind::ReadOnly; 2]);
 }
 
-/// Gives some bytes, and fails.
+/// Returns some bytes, and then fails.
 struct Fails<'a>(&'a [u8]);
 
 impl Read for Fails<'_> {
@@ -230,7 +230,7 @@ impl Read for Fails<'_> {
     }
 }
 
-/// Takes nothing.
+/// Accepts no bytes.
 struct Full;
 
 impl Write for Full {

@@ -1,4 +1,4 @@
-//! Closing a filesystem whose device failed: the loss is told, by whatever way the filesystem is left in good order.
+//! Closing a filesystem whose device failed reports the loss, by each way of closing.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use creamery::{Filesystem, Image, Result};
 use creamery_base::{Error, ErrorKind};
 use creamery_device::{Access, BlockDevice, FileDevice, Hook, Hooked, Request};
 
-/// A device that takes no more writes once it is told so, as a file on a host's disk that runs full.
+/// A device that takes no more writes after `full` is set, like a file on a full disk of the host.
 #[derive(Default)]
 struct Filling {
     full: AtomicBool,

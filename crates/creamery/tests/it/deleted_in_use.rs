@@ -1,4 +1,4 @@
-//! Subvolumes that are deleted while somebody works in them, or is about to.
+//! Subvolumes that are deleted while a thread works in them, or is about to.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,7 @@ use creamery_txn::{Engine, Options};
 use creamery_volume::{Mode, Volume};
 
 const DIRECTORY: u32 = 0o755;
-/// The thread that is stopped on its way.
+/// The name of the thread that is stopped on its way.
 const SLOW: &str = "slow";
 
 fn open(image: &Path, env: Arc<dyn Env>) -> Result<Arc<Filesystem>> {
@@ -25,7 +25,7 @@ fn open(image: &Path, env: Arc<dyn Env>) -> Result<Arc<Filesystem>> {
     Filesystem::open(Engine::open(volume, Options { env, ..Options::default() })?, FsOptions::default())
 }
 
-/// The subvolume `work` with the directory `below` in it; durable.
+/// Makes the subvolume `work` with the directory `below` in it, durably.
 fn work(fs: &Filesystem) -> Result<InodeId> {
     let top = fs.root(TreeId::FS)?;
     let root = fs.create_subvolume(top, b"work", &NewInode::directory(DIRECTORY))?;
@@ -34,7 +34,7 @@ fn work(fs: &Filesystem) -> Result<InodeId> {
     Ok(below)
 }
 
-/// Drops all that is deleted.
+/// Drops everything that is deleted.
 fn clean(fs: &Filesystem) -> Result<()> {
     for _ in 0..1000 {
         fs.sync()?;
@@ -55,14 +55,14 @@ fn what_was_put_off_in_a_deleted_subvolume_is_not_written_into_what_was_dropped(
     let open = fs.open_file(below)?;
     fs.delete_subvolume(fs.root(TreeId::FS)?, b"work")?;
     fs.sync()?;
-    // The directory's own item is to be written at the next commit.
+    // The next commit writes the directory's own item.
     fs.unlink(below, b"file")?;
     drop((file, open));
     clean(&fs)?;
     fs.shut_down()
 }
 
-/// Stops a thread when it asks for the time.
+/// Stops a thread when it reads the clock.
 #[derive(Default)]
 struct Stopped {
     armed: AtomicBool,
@@ -116,13 +116,13 @@ fn a_file_that_is_being_made_when_its_subvolume_goes() -> Result<()> {
     fs.delete_subvolume(fs.root(TreeId::FS)?, b"work")?;
     fs.sync()?;
     stopped.set(|at| at.1 = true);
-    // Made in what nobody finds, or refused.
+    // Either it was made in a directory without a name, or it was refused.
     let _ = slow.join().expect("no panic");
     clean(&fs)?;
     fs.shut_down()
 }
 
-/// Stops a thread while it makes a subvolume, which keeps others from changing one.
+/// Stops a thread while it makes a subvolume, which blocks changes of subvolumes by others.
 #[derive(Default)]
 struct Slow(Stopped);
 
@@ -165,7 +165,7 @@ fn the_default_is_never_one_that_is_deleted() -> Result<()> {
                 fs.create_subvolume(other, &name, &NewInode::directory(DIRECTORY)).expect("made")
             });
             env.0.wait(|at| at.0);
-            // Each waits for the one that is being made, or does not have to.
+            // Each waits for the subvolume that is being made, or does not need to.
             let delete = scope.spawn(|| {
                 deletes.this_thread();
                 fs.delete_subvolume(one, b"work").map(drop)

@@ -1,4 +1,4 @@
-//! Data is on its way into space that was set aside when a snapshot is taken.
+//! Snapshots while data is in flight into preallocated space.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -13,13 +13,13 @@ use creamery_txn::{Engine, Options};
 use creamery_volume::{Mode, Volume};
 
 const LEN: usize = 65536;
-/// The thread that writes.
+/// The name of the thread that writes.
 const WRITES: &str = "writes";
 
-/// How far both are.
+/// The progress of both threads.
 #[derive(Default)]
 struct Steps {
-    /// The snapshot has written back what was delayed, and has not begun yet.
+    /// The snapshot has written back delayed data, and has not begun yet.
     flushed: bool,
     /// The device has the data and does not answer.
     is_writing: bool,

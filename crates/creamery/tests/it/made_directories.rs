@@ -1,4 +1,4 @@
-//! `create_dir_all`: directories that are made along a path.
+//! `create_dir_all`: makes the directories along a path.
 
 use creamery::ErrorKind;
 

@@ -1,4 +1,4 @@
-//! The library as its users call it.
+//! The library from its users' side.
 
 mod archives;
 mod as_in_std;

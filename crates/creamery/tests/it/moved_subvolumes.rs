@@ -1,4 +1,4 @@
-//! Subvolumes that are given other places.
+//! Subvolumes that are moved.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Paths, files and copies through the public face.
+//! Paths, files and copies through the public interface.
 
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -44,7 +44,7 @@ pub(crate) fn kind<T>(outcome: Result<T, creamery::Error>) -> ErrorKind {
     outcome.err().expect("it should have failed").kind()
 }
 
-/// The kind that an error of the host is here.
+/// The kind of an error of the host in this library.
 fn kind_of_std(error: std::io::Error) -> ErrorKind {
     match error.kind() {
         std::io::ErrorKind::IsADirectory => ErrorKind::IsADirectory,
@@ -311,7 +311,7 @@ fn a_link_that_the_user_names_is_followed_and_none_below_it() {
     assert!(host("folder/file").exists() && host("folder/tree/file").exists());
     assert_eq!(kind(copy("to-nothing")), ErrorKind::NotFound);
     assert!(copy("self").is_err() && !host("none").exists());
-    // Below the folder that was named, a link is replaced.
+    // Below the named folder a link is replaced.
     std::fs::remove_file(host("folder/tree/file")).unwrap();
     std::os::unix::fs::symlink("../../target", host("folder/tree/file")).unwrap();
     std::fs::write(host("target"), "old").unwrap();
@@ -376,7 +376,7 @@ fn a_file_is_refused_everything_once_the_filesystem_is_closed() {
     assert_eq!(kind(listing.next().unwrap()), ErrorKind::Stale);
     assert_eq!(kind(walk.next().unwrap()), ErrorKind::Stale);
 
-    // The image is anybody's, though all of these are still there.
+    // The image is unlocked, although all of these still exist.
     let fs = Image::options().write().open(&image).unwrap();
     assert_eq!(fs.read_to_string("/file").unwrap(), "content");
     fs.write("/file", "changed").unwrap();
@@ -429,7 +429,7 @@ fn what_was_written_with_success_while_the_filesystem_is_closed_is_durable() {
 fn a_path_that_ends_in_a_slash_is_a_directorys_as_in_std() {
     let Fixture { fs, dir } = fixture();
     let host = |path: &str| dir.path().join(path.trim_start_matches('/'));
-    // The same is there on both sides.
+    // Both sides have the same file.
     std::fs::write(host("/file"), "content").unwrap();
     std::fs::create_dir(host("/dir")).unwrap();
     std::fs::write(host("/dir/kept"), "").unwrap();
@@ -466,10 +466,10 @@ fn a_path_that_ends_in_a_slash_is_a_directorys_as_in_std() {
         let removed = std_kind(std::fs::remove_dir(host(path)));
         assert_eq!(our_kind(fs.remove_dir(path)), removed, "rmdir {path}");
     }
-    // Nothing is lost behind a link.
+    // A link keeps its target's files from being removed.
     assert_eq!(kind(fs.remove_dir_all("/link/")), ErrorKind::NotADirectory);
     assert!(fs.exists("/dir/kept") && !fs.exists("/elsewhere") && !fs.exists("/new"));
-    // A directory may be said to be one.
+    // The path of a directory may end with a slash.
     fs.create_dir("/made/").unwrap();
     fs.create_dir_all("/deep/er/").unwrap();
     fs.subvolumes().create("/sub/").unwrap();
@@ -570,7 +570,7 @@ fn a_file_is_not_copied_to_a_directory_that_is_not_there() {
     assert!(fs.exists("/there/file") && fs.exists("/newer/file") && host.join("new/file").exists());
 }
 
-/// Between subvolumes what is moved is copied: what has the new name is gone when the copy is whole, and not before.
+/// A move between subvolumes copies: an existing file with the new name goes when the copy is whole, and not before.
 #[test]
 fn what_cannot_be_moved_to_another_subvolume_costs_nothing_there() {
     let Fixture { fs, .. } = fixture();

@@ -1,4 +1,4 @@
-//! What a scrub reads ahead, of the extent tree and of the checksum tree.
+//! Read-ahead of a scrub, in the extent tree and in the checksum tree.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use creamery::check::scrub::{NoProgress, Scrub};
 use creamery::device::{BlockDevice, MemoryDevice};
 use creamery::{Image, Result};
 
-/// More than a tree of one node above the leaves has room for, and not side by side.
+/// More files than a tree with one level of nodes above the leaves can hold, and not side by side.
 const FILES: u32 = 8000;
 
 /// A filesystem with large trees.

@@ -1,4 +1,4 @@
-//! What a scrub has written of itself by the time that it may be killed.
+//! The stored status of a scrub at any moment at which it may be killed.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use creamery::check::scrub::{Progress, Scrub};
 use creamery::device::{BlockDevice, MemoryDevice};
 use creamery::{Image, Result};
 
-/// Counts how often the status does not tell of the superblock that was mended first.
+/// Counts statuses without the superblock that was repaired first.
 struct Kept {
     dir: PathBuf,
     asked: AtomicU64,

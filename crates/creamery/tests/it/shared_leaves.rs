@@ -1,5 +1,5 @@
-//! A full filesystem whose leaves a snapshot shares: removing takes space there, for what it changes is copied, and the copies refer
-//! to all that the leaf names. The snapshot can be deleted all the same.
+//! A full filesystem whose leaves a snapshot shares: a removal takes space there, because changed leaves are copied, and the copies refer
+//! to everything that the leaf names. The snapshot can be deleted nevertheless.
 
 use creamery::env::Tuning;
 use creamery::extents::Fallocate;
@@ -7,7 +7,7 @@ use creamery::{ErrorKind, Filesystem, Image, OpenOptions, Result};
 
 const BLOCK: u64 = 4096;
 
-/// Every write an extent, and nobody drops what is deleted but who is asked to.
+/// Every write is an extent, and deleted files are only dropped on request.
 fn tuning() -> Tuning {
     let mut tuning = Tuning::default();
     tuning.delayed_bytes = 0;
@@ -15,7 +15,7 @@ fn tuning() -> Tuning {
     tuning
 }
 
-/// Each block of the file is an extent, and neighbours in the file are none on the volume.
+/// Each block of the file is an extent, and neighbours in the file are not neighbours on the volume.
 fn scatter(fs: &Filesystem, path: &str, blocks: u64) -> Result<()> {
     let file = OpenOptions::new().write(true).create(true).open(fs, path)?;
     for step in 0..blocks {
@@ -25,7 +25,7 @@ fn scatter(fs: &Filesystem, path: &str, blocks: u64) -> Result<()> {
     Ok(())
 }
 
-/// Takes all metadata.
+/// Uses all metadata space.
 fn fill(fs: &Filesystem) -> Result<()> {
     fs.create_dir("/fill")?;
     for number in 0.. {

@@ -1,4 +1,4 @@
-//! What files share, while it changes: what was done last counts, and what is deleted does not.
+//! Sharing between files while it changes: the last change counts, and deleted files do not.
 
 use creamery::env::Tuning;
 use creamery::extents::{DiskUsage, ExtentPart};
@@ -6,7 +6,7 @@ use creamery::id::TreeId;
 use creamery::{Filesystem, Image, Result};
 
 const KIB: u64 = 1024;
-/// Where data begins that mkfs has made room for.
+/// The address of the first data in a filesystem of mkfs.
 const FIRST_DATA: u64 = 13_631_488;
 
 fn usage(fs: &Filesystem, path: &str) -> Result<(u64, u64, u64)> {
@@ -17,7 +17,7 @@ fn usage(fs: &Filesystem, path: &str) -> Result<(u64, u64, u64)> {
 fn new_image(dir: &tempfile::TempDir) -> Result<Filesystem> {
     let image = dir.path().join("disk.img");
     Image::make(&image).size(512 << 20).run()?;
-    // Nobody drops what is deleted but who is asked to.
+    // Deleted files are only dropped on request.
     let mut tuning = Tuning::default();
     tuning.background_threads = Some(0);
     Image::options().write().tuning(tuning).open(&image)
@@ -53,7 +53,7 @@ fn a_deleted_subvolume_leads_to_users_and_shares_until_it_is_dropped() -> Result
     let dir = tempfile::tempdir()?;
     let fs = new_image(&dir)?;
     fs.subvolumes().create("/project")?;
-    // So many that there are blocks between root and leaves, which only the tree of the first one names.
+    // So many files that there are nodes between root and leaves, to which only the tree of the first one refers.
     fill(&fs, "/project", 6000)?;
     fs.subvolumes().snapshot("/project", "/one").run()?;
     fs.subvolumes().snapshot("/project", "/two").read_only().run()?;

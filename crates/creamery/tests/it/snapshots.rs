@@ -1,4 +1,4 @@
-//! Snapshots: what they have, and that what comes after is not in them.
+//! Snapshots: they have their source's content, and no later changes.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -110,7 +110,7 @@ fn what_is_deleted_leaves_what_others_share() -> Result<()> {
     assert_sound(&image)?;
     let fs = Image::options().write().open(&image)?;
     fs.subvolumes().delete("/one")?;
-    // Who has enough of it leaves the rest for who comes next.
+    // A call that stops early leaves the rest for the next one.
     let ended = fs.subvolumes().sync_deleted(|_| Err(creamery::ErrorKind::Interrupted.into()));
     assert_eq!(ended.map_err(|error| error.kind()), Err(creamery::ErrorKind::Interrupted));
     fs.close()?;
@@ -126,7 +126,7 @@ fn what_is_deleted_leaves_what_others_share() -> Result<()> {
     expect(&fs, "/two", "second")?;
     fs.subvolumes().delete("/two")?;
     fs.subvolumes().sync_deleted(|_| Ok(()))?;
-    // The metadata of what was made first may be in more blocks than that of nothing.
+    // The metadata of the first content may take more blocks than that of an empty filesystem.
     let left = empty.free.saturating_sub(fs.volume().usage().free);
     assert!(left <= 1 << 20, "{left} bytes are left of all that");
     fs.close()?;
@@ -155,7 +155,7 @@ fn what_is_open_in_a_deleted_subvolume_can_be_read() -> Result<()> {
     drop(file);
     fs.subvolumes().sync_deleted(|_| Ok(()))?;
     assert!(fs.volume().usage().free > full + (1 << 20), "all of it is dropped");
-    // Nothing is left that has the number of the first one.
+    // No inode of the first subvolume is left.
     fs.subvolumes().delete("/project")?;
     fs.subvolumes().sync_deleted(|_| Ok(()))?;
     fs.subvolumes().create("/again")?;
@@ -165,7 +165,7 @@ fn what_is_open_in_a_deleted_subvolume_can_be_read() -> Result<()> {
     assert_sound(&image)
 }
 
-/// By their numbers, as a mount does it for who has a directory open.
+/// Lookups by inode number, as a mount makes them for a process with an open directory.
 #[test]
 fn names_in_a_deleted_subvolume_are_refused_to_who_has_a_directory_open() -> Result<()> {
     let dir = tempfile::tempdir()?;
@@ -187,7 +187,7 @@ fn names_in_a_deleted_subvolume_are_refused_to_who_has_a_directory_open() -> Res
     fs.delete_subvolume(top, b"work")?;
     drop(unlinked);
     fs.clean_step()?;
-    // Nobody would find what is new, and what was not in memory is not found.
+    // A new file would have no path, and an uncached one is not found.
     let refused = [
         fs.unlink(below, b"one").err(),
         fs.create(below, b"three", &NewInode::file(0o644)).err(),
@@ -206,7 +206,7 @@ fn names_in_a_deleted_subvolume_are_refused_to_who_has_a_directory_open() -> Res
     assert_sound(&image)
 }
 
-/// A device that fills up with what snapshots keep: "no space" comes to who writes, and never in the midst of a commit.
+/// Snapshots fill a device: the write gets ENOSPC, and never a commit.
 #[test]
 fn a_device_full_of_snapshots_can_be_emptied() -> Result<()> {
     const PAGE: u64 = 4096;

@@ -1,4 +1,4 @@
-//! Subvolumes are named by numbers of 64 bits.
+//! Subvolumes have 64-bit numbers.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use creamery_fs::{Filesystem, FsOptions, NewInode};
 use creamery_txn::{Engine, Options, Units};
 use creamery_volume::{Mode, Volume};
 
-/// Makes subvolumes with these numbers, ascending, each called as its number. Whoever makes one takes the number behind the
-/// highest in use; so an item stands there meanwhile.
+/// Makes subvolumes with these numbers, ascending, each named by its number. A new subvolume gets the number behind the
+/// highest one in use; so an item stands there meanwhile.
 fn make(image: &Path, ids: &[u64]) -> Result<()> {
     let device = FileDevice::open(image, Access::ReadWrite)?;
     let volume = Volume::open(vec![Arc::new(device)], Mode::ReadWrite)?;

@@ -1,4 +1,4 @@
-//! Bad areas: what cannot be read at some places makes no device fail, and what it has elsewhere is read as before.
+//! Bad areas: unreadable places do not make a device fail, and the rest of it is read as before.
 
 use std::path::Path;
 
@@ -33,7 +33,7 @@ fn world(profile: &str, members: usize) -> Result<World> {
     World::new(Content::small(16 << 10)?, shape)
 }
 
-/// Three columns of one place of RAID6 that cannot be read: what is lost there is lost, and parity of other rows is as good as before.
+/// Three columns of one place of RAID6 are unreadable: that place is lost, and parity of other rows stays good.
 fn lost() -> Result<()> {
     let world = world("raid6", 6)?;
     for at in extents(&world, Kind::Data) {
@@ -59,7 +59,7 @@ fn lost() -> Result<()> {
     Ok(())
 }
 
-/// A bad area of one device: all of it is rebuilt, and what the device has elsewhere is read as before.
+/// A bad area of one device is rebuilt completely, and the rest of the device is read as before.
 fn bad_area() -> Result<()> {
     for (profile, members) in [("raid5", 3), ("raid6", 4), ("raid5", 5)] {
         let world = world(profile, members)?;
@@ -82,7 +82,7 @@ fn bad_area() -> Result<()> {
     Ok(())
 }
 
-/// Two columns of one place of RAID5, of which one is data, are bad: nobody knows what P has to be.
+/// Two columns of one place of RAID5, one of them data, are bad: the correct P is unknown.
 fn parity_of_lost() -> Result<()> {
     let world = world("raid5", 3)?;
     for at in extents(&world, Kind::Data).into_iter().filter(|at| world.content.summed.contains(at)) {
@@ -102,7 +102,7 @@ fn parity_of_lost() -> Result<()> {
     Ok(())
 }
 
-/// No copy of a tree block can be read as a whole, and each sector can be read in all copies but one.
+/// No copy of a tree block can be read as a whole, but each sector can be read in all copies except one.
 fn bad_copies() -> Result<()> {
     for (profile, members) in [("dup", 1), ("raid1", 2), ("raid1c3", 3), ("raid10", 4)] {
         let world = world(profile, members)?;
@@ -126,8 +126,8 @@ fn bad_copies() -> Result<()> {
     Ok(())
 }
 
-/// The first sector of a file without checksums cannot be read in one copy, and another one is rotten in the other copy: as long as the device has not
-/// failed its copy is read where it can be.
+/// The first sector of a file without checksums is unreadable in one copy, and another one is rotten in the other copy: as long as the device has not
+/// failed, its copy is read where possible.
 fn one_sector() -> Result<()> {
     let (world, path) = (world("raid1", 2)?, Path::new(NOCOW));
     let sectors = &world.sectors[path];
@@ -140,7 +140,7 @@ fn one_sector() -> Result<()> {
     Ok(())
 }
 
-/// Of two tree blocks in one row of RAID5 one cannot be read in one place, the other is rotten in another: whichever is brought back first, the other one
+/// Of two tree blocks in one row of RAID5 one is unreadable in one place, and the other is rotten in another: after one is restored, the other one
 /// can be, too.
 fn side_by_side() -> Result<()> {
     let world = world("raid5", 3)?;

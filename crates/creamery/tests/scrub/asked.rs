@@ -1,4 +1,4 @@
-//! What a scrub asks of devices and of trees: what is in use, once, nothing where nothing is in use, and a search of each tree for each part of a block
+//! The requests of a scrub to devices and trees: it reads everything in use once, nothing else, and searches each tree once for each part of a block
 //! group.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,7 +32,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Worlds of each profile, block groups at elements and beside them.
+/// Worlds of each profile, with block groups aligned to elements and not.
 fn each_world(content: &Content, mut judge: impl FnMut(&World) -> Result<()>) -> Result<()> {
     for profile in PROFILES {
         for (members, shift) in
@@ -59,7 +59,7 @@ fn sectors_read(set: &Set) -> BTreeMap<Spot, u64> {
     read
 }
 
-/// The group that a place of a member is of.
+/// The group of a place of a member.
 fn group_at(world: &World, spot: Spot) -> Option<(&Group, &Spot)> {
     world.groups.iter().find_map(|group| {
         let len = group.stripe_bytes();
@@ -70,7 +70,7 @@ fn group_at(world: &World, spot: Spot) -> Option<(&Group, &Spot)> {
     })
 }
 
-/// The units of 64 KiB of each stripe in which something is in use, by where they begin.
+/// The units of 64 KiB of each stripe with something in use, by their beginnings.
 fn used_units(world: &World) -> BTreeSet<Spot> {
     let unit = |spot: &Spot| {
         let (_, stripe) = group_at(world, *spot)?;
@@ -83,7 +83,7 @@ fn is_data(group: &Group) -> bool {
     group.kind == BlockGroupFlags::DATA
 }
 
-/// How often a scrub reads a sector of a group of data: once, and once more a copy behind the first one of what has no checksum, to compare them.
+/// How often a scrub reads a sector of a data group: once, and once more for each further copy of data without checksums, to compare them.
 fn times(world: &World, spot: &Spot) -> u64 {
     match world.uses.get(spot) {
         Some(Use::Data { logical }) if !world.content.summed.contains(logical) => {
@@ -94,7 +94,7 @@ fn times(world: &World, spot: &Spot) -> u64 {
     }
 }
 
-/// Nobody reads data but the scrub: each sector in use is read once. No unit of 64 KiB is read in which nothing is in use, unless it is a column of a
+/// Only the scrub reads data: each sector in use is read once. A unit of 64 KiB with nothing in use is not read, unless it is a column of a
 /// row whose parity is judged.
 fn read_once() -> Result<()> {
     for content in [Content::small(16 << 10)?, Content::of_every_other_unit()?, Content::sparse()?] {
@@ -116,7 +116,7 @@ fn is_read_once(world: &World) -> Result<()> {
         ensure!(is_right, "{spot:?} ({used:?}): {count} times");
     }
     for (spot, count) in &read {
-        // What lies in front of the first block group, and the copies of the superblock.
+        // The area before the first block group, and the copies of the superblock.
         let Some((group, stripe)) = group_at(world, *spot) else { continue };
         let from = (spot.offset - stripe.offset) / ELEMENT;
         let unit = Spot { offset: stripe.offset + from * ELEMENT, ..*spot };
@@ -130,7 +130,7 @@ fn is_read_once(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// The bytes that count as scrubbed are those of each extent, as often as there are copies, on each device those that lie there.
+/// The bytes that count as scrubbed are those of each extent, once for each copy, on the device where it lies.
 fn verified() -> Result<()> {
     each_world(&Content::small(16 << 10)?, |world| {
         for report in [scrub_read_only(&world.set.fork())?, scrub(&world.set.fork())?] {
@@ -157,7 +157,7 @@ fn verified() -> Result<()> {
     })
 }
 
-/// All columns of a row of data are read by one request for each device, whatever device comes first; parity is compared in each row.
+/// One request for each device reads all columns of a row of data, whichever device comes first; parity is compared in each row.
 fn rows() -> Result<()> {
     let content = Content::small(16 << 10)?;
     for profile in PROFILES.into_iter().filter(|profile| profile.parity > 0) {
@@ -192,13 +192,13 @@ fn rows() -> Result<()> {
     Ok(())
 }
 
-/// Parts of block groups that are walked by themselves: one on each device, and one for all devices where there is parity.
+/// Parts of block groups that are walked separately: one on each device, and one for all devices if there is parity.
 fn parts(world: &World, wanted: impl Fn(&Group) -> bool) -> u64 {
     let part = |group: &Group| if group.profile.parity > 0 { 1 } else { group.stripes.len() as u64 };
     world.groups.iter().filter(|group| wanted(group)).map(part).sum()
 }
 
-/// Few extents and many, side by side and with gaps of many stripes: a search of each tree for each part.
+/// Few extents and many, adjacent and with gaps of many stripes: one search of each tree for each part.
 fn searches() -> Result<()> {
     for content in [Content::small(16 << 10)?, Content::of_many_leaves()?, Content::sparse()?] {
         each_world(&content, |world| {
@@ -212,7 +212,7 @@ fn searches() -> Result<()> {
     Ok(())
 }
 
-/// What lies close together is read by one request of 512 KiB: there are about as many as that takes, however many extents there are.
+/// One request of 512 KiB reads extents that lie close together: the number of requests does not depend on the number of extents.
 fn merged() -> Result<()> {
     let world = World::new(
         Content::of_many_leaves()?,
@@ -235,7 +235,7 @@ fn merged() -> Result<()> {
     Ok(())
 }
 
-/// A disk that answers its first read of data when it has been asked for another one.
+/// A disk that answers its first read of data only after another one was requested.
 struct Paired {
     below: Arc<Disk>,
     data: Range<u64>,
@@ -268,7 +268,7 @@ impl BlockDevice for Paired {
     }
 }
 
-/// The next batch is asked for before the one before it is read: else the first read would never be answered.
+/// The next batch is requested before the previous one is read: otherwise the first read would never be answered.
 fn in_flight() -> Result<()> {
     let shape = Shape { profile: Profile::named("single"), members: 1, shift: 0, ends: Ends::InFreeSpace };
     let world = World::new(Content::large()?, shape)?;
@@ -285,7 +285,7 @@ fn in_flight() -> Result<()> {
     Ok(())
 }
 
-/// What is only to be read is not asked for anything else, also where it is bad.
+/// A read-only scrub sends only reads, also for bad sectors.
 fn asks_for_no_write() -> Result<()> {
     let content = Content::small(16 << 10)?;
     for profile in PROFILES {

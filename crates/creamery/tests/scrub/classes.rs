@@ -22,7 +22,7 @@ const UUID: usize = 32;
 const ADDRESS: usize = 48;
 const GENERATION: usize = 80;
 const LEVEL: usize = 100;
-/// A byte of its items.
+/// A byte among its items.
 const ITEMS: usize = 3000;
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -33,13 +33,13 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// What is done to a block.
+/// A change of a block.
 #[derive(Clone, Copy, Debug)]
 struct Change {
     at: usize,
-    /// Whether it gets the checksum of what it is then.
+    /// Whether it gets a valid checksum after the change.
     is_sealed: bool,
-    /// Errors of checksums, of what a block says that it is, and of its generation.
+    /// Errors of checksums, of a block's own address and similar fields, and of its generation.
     counts_as: (u64, u64, u64),
 }
 
@@ -51,7 +51,7 @@ const CHANGES: [Change; 5] = [
     Change { at: LEVEL, is_sealed: true, counts_as: (0, 1, 0) },
 ];
 
-/// The numbers are those of the first read, whether the block is mended or not; each error is counted once.
+/// The counters are those of the first read, whether the block is repaired or not; each error counts once.
 fn classes() -> Result<()> {
     for (profile, members) in
         [("dup", 1), ("raid1", 2), ("raid1c3", 3), ("raid10", 4), ("raid5", 3), ("raid6", 4)]
@@ -96,7 +96,7 @@ fn changed(world: &World, block: u64, change: Change) -> Result<()> {
     Ok(())
 }
 
-/// The filesystem keeps the numbers of its one device, each error as what it is, once.
+/// The filesystem keeps the counters of its only device, each error in its class, once.
 fn device_stats(bench: &Bench) -> Result<()> {
     let shape = Shape { profile: Profile::named("dup"), members: 1, shift: 0, ends: Ends::InFreeSpace };
     let world = World::new(Content::small(16 << 10)?, shape)?;
@@ -126,7 +126,7 @@ fn device_stats(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// Gives the filesystem another UUID, and leaves the tree blocks theirs.
+/// Gives the filesystem another UUID, and leaves the tree blocks with theirs.
 fn rename(world: &World) -> Result<()> {
     for disk in &world.set.disks {
         for offset in SUPERBLOCK_OFFSETS.into_iter().filter(|at| at + SECTOR <= crate::content::LEN) {
@@ -141,7 +141,7 @@ fn rename(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// What is whole is found whole; a block of the UUID that the filesystem has by now is none of its own.
+/// Valid blocks have no findings; a block with the filesystem's new UUID does not belong to it.
 fn another_uuid() -> Result<()> {
     let content = Content::small(16 << 10)?;
     for profile in PROFILES {

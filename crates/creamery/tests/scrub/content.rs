@@ -1,4 +1,4 @@
-//! What a filesystem has, address by address: taken from an image that the library made on one device.
+//! The content of a filesystem, address by address, from an image that the library made on one device.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ pub(crate) const LEN: u64 = 256 << 20;
 /// The file whose data has no checksums.
 pub(crate) const NOCOW: &str = "/nocow";
 
-/// What lies at an address.
+/// The kind of content at an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Tree,
@@ -36,7 +36,7 @@ pub(crate) enum Kind {
 #[derive(Clone)]
 pub(crate) struct Content {
     pub(crate) superblock: Superblock,
-    /// Where each block group begins, how long it is, and what it is for.
+    /// The start, length and kind of each block group.
     pub(crate) groups: Vec<(u64, u64, BlockGroupFlags)>,
     /// Extents.
     pub(crate) extents: BTreeMap<u64, (Kind, Vec<u8>)>,
@@ -59,7 +59,7 @@ pub(crate) fn made(
     Ok(memory)
 }
 
-/// Something of each kind, and gaps between.
+/// Makes content of each kind, with gaps between.
 pub(crate) fn fill(fs: &creamery::Filesystem) -> Result<()> {
     let mut random = Random::new(seed_of("what is scrubbed"));
     let sizes = [300_000, 9_000, 70_000, 20_000, 200_000, 5_000, 130_000, 66_000, 40_000, 90_000];
@@ -71,7 +71,7 @@ pub(crate) fn fill(fs: &creamery::Filesystem) -> Result<()> {
     for number in 0..40 {
         fs.write(format!("/many/small{number}"), random.bytes(200 + number * 11))?;
     }
-    // Rows and batches of which some is not in use.
+    // Rows and batches that are partly in use.
     for number in [1, 3, 6] {
         fs.remove_file(format!("/file{number}"))?;
     }
@@ -79,12 +79,12 @@ pub(crate) fn fill(fs: &creamery::Filesystem) -> Result<()> {
 }
 
 impl Content {
-    /// That of a small filesystem.
+    /// The content of a small filesystem.
     pub(crate) fn small(node_size: u32) -> Result<Self> {
         Self::made((ChecksumType::Crc32c, node_size), fill)
     }
 
-    /// That of a filesystem whose trees of extents and of checksums have several leaves.
+    /// The content of a filesystem whose extent and checksum trees have several leaves.
     pub(crate) fn of_many_leaves() -> Result<Self> {
         let many = |fs: &creamery::Filesystem| {
             let mut random = Random::new(seed_of("many extents"));
@@ -96,7 +96,7 @@ impl Content {
         Self::made((ChecksumType::Sha256, 4096), many)
     }
 
-    /// That of a filesystem whose data lies far apart: many stripes between have nothing in use.
+    /// The content of a filesystem with data far apart: many stripes between are not in use.
     pub(crate) fn sparse() -> Result<Self> {
         let apart = |fs: &creamery::Filesystem| {
             let mut random = Random::new(seed_of("far apart"));
@@ -112,7 +112,7 @@ impl Content {
         Self::made((ChecksumType::Crc32c, 16 << 10), apart)
     }
 
-    /// That of a filesystem whose data takes many batches.
+    /// The content of a filesystem with many batches of data.
     pub(crate) fn large() -> Result<Self> {
         let large = |fs: &creamery::Filesystem| {
             fs.write("/large", Random::new(seed_of("large")).bytes(12 << 20)).map_err(Into::into)
@@ -120,7 +120,7 @@ impl Content {
         Self::made((ChecksumType::Crc32c, 16 << 10), large)
     }
 
-    /// That of a filesystem in whose data every other unit of 64 KiB has nothing in use.
+    /// The content of a filesystem in whose data every other unit of 64 KiB is not in use.
     pub(crate) fn of_every_other_unit() -> Result<Self> {
         let every_other = |fs: &creamery::Filesystem| {
             let mut random = Random::new(seed_of("every other unit"));
@@ -151,7 +151,7 @@ impl Content {
         Self::of(memory)
     }
 
-    /// That of an image of one copy.
+    /// The content of an image with one copy.
     pub(crate) fn of(device: Arc<dyn BlockDevice>) -> Result<Self> {
         let files = files_of(&Image::options().open_device(Arc::clone(&device))?)?;
         let files = files.into_iter().map(|(path, read)| Ok((path, read.context("it is read")?)));
@@ -199,7 +199,7 @@ impl Content {
         Ok(())
     }
 
-    /// The blocks of a tree that have items, in order.
+    /// The blocks of a tree with items, in order.
     pub(crate) fn leaves(&self, tree: TreeId) -> Vec<u64> {
         let is_one = |(_, (kind, bytes)): &(&u64, &(Kind, Vec<u8>))| {
             *kind == Kind::Tree && BlockRef::new(bytes).owner() == tree && BlockRef::new(bytes).is_leaf()
@@ -225,7 +225,7 @@ fn each_item(
     Ok(())
 }
 
-/// All files, with their bytes where they can be read.
+/// All files, with their bytes if they can be read.
 pub(crate) fn files_of(fs: &creamery::Filesystem) -> Result<BTreeMap<PathBuf, Option<Vec<u8>>>> {
     let mut files = BTreeMap::new();
     for entry in fs.walk("/")?.flatten() {

@@ -1,4 +1,4 @@
-//! The power is cut at any moment of a repair: whatever of its writes is there, nothing is worse than before, and a new scrub ends whole.
+//! Power cuts at any moment of a repair: with any part of its writes done, nothing is worse than before, and a new scrub completes the repair.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -17,20 +17,20 @@ use crate::geometry::{PROFILES, Profile};
 use crate::predict::Prediction;
 use crate::world::{Use, World};
 
-/// What a device writes as a whole.
+/// Bytes that a device writes atomically.
 const ATOM: usize = 512;
-/// The check's finding of a copy of a superblock that is not whole.
+/// The check's finding of a superblock copy that is not valid.
 const SUPERBLOCK_COPY: u16 = 101;
-/// That of a copy of a tree block that is bad, where another one is good.
+/// The check's finding of a bad copy of a tree block with another good one.
 const BLOCK_COPY: u16 = 215;
-/// Those of tree blocks.
+/// The check's findings of tree blocks.
 const BLOCKS: RangeInclusive<u16> = 201..=219;
-/// That of parity that does not fit its data.
+/// The check's finding of parity that does not match its data.
 const PARITY: u16 = 314;
-/// Moments of each profile and layout that every change takes.
+/// Moments of each profile and layout that every change tests.
 const SHARE: usize = 14;
 
-/// A write: the member, where, and what.
+/// A write: member, offset and bytes.
 type Write = (usize, u64, Vec<u8>);
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -65,8 +65,8 @@ fn each_moment(profile: Profile) -> Result<()> {
     Ok(())
 }
 
-/// What may be there of the writes: the first ones, and of the next one as much as comes to an end anywhere; as nothing is flushed between,
-/// also any of them.
+/// Possible states after a cut: the first writes, with any part of the next one; because there is no flush between,
+/// also any subset of them.
 fn moments(writes: &[Write], random: &mut Random) -> Vec<Vec<Write>> {
     let mut moments = Vec::new();
     for count in 0..=writes.len() {
@@ -83,7 +83,7 @@ fn moments(writes: &[Write], random: &mut Random) -> Vec<Vec<Write>> {
     moments
 }
 
-/// How often the check has each finding.
+/// The number of each finding of the check.
 fn findings(set: &Set) -> Result<BTreeMap<u16, usize>> {
     let volume = Volume::open(set.devices().into_iter().collect::<DeviceSet>(), Mode::ReadOnly)?;
     let options = CheckOptions { check_data_csum: true, check_parity: true, ..CheckOptions::default() };
@@ -103,12 +103,12 @@ fn one(world: &World, damage: &Damage, before: &BTreeMap<u16, usize>, written: &
     files(world, &Prediction::default(), &set).context("the files of that moment")?;
     let parity =
         damage.keys().filter(|spot| matches!(world.uses.get(spot), Some(Use::Parity { .. }))).count();
-    // A copy of a superblock that has its magic number again, and not yet its checksum, is found where before nothing was.
+    // A superblock copy with its magic number but without its checksum is a finding in a place where there was none.
     for (number, count) in findings(&set)?.into_iter().filter(|(number, _)| *number != SUPERBLOCK_COPY) {
         let had = match number {
-            // It is judged where its data is good again.
+            // Parity is judged after its data is good again.
             PARITY => parity,
-            // A block of which no copy was whole, has a whole one now; the others are found as copies.
+            // A block without a valid copy has one now; its other copies become findings.
             BLOCK_COPY => before.range(BLOCKS).map(|(_, count)| count * world.shape.profile.copies).sum(),
             _ => before.get(&number).copied().unwrap_or(0),
         };

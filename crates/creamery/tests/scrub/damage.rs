@@ -1,5 +1,5 @@
-//! Damage of a set, and what has to become of it: what was predicted is found, no more and no less. Whatever is brought back is, where it lies,
-//! byte for byte what it was; nothing else is written, no number of a device either.
+//! Damage of a set, and its predicted outcome: the scrub finds exactly what was predicted. Restored sectors have their old
+//! bytes; nothing else is written, also no error counter of a device.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -14,25 +14,25 @@ use crate::geometry::{Spot, parity_of};
 use crate::predict::{Prediction, Scrubs};
 use crate::world::{Use, World};
 
-/// How a sector is bad.
+/// The kind of damage of a sector.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Hurt {
     Rotten,
     Unreadable,
 }
 
-/// Sectors that are bad.
+/// The bad sectors.
 pub(crate) type Damage = BTreeMap<Spot, Hurt>;
 
-/// What is found, by a name that can be ordered, and where.
+/// A finding, by a name that can be ordered, and its place.
 pub(crate) type Found = (&'static str, Spot);
 
-/// A scrub that mends.
+/// Runs a scrub that repairs.
 pub(crate) fn scrub(set: &Set) -> Result<Report> {
     Ok(Scrub::default().run_on(set.devices(), &NoProgress)?)
 }
 
-/// A scrub that writes nothing.
+/// Runs a scrub that writes nothing.
 pub(crate) fn scrub_read_only(set: &Set) -> Result<Report> {
     Ok(Scrub::default().read_only().run_on(set.devices(), &NoProgress)?)
 }
@@ -60,7 +60,7 @@ const fn name(what: What) -> &'static str {
     }
 }
 
-/// What a report has, the worst of each place.
+/// The findings of a report, the worst of each place.
 pub(crate) fn findings_of(report: &Report) -> BTreeMap<Found, Outcome> {
     let mut findings = BTreeMap::new();
     for damage in &report.damages {
@@ -73,7 +73,7 @@ pub(crate) fn findings_of(report: &Report) -> BTreeMap<Found, Outcome> {
     findings
 }
 
-/// Damages the set, scrubs it, and expects what was predicted: findings and numbers, each byte afterwards, all files, and what a second scrub finds.
+/// Damages the set, scrubs it, and expects the prediction: findings and counters, each byte afterwards, all files, and the findings of a second scrub.
 pub(crate) fn judge(world: &World, damage: &Damage) -> Result<Counts> {
     let to_read = Prediction::of(world, damage, Scrubs::ToRead);
     let mut prediction = Prediction::of(world, damage, Scrubs::ToMend);
@@ -103,7 +103,7 @@ pub(crate) fn judge(world: &World, damage: &Damage) -> Result<Counts> {
     Ok(counts)
 }
 
-/// Where a tree block is lost the filesystem may not open, or groups may not be scrubbed. Whatever was good stays so.
+/// With a lost tree block the filesystem may not open, or groups may not be scrubbed. Good sectors stay good.
 fn lost_trees(world: &World, damage: &Damage, prediction: &Prediction) -> Result<Counts> {
     let set = world.set.fork();
     apply(&set, damage);
@@ -114,7 +114,7 @@ fn lost_trees(world: &World, damage: &Damage, prediction: &Prediction) -> Result
             let is_left = findings_of(&mended).into_iter().any(|((what, _), outcome)| {
                 matches!(what, "Tree" | "NotScrubbed") && outcome == Outcome::Lost
             });
-            // A sector of zeros that cannot be read may be guessed: the block's checksum says whether it is right.
+            // An unreadable sector of zeros may be guessed: the block's checksum shows whether it is right.
             let is_back = damage.keys().all(|spot| {
                 let (now, whole) = (&set.disks[spot.member], &world.set.disks[spot.member]);
                 now.is_readable(spot.offset)
@@ -131,7 +131,7 @@ fn lost_trees(world: &World, damage: &Damage, prediction: &Prediction) -> Result
     };
     for (spot, used) in &world.uses {
         let (now, whole) = (&set.disks[spot.member], &world.set.disks[spot.member]);
-        // Parity follows data that is in use for nothing.
+        // Parity follows unused data.
         let is_same = prediction.follows.contains(spot)
             || damage.contains_key(spot)
             || now.peek(spot.offset, SECTOR) == whole.peek(spot.offset, SECTOR);
@@ -141,7 +141,7 @@ fn lost_trees(world: &World, damage: &Damage, prediction: &Prediction) -> Result
     Ok(counts)
 }
 
-/// Expects that what was found is what was predicted.
+/// Expects the findings to equal the prediction.
 fn expect(prediction: &Prediction, found: &BTreeMap<Found, Outcome>) -> Result<()> {
     for (place, outcome) in &prediction.findings {
         let have = found.get(place);
@@ -154,7 +154,7 @@ fn expect(prediction: &Prediction, found: &BTreeMap<Found, Outcome>) -> Result<(
     Ok(())
 }
 
-/// Expects what is lost of data to have its file named, and the byte in it.
+/// Expects that a lost piece of data has its file named, and the byte in it.
 fn names(world: &World, report: &Report) -> Result<()> {
     let is_lost = |what, outcome| what == What::Data && outcome != Outcome::Mended;
     for damage in report.damages.iter().filter(|damage| is_lost(damage.finding.what, damage.finding.outcome))
@@ -183,7 +183,7 @@ fn expect_numbers(prediction: &Prediction, counts: &Counts) -> Result<()> {
     Ok(())
 }
 
-/// Expects each sector to be what it was: that before the damage where it was mended or never bad, else that after it.
+/// Expects each sector to have its bytes from before the damage if it was repaired or never bad, else those from after it.
 fn bytes(world: &World, damage: &Damage, prediction: &Prediction, set: &Set) -> Result<()> {
     let hurt = world.set.fork();
     apply(&hurt, damage);
@@ -209,7 +209,7 @@ fn bytes(world: &World, damage: &Damage, prediction: &Prediction, set: &Set) -> 
     Ok(())
 }
 
-/// What parity has to be of the data of its place as that is now.
+/// The correct parity for the current data of its place.
 fn parity_at(world: &World, set: &Set, spot: Spot) -> Option<Vec<u8>> {
     let Some(&Use::Parity { group, row, within }) = world.uses.get(&spot) else { return None };
     let group = &world.groups[group];
@@ -220,7 +220,7 @@ fn parity_at(world: &World, set: &Set, spot: Spot) -> Option<Vec<u8>> {
     parity.iter().zip(right).find(|(its, _)| **its == spot).map(|(_, right)| right)
 }
 
-/// Expects all files to be what they were, but for what is lost, and for what has no checksum and is not what it was.
+/// Expects all files to be unchanged, except for lost data, and for changed data without checksums.
 pub(crate) fn files(world: &World, prediction: &Prediction, set: &Set) -> Result<()> {
     let fs = Image::options().open_devices(set.devices())?;
     let read = files_of(&fs)?;
@@ -243,7 +243,7 @@ pub(crate) fn files(world: &World, prediction: &Prediction, set: &Set) -> Result
     Ok(())
 }
 
-/// Whatever can be read is what it was.
+/// Checks that all readable data is unchanged.
 fn nothing_wrong(world: &World, set: &Set) -> Result<()> {
     let Ok(fs) = Image::options().open_devices(set.devices()) else { return Ok(()) };
     let Ok(read) = files_of(&fs) else { return Ok(()) };
@@ -254,7 +254,7 @@ fn nothing_wrong(world: &World, set: &Set) -> Result<()> {
     Ok(())
 }
 
-/// The sectors in use for one kind.
+/// The sectors in use of one kind.
 pub(crate) fn extents(world: &World, kind: Kind) -> Vec<u64> {
     let of = world.content.extents.iter().filter(|(_, (is, _))| *is == kind);
     of.map(|(at, _)| *at).collect()

@@ -1,4 +1,4 @@
-//! A disk in memory that fails as a test wants it, and notes what it is asked. A copy of it takes no time: copies share their pages.
+//! A disk in memory that fails as a test wants it, and records its requests. A copy of it is cheap: copies share their pages.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,12 +7,12 @@ use creamery::device::{BlockDevice, Completion, DeviceId, Reply, Request};
 use creamery_base::{Error, ErrorKind, Result};
 use creamery_testkit::Random;
 
-/// Bytes of a page, and of what becomes unreadable.
+/// Bytes of a page, and of an unreadable unit.
 pub(crate) const SECTOR: u64 = 4096;
 
 type Page = Arc<[u8]>;
 
-/// What a disk was asked.
+/// A request to a disk.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Asked {
     Read { offset: u64, len: u64 },
@@ -20,7 +20,7 @@ pub(crate) enum Asked {
     Flush,
 }
 
-/// What all disks of a set were asked, in the order in which they were: the member, and the request.
+/// The requests to all disks of a set, in order: the member, and the request.
 #[derive(Default)]
 pub(crate) struct Journal(Mutex<Vec<(usize, Asked)>>);
 
@@ -34,18 +34,18 @@ impl Journal {
     }
 }
 
-/// What fails.
+/// The failures of a disk.
 #[derive(Clone, Default)]
 pub(crate) struct Faults {
-    /// Sectors that cannot be read before they are written.
+    /// Sectors that are unreadable until they are written.
     pub(crate) unreadable: BTreeSet<u64>,
-    /// A read of so many bytes at this offset, once.
+    /// A read with this offset and length fails once.
     pub(crate) read_once: Option<(u64, u64)>,
-    /// Writes that begin here write so many bytes, and fail.
+    /// Writes that begin at this offset write this many bytes, and fail.
     pub(crate) write: Option<(u64, usize)>,
-    /// Writes that begin here write nothing, and tell of no failure.
+    /// Writes that begin at this offset write nothing, and report success.
     pub(crate) write_lost: Option<u64>,
-    /// All flushes.
+    /// All flushes fail.
     pub(crate) flush: bool,
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct Disk {
     id: DeviceId,
     member: usize,
     len: u64,
-    /// It takes requests of whole pieces of this size alone.
+    /// The disk only takes requests of whole units of this size.
     unit: u64,
     state: Mutex<State>,
     journal: Arc<Journal>,
@@ -83,12 +83,12 @@ impl Disk {
         Self { id, member, len, unit: 512, state: Mutex::default(), journal }
     }
 
-    /// It has sectors of this size.
+    /// Sets the sector size.
     pub(crate) fn with_unit(self, unit: u64) -> Self {
         Self { unit, ..self }
     }
 
-    /// A disk of its own with the same bytes, on which nothing fails.
+    /// A separate disk with the same bytes, without failures.
     pub(crate) fn fork(&self, journal: &Arc<Journal>) -> Self {
         let state = State { pages: lock(&self.state).pages.clone(), faults: Faults::default() };
         let (id, journal) = (DeviceId::unique(), Arc::clone(journal));
@@ -104,19 +104,19 @@ impl Disk {
         !lock(&self.state).faults.unreadable.contains(&(offset / SECTOR * SECTOR))
     }
 
-    /// Its bytes, whatever fails.
+    /// The bytes of the disk, regardless of failures.
     pub(crate) fn peek(&self, offset: u64, len: u64) -> Vec<u8> {
         let mut bytes = vec![0; index(len)];
         lock(&self.state).read(offset, &mut bytes);
         bytes
     }
 
-    /// Puts bytes there, whatever fails: what was unreadable stays so.
+    /// Sets bytes, regardless of failures: unreadable sectors stay unreadable.
     pub(crate) fn poke(&self, offset: u64, bytes: &[u8]) {
         lock(&self.state).write(offset, bytes);
     }
 
-    /// Changes some bytes of a sector, of each in its own way: what rots in two places together is to fit by no accident.
+    /// Changes some bytes of a sector, of each sector differently: two rotten sectors must not match by accident.
     pub(crate) fn rot(&self, offset: u64) {
         let mut bytes = self.peek(offset, SECTOR);
         let mut random = Random::new(offset ^ (self.member as u64) << 48);
@@ -124,7 +124,7 @@ impl Disk {
         self.poke(offset, &bytes);
     }
 
-    /// All sectors that somebody wrote to.
+    /// All sectors that were written.
     pub(crate) fn pages(&self) -> BTreeMap<u64, Page> {
         lock(&self.state).pages.clone()
     }
@@ -260,14 +260,14 @@ pub(crate) struct Set {
 }
 
 impl Set {
-    /// Disks of these lengths.
+    /// Makes disks of this length.
     pub(crate) fn new(members: usize, len: u64) -> Self {
         let journal = Arc::<Journal>::default();
         let disk = |member| Arc::new(Disk { journal: Arc::clone(&journal), ..Disk::new(member, len) });
         Self { disks: (0..members).map(disk).collect(), journal: Arc::clone(&journal) }
     }
 
-    /// A set of its own with the same bytes, on which nothing fails.
+    /// A separate set with the same bytes, without failures.
     pub(crate) fn fork(&self) -> Self {
         let journal = Arc::default();
         let disks = self.disks.iter().map(|disk| Arc::new(disk.fork(&journal))).collect();
@@ -278,7 +278,7 @@ impl Set {
         self.disks.iter().map(|disk| Arc::clone(disk) as Arc<dyn BlockDevice>).collect()
     }
 
-    /// What was written, in order.
+    /// All writes, in order.
     pub(crate) fn writes(&self) -> Vec<(usize, u64, Vec<u8>)> {
         let writes = self.journal.asked().into_iter().filter_map(|(member, asked)| match asked {
             Asked::Write { offset, data } => Some((member, offset, data)),
@@ -287,7 +287,7 @@ impl Set {
         writes.collect()
     }
 
-    /// What was read: the member, where, and how many bytes, each once.
+    /// All reads: member, offset, and length, each once.
     pub(crate) fn reads(&self) -> BTreeSet<(usize, u64, u64)> {
         let reads = self.journal.asked().into_iter().filter_map(|(member, asked)| match asked {
             Asked::Read { offset, len } => Some((member, offset, len)),

@@ -1,4 +1,4 @@
-//! Devices that fail: each read that a scrub makes, once and for good, on one member and on two; each write and each flush of what is mended.
+//! Failing devices: each read of a scrub fails, once or permanently, on one member or on two; each write and each flush of a repair fails.
 
 use anyhow::{Context, Result, bail, ensure};
 use creamery::check::scrub::{Ended, Outcome, Report, What};
@@ -12,11 +12,11 @@ use crate::geometry::{PROFILES, Profile, Spot};
 use crate::predict::{Prediction, Scrubs, are_blocks_borne};
 use crate::world::{Ends, Shape, Use, World};
 
-/// Reads of each profile that fail in every change.
+/// Failing reads of each profile that every change tests.
 const ONCE: usize = 24;
 const FOR_GOOD: usize = 24;
 const TWO: usize = 16;
-/// Where the first superblock of a device lies.
+/// Offset of the first superblock of a device.
 const FIRST_SUPERBLOCK: u64 = 64 << 10;
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -36,7 +36,7 @@ pub(crate) fn cases() -> Vec<Case> {
     PROFILES.into_iter().flat_map(case).collect()
 }
 
-/// A world for each number of members, with a sound and with a shifted layout.
+/// A world for each number of members, with an aligned and with a shifted layout.
 pub(crate) fn worlds(profile: Profile) -> Result<Vec<World>> {
     let content = Content::small(16 << 10)?;
     let shapes = profile.members.into_iter().zip([0, 8192]);
@@ -86,7 +86,7 @@ fn faulty_reads(profile: Profile) -> Result<()> {
     Ok(())
 }
 
-/// All that a member has is bad, but for its first superblock: all of it is mended where the profile bears that, and found lost where it does not.
+/// A whole member is bad, except for its first superblock: all of it is repaired if the profile tolerates that, and otherwise reported as lost.
 fn whole_members(profile: Profile) -> Result<()> {
     for world in worlds(profile)? {
         for (member, hurt) in
@@ -102,7 +102,7 @@ fn whole_members(profile: Profile) -> Result<()> {
     Ok(())
 }
 
-/// A read that fails once does no harm: no byte of what is in use changes, and what has another copy is not lost.
+/// A read that fails once does no harm: no byte in use changes, and no data with another copy is lost.
 fn once(world: &World, member: usize, read: (u64, u64)) -> Result<()> {
     let set = world.set.fork();
     set.disks[member].faults(|faults| faults.read_once = Some(read));
@@ -124,7 +124,7 @@ fn once(world: &World, member: usize, read: (u64, u64)) -> Result<()> {
     unchanged(world, &set)
 }
 
-/// Nothing is mended where the first superblock cannot be read, and the message says why.
+/// Without a readable first superblock nothing is repaired, and the message says why.
 fn first_superblock(world: &World, spot: Spot) -> Result<()> {
     let set = world.set.fork();
     set.disks[spot.member].faults(|faults| {
@@ -136,7 +136,7 @@ fn first_superblock(world: &World, spot: Spot) -> Result<()> {
     Ok(())
 }
 
-/// Expects everything in use to be what it was.
+/// Expects that everything in use is unchanged.
 fn unchanged(world: &World, set: &Set) -> Result<()> {
     for spot in world.uses.keys() {
         let (now, whole) = (&set.disks[spot.member], &world.set.disks[spot.member]);
@@ -145,7 +145,7 @@ fn unchanged(world: &World, set: &Set) -> Result<()> {
     files(world, &Prediction::default(), set)
 }
 
-/// Damage that the profile bears, of each kind and in several places: all of one member, or of one copy where copies lie on one.
+/// Damage that the profile tolerates, of each kind and in several places: all of one member, or of one copy if all copies lie on one.
 pub(crate) fn borne(world: &World, random: &mut Random, hurts: &[Hurt]) -> Damage {
     let mut damage = Damage::new();
     let hurt = |random: &mut Random| hurts[random.below(hurts.len() as u64) as usize];
@@ -184,7 +184,7 @@ pub(crate) fn borne(world: &World, random: &mut Random, hurts: &[Hurt]) -> Damag
     damage
 }
 
-/// Whether all is mended, and would be if some of it was not.
+/// Whether everything is repaired, and would be if a part of it was not.
 fn is_borne(world: &World, damage: &Damage) -> bool {
     Prediction::of(world, damage, Scrubs::ToMend).is_all_mended() && are_blocks_borne(world, damage)
 }
@@ -216,16 +216,16 @@ fn faulty_writes(profile: Profile) -> Result<()> {
     Ok(())
 }
 
-/// What a device does with a write.
+/// The failure of a write.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
-    /// It fails behind so many bytes.
+    /// The write fails behind this many bytes.
     Fails(usize),
-    /// It says that it is done, and nothing is written.
+    /// The write reports success, and nothing is written.
     IsLost,
 }
 
-/// What is not written is not mended, and all else is.
+/// A sector whose write fails is not repaired, and all others are.
 fn a_write(
     world: &World,
     damage: &Damage,
@@ -278,7 +278,7 @@ pub(crate) fn all_mended(report: &Report) -> Result<()> {
     }
 }
 
-/// One finding names the device that did not make its mends durable. A device on which nothing was mended is not flushed.
+/// One finding names the device that did not make its repairs durable. A device without repairs is not flushed.
 fn a_flush(world: &World, damage: &Damage, member: usize) -> Result<()> {
     let set = world.set.fork();
     apply(&set, damage);

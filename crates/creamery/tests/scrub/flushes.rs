@@ -1,4 +1,4 @@
-//! A device that does not flush: a finding names that device alone, where something was mended there, and no status calls it done.
+//! A device whose flush fails: a finding names only that device, if it had repairs, and no status counts it as done.
 
 use anyhow::{Context, Result, ensure};
 use creamery::check::scrub::{NoProgress, Outcome, Scrub, What};
@@ -21,7 +21,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// A mirror of which the second member does not flush.
+/// A mirror whose second member fails to flush.
 fn without_flush(damage: &Damage) -> Result<Set> {
     let shape = Shape { profile: Profile::named("raid1"), members: 2, shift: 0, ends: Ends::InFreeSpace };
     let set = World::new(Content::small(16 << 10)?, shape)?.set.fork();
@@ -48,7 +48,7 @@ fn of_nothing() -> Result<()> {
     Ok(())
 }
 
-/// Data is lost, and mends elsewhere are not flushed: the report names both, each with its own reason and number.
+/// Data is lost, and repairs elsewhere are not flushed: the report names both, each with its own reason and number.
 fn hides_nothing() -> Result<()> {
     let shape = Shape { profile: Profile::named("raid1"), members: 2, shift: 0, ends: Ends::InFreeSpace };
     let world = World::new(Content::small(16 << 10)?, shape)?;
@@ -76,7 +76,7 @@ fn hides_nothing() -> Result<()> {
     Ok(())
 }
 
-/// What a status says is done is durable.
+/// Everything that a status counts as done is durable.
 fn status(bench: &Bench) -> Result<()> {
     let (set, dir) = (without_flush(&rotten_superblock())?, bench.scratch.dir("status")?);
     Scrub::default().kept_in(&dir).run_on(set.devices(), &NoProgress)?;

@@ -1,4 +1,4 @@
-//! Profiles, and where the bytes of a block group lie, by the book: nothing here is asked of the library.
+//! Profiles, and the places of a block group's bytes, from the on-disk format alone: nothing here uses the library.
 
 use creamery_format::{BlockGroupFlags, RawChunk, RawStripe};
 use zerocopy::IntoBytes;
@@ -14,7 +14,7 @@ pub(crate) struct Profile {
     pub(crate) parity: usize,
     /// Whether it uses all members, in elements.
     is_striped: bool,
-    /// The members of its sets: the least, and more.
+    /// The numbers of members of its sets: the minimum, and more.
     pub(crate) members: [usize; 2],
 }
 
@@ -28,7 +28,7 @@ const fn profile(
     Profile { name, flags, copies, parity, is_striped, members }
 }
 
-/// All of them.
+/// All profiles.
 pub(crate) const PROFILES: [Profile; 9] = [
     profile("single", BlockGroupFlags::empty(), (1, 0), false, [1, 2]),
     profile("dup", BlockGroupFlags::DUP, (2, 0), false, [1, 2]),
@@ -46,7 +46,7 @@ impl Profile {
         *PROFILES.iter().find(|profile| profile.name == name).expect("a profile of Btrfs")
     }
 
-    /// Stripes of a group on so many members.
+    /// Stripes of a group on this number of members.
     const fn stripes(&self, members: usize) -> usize {
         if self.is_striped { members } else { self.copies }
     }
@@ -56,7 +56,7 @@ impl Profile {
     }
 }
 
-/// Bytes on a member.
+/// A place on a member.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Spot {
     pub(crate) member: usize,
@@ -74,7 +74,7 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// A group whose stripes lie on the members from `first` on, each at the end of what is taken there.
+    /// A group whose stripes lie on the members from `first` on, each at the end of the used area there.
     pub(crate) fn lay_out(
         (start, len): (u64, u64),
         kind: BlockGroupFlags,
@@ -122,7 +122,7 @@ impl Group {
         Spot { offset: self.stripes[stripe].offset + within, ..self.stripes[stripe] }
     }
 
-    /// Where all copies of a byte lie.
+    /// The places of all copies of a byte.
     pub(crate) fn copies(&self, logical: u64) -> Vec<Spot> {
         let from = logical - self.start;
         if !self.profile.is_striped {
@@ -138,28 +138,28 @@ impl Group {
         (column * copies..(column + 1) * copies).map(|stripe| self.spot(stripe, within)).collect()
     }
 
-    /// The stripe that has a column of a row: the columns move on by one from row to row.
+    /// The stripe of a column of a row: the columns rotate by one from row to row.
     pub(crate) fn stripe_of(&self, row: u64, column: usize) -> usize {
         let stripes = self.stripes.len();
         ((row % stripes as u64) as usize + column) % stripes
     }
 
-    /// The row that has a byte.
+    /// The row of a byte.
     pub(crate) fn row_of(&self, logical: u64) -> u64 {
         (logical - self.start) / ELEMENT / self.columns()
     }
 
-    /// Where an element of a row lies: its data columns, then P, then Q.
+    /// The place of an element of a row: its data columns, then P, then Q.
     pub(crate) fn element(&self, row: u64, column: usize) -> Spot {
         self.spot(self.stripe_of(row, column), row * ELEMENT)
     }
 
-    /// The column of its row that has a byte.
+    /// The column of a byte in its row.
     pub(crate) fn column_of(&self, logical: u64) -> usize {
         ((logical - self.start) / ELEMENT % self.columns()) as usize
     }
 
-    /// Where in its element a byte lies.
+    /// The offset of a byte in its element.
     pub(crate) const fn within(&self, logical: u64) -> u64 {
         (logical - self.start) % ELEMENT
     }
@@ -170,7 +170,7 @@ impl Group {
         spots.map(|spot| Spot { offset: spot.offset + within, ..spot }).collect()
     }
 
-    /// Its item in the chunk tree.
+    /// The item of the group in the chunk tree.
     pub(crate) fn item(&self, uuids: &[[u8; 16]]) -> Vec<u8> {
         let unit = u32::try_from(ELEMENT).expect("64 KiB");
         let head = RawChunk {
@@ -207,7 +207,7 @@ pub(crate) fn parity_of(columns: &[Vec<u8>]) -> [Vec<u8>; 2] {
     [p, q]
 }
 
-/// Times x in the field of 256 elements that Q counts in.
+/// Multiplication by x in GF(256), the field of Q.
 const fn twice(value: u8) -> u8 {
     (value << 1) ^ if value & 0x80 > 0 { 0x1d } else { 0 }
 }

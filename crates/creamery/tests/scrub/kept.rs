@@ -1,4 +1,4 @@
-//! What is kept of a scrub beside the image, by the recorder that images and mounts have.
+//! The data of a scrub beside the image, written by the recorder that images and mounts share.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub(crate) fn cases() -> Vec<Case> {
 
 const DEV: DevId = DevId::new(1);
 
-/// A filesystem on one device, the copy of whose superblock is bad.
+/// A filesystem on one device with a bad superblock copy.
 fn open() -> Result<Arc<Engine>> {
     let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(256 << 20));
     Image::make_on(Arc::clone(&device)).run()?;
@@ -77,7 +77,7 @@ fn lost(offset: u64) -> Finding {
     }
 }
 
-/// A scrub that is cancelled before its first step, and the one that goes on.
+/// A scrub that is cancelled before its first step, and the scrub that resumes it.
 fn superblocks(dir: &Path) -> Result<()> {
     let engine = open()?;
     let scrub = Scrub::reading(&engine).beside_commits();
@@ -97,7 +97,7 @@ fn superblocks(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A device that went through has findings behind the place that it came to last: of what was not scrubbed.
+/// A finished device has findings behind its last place: in areas that were not scrubbed.
 fn of_a_device_that_is_done(dir: &Path) -> Result<()> {
     let engine = open()?;
     let recorder = begin(dir, &engine)?;
@@ -107,7 +107,7 @@ fn of_a_device_that_is_done(dir: &Path) -> Result<()> {
     drop(recorder);
     let file = file(dir, &engine)?;
     let mut status = file.read()?.context("it was written")?;
-    // Another device is left.
+    // Another device is not finished.
     let mut other = status.devices[0].clone();
     (other.id, other.ended) = (DevId::new(2), Some(Ended::Cancelled));
     status.devices.push(other);
@@ -118,7 +118,7 @@ fn of_a_device_that_is_done(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// That it could not be scrubbed any more counts once, and no more when the next scrub can.
+/// The end of a device counts as one error, and no longer when the next scrub can read it.
 fn failed_device(dir: &Path) -> Result<()> {
     let engine = open()?;
     let recorder = begin(dir, &engine)?;
@@ -136,7 +136,7 @@ fn failed_device(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A flush fails: the status stays what it was, and so do the findings that it counts.
+/// A flush fails: the status stays unchanged, and so do the findings that it counts.
 fn failed_flush(dir: &Path) -> Result<()> {
     let engine = open()?;
     let recorder = begin(dir, &engine)?;
@@ -159,7 +159,7 @@ fn failed_flush(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Findings of either kind that are kept.
+/// Findings of either kind that are stored.
 const KEPT: u64 = 10_000;
 
 fn left_out(dir: &Path) -> Result<()> {
@@ -167,7 +167,7 @@ fn left_out(dir: &Path) -> Result<()> {
     let recorder = begin(dir, &engine)?;
     for (from, to, more) in [(0, KEPT + 3, 3), (KEPT + 3, KEPT + 5, 5), (0, 0, 5)] {
         (from..to).for_each(|number| recorder.found(&lost(number << 12)));
-        // Errors are due at once where writing takes no time.
+        // If writing takes no time, errors are stored at once.
         recorder.note(&engine, (DEV, &Counts { csum_errors: to + more, ..Counts::default() }));
         recorder.write_if_due(&engine, &|| Ok(()));
         let read = file(dir, &engine)?.read_findings()?;
@@ -184,7 +184,7 @@ fn cannot_begin(dir: &Path) -> Result<()> {
     drop(recorder);
     let file = file(dir, &engine)?;
     std::fs::remove_file(file.path())?;
-    // No file takes the place of a directory that has something.
+    // A file does not replace a directory with content.
     std::fs::create_dir_all(file.path().join("in-the-way"))?;
     ensure!(begin(dir, &engine).is_err(), "the status has no place");
     ensure!(file.read_findings()?.len() == 1, "the findings of the last scrub are there");

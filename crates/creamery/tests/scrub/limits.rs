@@ -1,4 +1,4 @@
-//! A limit holds, by a clock that only pauses move: reading takes no time on it, so the limit alone says how long a scrub takes.
+//! A limit holds, by a clock that only pauses move: reads take no time on it, so only the limit decides the duration of a scrub.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,7 +23,7 @@ pub(crate) fn cases() -> Vec<Case> {
     all.map(case).collect()
 }
 
-/// Moves when a scrub pauses.
+/// A clock that moves when a scrub pauses.
 struct Clock {
     fixed: FixedEnv,
     nanos: AtomicU64,
@@ -43,11 +43,11 @@ impl Env for Clock {
     }
 }
 
-/// Limits a device to so many bytes a second.
+/// Limits a device to this many bytes per second.
 struct Limited<'c> {
     clock: &'c Clock,
     limit: u64,
-    /// Bytes that were scrubbed, now and when it paused last.
+    /// Bytes scrubbed so far, and at the last pause.
     bytes: AtomicU64,
     bytes_at_pause: AtomicU64,
 }
@@ -88,7 +88,7 @@ fn limits_hold(profile: &str) -> Result<()> {
         let sink = Limited { clock: &clock, limit, bytes, bytes_at_pause };
         scrub.device(DevId::new(1), &sink)?;
         let (bytes, seconds) = (sink.bytes_at_pause.into_inner(), clock.monotonic().as_secs_f64());
-        // What lies between what is in use is read along, and counts for the limit.
+        // Gaps between used areas are read along, and count for the limit.
         let share = bytes as f64 / seconds / limit as f64;
         ensure!((0.9..=1.1).contains(&share), "{limit} bytes a second: {bytes} in {seconds} s");
     }

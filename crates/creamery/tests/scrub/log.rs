@@ -1,5 +1,5 @@
-//! A set of RAID5 that Linux has mounted, with a log of what was synced after the last commit: copies of its members are scrubbed. The kernel sees none
-//! of them.
+//! A set of RAID5 that Linux has mounted, with a log of a sync after the last commit: copies of its members are scrubbed. The kernel does not see
+//! these copies.
 
 use std::fs::File;
 use std::io::Write;
@@ -37,7 +37,7 @@ fn waits(bench: &Bench) -> Result<()> {
     Run::new("mkfs.btrfs").args(["-q", "-f", "-m", "raid5", "-d", "raid5"]).args(&nodes).ok()?;
     let dir = bench.scratch.dir("kernel")?;
     let named: Vec<String> = nodes.iter().map(|node| format!("device={}", node.display())).collect();
-    // No commit falls due meanwhile.
+    // No commit is due meanwhile.
     let options = format!("noatime,commit=3600,{}", named.join(","));
     Run::new("mount").args(["-t", "btrfs", "-o", &options]).arg(nodes[0]).arg(&dir).ok()?;
     let copied = synced_and_copied(bench, &dir, &members);
@@ -52,13 +52,13 @@ fn waits(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// Commits a file and syncs another one; copies of all members as they are then, and the first file's bytes.
+/// Commits a file and syncs another one; returns copies of all members in that state, and the first file's bytes.
 fn synced_and_copied(bench: &Bench, dir: &Path, members: &[PathBuf]) -> Result<(Vec<PathBuf>, Vec<u8>)> {
     let mut random = Random::new(seed_of("a log waits"));
     let content = random.bytes(700_000);
     std::fs::write(dir.join("committed"), &content)?;
     Run::new("btrfs").args(["filesystem", "sync"]).arg(dir).ok()?;
-    // A transaction that makes a chunk commits where it would log: the next file is of the next one.
+    // A transaction that makes a chunk commits instead of logging: then the next file is in the next transaction.
     for number in 0..8 {
         let mut file = File::create_new(dir.join(format!("synced{number}")))?;
         file.write_all(&random.bytes(90_000))?;
@@ -122,7 +122,7 @@ fn scrubbed(members: &[PathBuf], content: &[u8]) -> Result<()> {
     ensure!(report.damages.is_empty() && report.counts().errors() == 0, "a whole set: {:#?}", report.damages);
     ensure!(bytes(members)? == before, "nothing is changed");
     let (group, at) = group_of(members, "/committed")?;
-    // Behind the beginning, in a row that the file has all of.
+    // Behind the beginning, in a row that belongs to the file completely.
     let at = at.next_multiple_of(ELEMENT * group.columns()) + 5 * SECTOR;
     let row = group.row_of(at);
     let p = group.element(row, MEMBERS - 1);
@@ -141,7 +141,7 @@ fn scrubbed(members: &[PathBuf], content: &[u8]) -> Result<()> {
     ensure!(bytes(members)? == rotten, "nothing is written");
     rot(members, p)?;
     ensure!(bytes(members)? == before, "P is what it was");
-    // What has a checksum is brought back all the same.
+    // Data with a checksum is restored nevertheless.
     let own = group.copies(at)[0];
     rot(members, own)?;
     let report = mend(members)?;
@@ -154,7 +154,7 @@ fn scrubbed(members: &[PathBuf], content: &[u8]) -> Result<()> {
     fs.close().map_err(Into::into)
 }
 
-/// Turns a sector; done twice, it is as before.
+/// Inverts a sector; a second call restores it.
 fn rot(members: &[PathBuf], spot: Spot) -> Result<()> {
     let file = File::options().read(true).write(true).open(&members[spot.member])?;
     let mut bytes = vec![0; usize::try_from(SECTOR)?];
@@ -163,7 +163,7 @@ fn rot(members: &[PathBuf], spot: Spot) -> Result<()> {
     Ok(file.write_all_at(&bytes, spot.offset)?)
 }
 
-/// What tells members from changed ones: all that was written to them, summed.
+/// A checksum of each member's written bytes, to detect changes.
 fn bytes(members: &[PathBuf]) -> Result<Vec<u64>> {
     use std::hash::{Hash, Hasher};
     let sum = |member: &PathBuf| -> Result<u64> {

@@ -1,4 +1,4 @@
-//! More that is bad than a report lists: the rest is counted, and what was mended takes no place of what is left.
+//! More findings than a report lists: the rest is counted, and repaired ones do not displace remaining ones.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::disk::{SECTOR, Set};
 use crate::geometry::{Profile as Layout, Spot};
 use crate::world::{Ends, Shape, Use, World};
 
-/// Findings that a report lists of each: of what is left, and of what was mended.
+/// Findings of each kind that a report lists: remaining ones, and repaired ones.
 const LISTED: usize = 10_000;
 /// Sectors of the file.
 const SECTORS: usize = 21_000;
@@ -27,7 +27,7 @@ fn many() -> Result<()> {
         options.data = Some(Profile::Single);
         options.metadata = Some(Profile::Single);
     };
-    // Zeros take no memory in a disk of memory, and have checksums like all data.
+    // Zeros take no memory in a memory disk, and have checksums like all data.
     let memory = made(crate::content::LEN, options, |fs| {
         let content = vec![0; SECTORS * SECTOR as usize];
         fs.write("/file", content).map_err(Into::into)
@@ -35,7 +35,7 @@ fn many() -> Result<()> {
     let content = Content::of(Arc::clone(&memory) as _)?;
     let shape = Shape { profile: Layout::named("raid1"), members: 2, shift: 0, ends: Ends::InFreeSpace };
     let world = World::new(content, shape)?;
-    // Of the first half both copies are bad, of the rest one.
+    // In the first half both copies are bad, in the rest one.
     let data: Vec<u64> = world.sectors[std::path::Path::new("/file")].clone();
     ensure!(data.len() == SECTORS, "{} sectors", data.len());
     let set = world.set.fork();

@@ -1,4 +1,4 @@
-//! Devices that are odd: of sectors of 4 KiB, of any length, longer or shorter than the filesystem, files that are only read.
+//! Unusual devices: with sectors of 4 KiB, of any length, longer or shorter than the filesystem, and read-only files.
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -31,7 +31,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// A device that takes whole sectors of 4 KiB alone is asked for nothing else, and mended.
+/// A device that only takes whole sectors of 4 KiB gets no other requests, and is repaired.
 fn large_sectors() -> Result<()> {
     let content = Content::small(16 << 10)?;
     for profile in PROFILES {
@@ -59,7 +59,7 @@ fn large_sectors() -> Result<()> {
     Ok(())
 }
 
-/// A disk that answers on threads of its own, each time later than before.
+/// A disk that answers on its own threads, each time later than before.
 struct Slow {
     below: Arc<Disk>,
     asked: AtomicU64,
@@ -87,7 +87,7 @@ impl BlockDevice for Slow {
     }
 }
 
-/// The findings and numbers are those of the same disks that answer at once, and the same is mended.
+/// Findings, counters and repairs are those of disks that answer at once.
 fn slower() -> Result<()> {
     let content = Content::small(16 << 10)?;
     for profile in PROFILES {
@@ -135,7 +135,7 @@ fn any_length() -> Result<()> {
     Ok(())
 }
 
-/// What lies behind the end of the filesystem is left alone; a device that ends before it is not mended, and read as far as it goes.
+/// The area behind the end of the filesystem is not touched; a device that ends before it is not repaired, and read as far as it goes.
 fn longer_and_shorter() -> Result<()> {
     let content = Content::small(16 << 10)?;
     for profile in PROFILES.into_iter().filter(|profile| profile.copies + profile.parity > 1) {
@@ -147,7 +147,7 @@ fn longer_and_shorter() -> Result<()> {
             set.disks[0].poke(behind, b"somebody else's");
             ensure!(scrub(&set)?.damages.is_empty() && set.writes().is_empty(), "{shape:?}: {len} bytes");
         }
-        // The last stripe that the device has is cut in the midst.
+        // The device ends in the midst of its last stripe.
         let end = world.uses.keys().filter(|spot| spot.member == 0 && spot.offset != 64 << 20);
         let end = end.map(|spot| spot.offset).max().context("it is in use")?;
         for len in [LEN - SECTOR, end, end - 65536 - 512] {
@@ -175,7 +175,7 @@ fn of_length(world: &World, len: u64) -> Set {
     set
 }
 
-/// What a device has, as a file.
+/// The content of a device, as a file.
 pub(crate) fn in_file(device: &dyn BlockDevice, path: &Path) -> Result<File> {
     let file = File::create_new(path)?;
     file.set_len(device.len())?;
@@ -189,7 +189,7 @@ pub(crate) fn in_file(device: &dyn BlockDevice, path: &Path) -> Result<File> {
     Ok(file)
 }
 
-/// An image that nobody may write is read; to mend it is refused, and the message says why.
+/// A read-only image is read; a repair of it is refused, and the message says why.
 fn only_read(bench: &Bench) -> Result<()> {
     let path = bench.scratch.file("disk.img");
     let file = in_file(&*made(LEN, dup, fill)?, &path)?;
@@ -201,7 +201,7 @@ fn only_read(bench: &Bench) -> Result<()> {
     let report = Scrub::default().read_only().run(&path, &NoProgress)?;
     ensure!(report.damages.len() == 1, "{:#?}", report.damages);
     ensure!(report.damages[0].finding.outcome == Outcome::Mendable, "{:#?}", report.damages);
-    // On a device of one's own that is open for reading alone.
+    // A device of the caller that is open for reading only.
     let device =
         || -> Result<Arc<dyn BlockDevice>> { Ok(Arc::new(FileDevice::open(&path, Access::ReadOnly)?)) };
     let report = Scrub::default().read_only().run_on([device()?], &NoProgress)?;

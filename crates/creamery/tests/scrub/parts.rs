@@ -1,4 +1,4 @@
-//! A scrub in several parts: what one device has counted of others is theirs where those end early, and all parts together find and count what one scrub does.
+//! A scrub in several parts: counts that one device made for others stay theirs if those end early, and all parts together find and count the same as one scrub.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,7 +23,7 @@ use crate::geometry::{PROFILES, Profile, Spot};
 use crate::trees::all_copies;
 use crate::world::{Ends, Shape, Use, World};
 
-/// Moments of each layout that every change takes.
+/// Moments of each layout that every change tests.
 const SHARE: usize = 4;
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -42,7 +42,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Keeps what is found.
+/// Keeps the findings.
 #[derive(Default)]
 struct Keeps(Mutex<Vec<Finding>>);
 
@@ -57,14 +57,14 @@ impl Sink for Keeps {
 }
 
 impl Keeps {
-    /// How many of a device.
+    /// The number of findings of a device.
     fn of(&self, dev: DevId) -> u64 {
         let all = self.0.lock().expect("no thread dies");
         all.iter().filter(|finding| finding.at.dev == dev).count() as u64
     }
 }
 
-/// A set of RAID5 with some rot on each member, one sector of a row at most.
+/// A set of RAID5 with rot on each member, at most one sector of a row.
 fn rotten() -> Result<Set> {
     let shape = Shape { profile: Profile::named("raid5"), members: 3, shift: 0, ends: Ends::InFreeSpace };
     let world = World::new(Content::of_many_leaves()?, shape)?;
@@ -78,7 +78,7 @@ fn rotten() -> Result<Set> {
         }
     }
     let set = world.set.fork();
-    // By turns of the first and of the last member that has data of a row.
+    // Alternating between the first and the last member with data of a row.
     let ends = rows.values().enumerate();
     let ends = ends.filter_map(|(number, spots)| if number % 2 == 0 { spots.first() } else { spots.last() });
     apply(&set, &ends.map(|spot| (*spot, Hurt::Rotten)).collect());
@@ -94,7 +94,7 @@ fn begun(scrub: &Walker<'_>, sink: &dyn Sink) -> Result<Vec<DeviceScrub>> {
     (1..=3).map(|id| scrub.begin(DevId::new(id), sink).map_err(Into::into)).collect()
 }
 
-/// One device scrubs all chunks before the others have come to one.
+/// One device scrubs all chunks before the others have reached one.
 fn not_come_yet() -> Result<()> {
     for leader in 0..3 {
         let engine = open(&rotten()?)?;
@@ -116,7 +116,7 @@ fn not_come_yet() -> Result<()> {
     Ok(())
 }
 
-/// All wait for one, in the midst of a chunk, and are given up in any order.
+/// All devices wait for one, in the midst of a chunk, and are cancelled in any order.
 fn waiting() -> Result<()> {
     let engine = open(&rotten()?)?;
     for (leader, order) in [(0, [0, 1, 2]), (1, [0, 1, 2]), (2, [0, 1, 2]), (1, [2, 1, 0])] {
@@ -141,7 +141,7 @@ fn waiting() -> Result<()> {
     Ok(())
 }
 
-/// Wants no more when it was asked so often.
+/// Cancels after this number of calls.
 struct Patience {
     asked: AtomicU64,
     most: u64,
@@ -177,7 +177,7 @@ fn in_two_parts(bench: &Bench, profile: Profile) -> Result<()> {
     Ok(())
 }
 
-/// A group whose trees are damaged counts once, wherever the first part ends.
+/// A group with damaged trees counts once, wherever the first part ends.
 fn damaged_trees(bench: &Bench) -> Result<()> {
     for (profile, members) in [("single", 1), ("raid1", 2)] {
         let shape = Shape { profile: Profile::named(profile), members, shift: 0, ends: Ends::InFreeSpace };
@@ -201,7 +201,7 @@ fn damaged_trees(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// What was found, by words that can be ordered.
+/// The findings, by words that can be ordered.
 fn lines(report: &Report) -> Vec<String> {
     let mut lines: Vec<String> = report.damages.iter().map(|damage| damage.finding.to_string()).collect();
     lines.sort_unstable();
@@ -224,7 +224,7 @@ fn parts(
     ensure!(report.ended() == Ended::Whole, "it ends {:?}", report.ended());
     ensure!(lines(&report) == lines(whole), "{:#?}\nexpected {:#?}", lines(&report), lines(whole));
     let (counts, expected) = (report.counts(), whole.counts());
-    // What could not be read, and was mended ahead of its device, is read by the second part.
+    // The second part reads a sector again that was unreadable, and was repaired ahead of its device.
     let bytes = |counts: &Counts| {
         (counts.data_bytes_scrubbed, counts.tree_bytes_scrubbed, counts.parity_bytes_scrubbed)
     };
@@ -235,7 +235,7 @@ fn parts(
     Ok(())
 }
 
-/// Present devices are scrubbed to read: what the missing one has is judged to know the parity, and is no finding.
+/// Present devices are scrubbed read-only: the content of the missing one is judged to know the parity, and is not a finding.
 fn missing() -> Result<()> {
     for (profile, members) in [("raid5", 3), ("raid6", 4)] {
         let shape = Shape { profile: Profile::named(profile), members, shift: 0, ends: Ends::InFreeSpace };

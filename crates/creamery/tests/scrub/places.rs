@@ -1,4 +1,4 @@
-//! Where a scrub is: the place moves on with each batch and never back, a scrub that fails at once keeps it, and a cancelled scrub of parity rows ends
+//! The place of a scrub: it moves on with each batch and never back, a scrub that fails at once keeps it, and a cancelled scrub of parity rows ends
 //! there.
 
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ use crate::geometry::{ELEMENT, PROFILES, Profile};
 use crate::trees::all_copies;
 use crate::world::{Ends, Shape, World};
 
-/// Bytes of a device that one batch has at most.
+/// Bytes of a device in one batch at most.
 const BATCH: u64 = 512 << 10;
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -39,7 +39,7 @@ fn shape(profile: &str) -> Shape {
     Shape { profile, members: profile.members[0], shift: 0, ends: Ends::InFreeSpace }
 }
 
-/// What each call was told of a device.
+/// The reports of each call about a device.
 #[derive(Default)]
 struct Told(Mutex<Vec<Counts>>);
 
@@ -61,7 +61,7 @@ fn scrubbed(counts: &Counts) -> u64 {
     counts.data_bytes_scrubbed + counts.tree_bytes_scrubbed
 }
 
-/// On one thread each call reports one batch more. Of two threads, the one that has done less may report later.
+/// On one thread each call reports one more batch. Of two threads, the one that has done less may report later.
 fn each_batch() -> Result<()> {
     let content = Content::large()?;
     for profile in PROFILES {
@@ -69,7 +69,7 @@ fn each_batch() -> Result<()> {
         let engine = open(&world.set.fork())?;
         for dev in (1..=world.shape.members as u64).map(DevId::new) {
             for is_alone in [true, false] {
-                // Each by itself, so that it leads wherever there is parity.
+                // Each separately, so that it leads if there is parity.
                 let (scrub, told) = (Walker::reading(&engine), Told::default());
                 let scrub = if is_alone { scrub.on_threads(NonZero::<usize>::MIN) } else { scrub };
                 let (last, ended) = scrub.device(dev, &told)?;
@@ -91,7 +91,7 @@ fn moves_on(told: &[Counts], last: &Counts, is_alone: bool) -> Result<()> {
     for now in told.iter().chain([last]) {
         ensure!(now.last_physical >= before.last_physical, "it goes back: {before:?}, then {now:?}");
         let more = scrubbed(now) - scrubbed(&before);
-        // Batches behind one that is in flight count when that has ended.
+        // Batches behind one in flight count after that has ended.
         ensure!(more <= BATCH || !is_alone, "{more} bytes at once");
         ensure!(more == 0 || now.last_physical > before.last_physical, "it stays behind: {now:?}");
         moved += u64::from(now.last_physical > before.last_physical);
@@ -101,7 +101,7 @@ fn moves_on(told: &[Counts], last: &Counts, is_alone: bool) -> Result<()> {
     Ok(())
 }
 
-/// A late report of an earlier batch takes nothing back.
+/// A late report of an earlier batch does not move the place back.
 fn told_late() -> Result<()> {
     let engine = open(&World::new(Content::small(16 << 10)?, shape("raid1"))?.set)?;
     let recorder = Recorder::begin(None, &engine, &host_paths(&engine), scrub::Mode::ReadsOnly)?;
@@ -120,7 +120,7 @@ fn told_late() -> Result<()> {
     Ok(())
 }
 
-/// Wants no more behind so many bytes.
+/// Cancels after this many bytes.
 struct UpTo(u64);
 
 impl Progress for UpTo {
@@ -135,7 +135,7 @@ fn places(file: &StatusFile) -> Result<BTreeMap<DevId, u64>> {
     Ok(status.devices.iter().map(|device| (device.id, device.counts.last_physical)).collect())
 }
 
-/// A scrub that is gone on with, and finds that the trees do not tell what comes next: the place stays where the last one has left it.
+/// A resumed scrub that finds damaged trees at once: the place stays where the last scrub left it.
 fn fails_at_once(bench: &Bench) -> Result<()> {
     for profile in ["single", "raid1", "raid10", "raid5"] {
         let world = World::new(Content::of_many_leaves()?, shape(profile))?;
@@ -169,7 +169,7 @@ fn fails_at_once(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// Wants no more as soon as data is scrubbed.
+/// Cancels as soon as data is scrubbed.
 struct NoData;
 
 impl Sink for NoData {
@@ -180,7 +180,7 @@ impl Sink for NoData {
     }
 }
 
-/// No batch of rows is begun once the scrub is to end, however many rows the chunk has.
+/// After a cancel no batch of rows begins, however many rows the chunk has.
 fn ends_in_rows() -> Result<()> {
     for profile in ["raid5", "raid6"] {
         let world = World::new(Content::large()?, shape(profile))?;

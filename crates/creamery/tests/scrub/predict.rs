@@ -1,7 +1,8 @@
-//! What a scrub has to find of damage, place by place, what it has to mend, and what is lost.
+//! The predicted findings of a scrub for damage, place by place, with the sectors that it repairs and those that are lost.
 //!
-//! A sector of data is brought back where one copy of it is good, or where no more columns of its place in the row are bad than the row has parity.
-//! A tree block is brought back where each of its sectors has a copy, or its row without some columns, that gives it right. Parity is judged where all data of its place is known: data that is lost, or cannot be read and has no checksum, says nothing of it.
+//! A sector of data is restored if one of its copies is good, or if its place in the row has no more bad columns than the row has parity.
+//! A tree block is restored if each of its sectors has a correct copy, or its row without some columns gives it. Parity is judged if all data of its place is known: data that is
+//! lost, or is unreadable and has no checksum, is unknown.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,37 +14,37 @@ use crate::disk::SECTOR;
 use crate::geometry::{ELEMENT, Group, Spot};
 use crate::world::{Use, World};
 
-/// What a scrub has to find.
+/// The prediction for a scrub.
 #[derive(Default, Debug)]
 pub(crate) struct Prediction {
     pub(crate) findings: BTreeMap<Found, Outcome>,
-    /// Sectors and blocks that cannot be read, and such that are not what they have to be.
+    /// Sectors and blocks that are unreadable or wrong.
     pub(crate) unreadable: u64,
     pub(crate) wrong: u64,
     /// Sectors without checksums, once for each copy that differs from the first one.
     pub(crate) differing: u64,
-    /// Addresses of data that is lost, and of data without checksums that is read and is not what it was.
+    /// Addresses of lost data, and of data without checksums that reads with other content than before.
     pub(crate) lost: BTreeSet<u64>,
     pub(crate) unknown: BTreeSet<u64>,
     pub(crate) lost_trees: BTreeSet<u64>,
-    /// Sectors that are bad afterwards, too: nothing is written there.
+    /// Sectors that stay bad: nothing is written there.
     pub(crate) left: BTreeSet<Spot>,
-    /// Parity that is written anew, of data that is in use for nothing and other than it was.
+    /// Parity that is rewritten for changed data that is not in use.
     pub(crate) follows: BTreeSet<Spot>,
 }
 
-/// What is known of the data of a place of a row, all columns together. The later ones win.
+/// The knowledge of the data of a place of a row, all columns together. Later variants take precedence.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Known {
     Good,
-    /// Some has no checksum.
+    /// Some data has no checksum.
     Unsummed,
-    /// Some without a checksum, or in use for nothing, cannot be read.
+    /// Some data without a checksum, or not in use, is unreadable.
     Unread,
     Lost,
 }
 
-/// What comes of reading a sector in one way.
+/// The result of one way to read a sector.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Read {
     Right,
@@ -51,7 +52,7 @@ enum Read {
     Fails,
 }
 
-/// Whether a scrub mends what it can: what was mended is good for what follows.
+/// Whether a scrub repairs: then repaired sectors are good for later ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Scrubs {
     ToMend,
@@ -100,7 +101,7 @@ impl Prediction {
         prediction
     }
 
-    /// Each bad copy of a sector that has a checksum.
+    /// Handles each bad copy of a sector with a checksum.
     fn data(&mut self, world: &World, now: &mut Damage, logical: u64) {
         let group = world.group_of(logical);
         let is_borne = is_borne(group, now, logical);
@@ -122,7 +123,7 @@ impl Prediction {
         }
     }
 
-    /// Each copy of a sector that has no checksum and cannot be read, and each one that differs from the first.
+    /// Handles each unreadable copy of a sector without a checksum, and each one that differs from the first.
     fn unsummed(&mut self, world: &World, now: &Damage, logical: u64) {
         let group = world.group_of(logical);
         let copies = group.copies(logical);
@@ -172,7 +173,7 @@ impl Prediction {
         }
     }
 
-    /// What is known of the data of a place of a row; none where nothing is in use.
+    /// The knowledge of the data of a place of a row; `None` if nothing there is in use.
     fn known(&self, world: &World, damage: &Damage, spots: &[Spot]) -> Option<Known> {
         let used = |spot: &Spot| world.uses.get(spot);
         if !spots.iter().any(|spot| used(spot).is_some()) {
@@ -193,7 +194,7 @@ impl Prediction {
         spots.iter().map(known).max()
     }
 
-    /// Judges P and Q of a place of a row, which one of its columns is bad of.
+    /// Judges P and Q of a place of a row with a bad column.
     fn parity(&mut self, world: &World, damage: &Damage, (group, row, within): (usize, u64, u64)) {
         let group = &world.groups[group];
         let spots = group.place(row, within);
@@ -202,7 +203,7 @@ impl Prediction {
         let is_unsummed =
             |used: &Use| matches!(used, Use::Data { logical } if !world.content.summed.contains(logical));
         let rotten = || data.iter().filter(|spot| damage.get(spot) == Some(&Hurt::Rotten));
-        // What nobody can judge counts as it lies.
+        // Data that cannot be judged counts as stored.
         let is_changed = rotten().any(|spot| world.uses.get(spot).is_none_or(is_unsummed));
         for (number, spot) in parity.iter().enumerate() {
             let hurt = damage.get(spot).copied();
@@ -229,13 +230,13 @@ impl Prediction {
         }
     }
 
-    /// Whether nothing is left.
+    /// Whether no damage remains.
     pub(crate) fn is_all_mended(&self) -> bool {
         self.findings.values().all(|outcome| *outcome == Outcome::Mended)
     }
 }
 
-/// The place of a row that a sector of a chunk with parity is a column of.
+/// The place of a row with a sector of a chunk with parity.
 fn place_of(world: &World, spot: Spot) -> Option<(usize, u64, u64)> {
     for (number, group) in world.groups.iter().enumerate().filter(|(_, group)| group.profile.parity > 0) {
         let has = |stripe: &&Spot| {
@@ -250,7 +251,7 @@ fn place_of(world: &World, spot: Spot) -> Option<(usize, u64, u64)> {
     None
 }
 
-/// Whether a sector with a checksum is good, or is brought back.
+/// Whether a sector with a checksum is good, or is restored.
 fn is_borne(group: &Group, damage: &Damage, logical: u64) -> bool {
     let is_good = |spot: &Spot| !damage.contains_key(spot);
     if group.copies(logical).iter().any(is_good) {
@@ -260,7 +261,7 @@ fn is_borne(group: &Group, damage: &Damage, logical: u64) -> bool {
     group.profile.parity > 0 && place.iter().filter(|spot| !is_good(spot)).count() <= group.profile.parity
 }
 
-/// Whether each tree block is good, or is brought back while the others are as they are.
+/// Whether each tree block is good, or is restored without changes of the others.
 pub(crate) fn are_blocks_borne(world: &World, damage: &Damage) -> bool {
     let mut uses = damage.keys().filter_map(|spot| world.uses.get(spot));
     uses.all(|used| match used {
@@ -269,7 +270,7 @@ pub(crate) fn are_blocks_borne(world: &World, damage: &Damage) -> bool {
     })
 }
 
-/// Whether a tree block is good, or is brought back.
+/// Whether a tree block is good, or is restored.
 fn is_block_borne(world: &World, damage: &Damage, block: u64) -> bool {
     let group = world.group_of(block);
     let len = world.content.extents[&block].1.len() as u64;
@@ -277,7 +278,7 @@ fn is_block_borne(world: &World, damage: &Damage, block: u64) -> bool {
     sectors.all(|at| reads(group, damage, at).contains(&Read::Right))
 }
 
-/// What comes of each way to read a sector, in the order in which they are tried.
+/// The results of all ways to read a sector, in the order of trial.
 fn reads(group: &Group, damage: &Damage, logical: u64) -> Vec<Read> {
     if group.profile.parity == 0 {
         return group.copies(logical).iter().map(|spot| read(damage, &[*spot])).collect();
@@ -302,7 +303,7 @@ fn hypotheses(group: &Group) -> Vec<Vec<usize>> {
     all
 }
 
-/// What comes of reading a sector as if these stripes were lost.
+/// The result of reading a sector as if these stripes were lost.
 fn read_without(group: &Group, damage: &Damage, logical: u64, lost: &[usize]) -> Read {
     let (row, own) = (group.row_of(logical), group.column_of(logical));
     let place = group.place(row, group.within(logical));
@@ -310,7 +311,7 @@ fn read_without(group: &Group, damage: &Damage, logical: u64, lost: &[usize]) ->
     if !lost.contains(&own_stripe) {
         return read(damage, &[place[own]]);
     }
-    // With one lost it is P, the data and nothing of Q; with two it is all but these.
+    // With one lost stripe it is P, the data and nothing of Q; with two it is everything except these.
     let q = (group.profile.parity > 1).then_some(place.len() - 1);
     let is_other = |column: &usize| lost.contains(&group.stripe_of(row, *column)) && *column != own;
     let spare = (0..place.len()).find(is_other).or(q);
@@ -318,7 +319,7 @@ fn read_without(group: &Group, damage: &Damage, logical: u64, lost: &[usize]) ->
     read(damage, &sources.map(|column| place[column]).collect::<Vec<_>>())
 }
 
-/// What comes of sectors that are all needed.
+/// The result of reading sectors that are all needed.
 fn read(damage: &Damage, sources: &[Spot]) -> Read {
     let hurts = || sources.iter().filter_map(|spot| damage.get(spot));
     match () {

@@ -12,7 +12,7 @@ use crate::geometry::{PROFILES, Profile, Spot};
 use crate::predict::{Prediction, Scrubs};
 use crate::world::{Ends, Shape, World};
 
-/// Copies or columns of one place that each profile bears the loss of.
+/// Copies or columns of one place whose loss each profile tolerates.
 const BORNE: [(&str, usize); 9] = [
     ("single", 0),
     ("dup", 1),
@@ -26,9 +26,9 @@ const BORNE: [(&str, usize); 9] = [
 ];
 /// Bad copies or columns at once.
 const MOST: usize = 3;
-/// Trials of each profile and number of members that every change takes.
+/// Trials of each profile and number of members that every change makes.
 const SHARE: usize = 40;
-/// Those of each layout that the proof takes.
+/// Trials of each layout that the proof makes.
 const WHOLE: usize = 150;
 /// Trials with many bad sectors at once.
 const EVERYWHERE: usize = 12;
@@ -44,7 +44,7 @@ pub(crate) fn cases() -> Vec<Case> {
     PROFILES.into_iter().map(case).chain(PROFILES.into_iter().map(many)).collect()
 }
 
-/// One place: an address, the sectors that all copies, or all columns of the row, have of it.
+/// One place: the sectors of all copies of an address, or of all columns of its row.
 fn columns(world: &World, logical: u64) -> Vec<Spot> {
     let group = world.group_of(logical);
     if group.profile.parity == 0 {
@@ -53,7 +53,7 @@ fn columns(world: &World, logical: u64) -> Vec<Spot> {
     group.place(group.row_of(logical), group.within(logical))
 }
 
-/// All sets of so many of `count`.
+/// All subsets of `size` of `count`.
 fn subsets(count: usize, size: usize) -> Vec<Vec<usize>> {
     (0..1_usize << count)
         .filter(|bits| bits.count_ones() as usize == size)
@@ -86,7 +86,7 @@ fn each_place(profile: Profile) -> Result<()> {
     Ok(())
 }
 
-/// Many sectors at once, of each kind and such that are not in use: what the profile bears, and more.
+/// Many sectors at once, of each kind and unused ones: what the profile tolerates, and more.
 fn everywhere(profile: Profile) -> Result<()> {
     let content = Content::small(16 << 10)?;
     let mut lost = 0;
@@ -118,7 +118,7 @@ fn trials(world: &World) -> Vec<(u64, Vec<usize>)> {
     let mut addresses = Vec::new();
     for at in extents(world, Kind::Data) {
         let len = world.content.extents[&at].1.len() as u64;
-        // The first sector, the last one, and one that is neither.
+        // The first sector, the last one, and one between.
         addresses.extend([at, at + (len / 2) / SECTOR * SECTOR, at + len - SECTOR]);
     }
     for at in extents(world, Kind::Tree) {

@@ -1,4 +1,4 @@
-//! Sets that are whole: the check and the scrub find nothing, nothing is written, and files are what they were.
+//! Valid sets: the check and the scrub find nothing, nothing is written, and files are unchanged.
 
 use anyhow::{Result, ensure};
 use creamery::Image;

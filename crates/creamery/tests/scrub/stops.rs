@@ -1,4 +1,4 @@
-//! A scrub that is to stop: it says so, nothing is worse than before, and one that goes on from there mends the rest.
+//! A cancelled scrub: it reports that, nothing is worse than before, and a scrub that resumes it repairs the rest.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,7 +15,7 @@ use crate::geometry::{PROFILES, Profile};
 use crate::predict::Prediction;
 use crate::world::{Ends, Shape, World};
 
-/// Moments of each layout that every change takes.
+/// Moments of each layout that every change tests.
 const SHARE: usize = 6;
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -30,10 +30,10 @@ pub(crate) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Bytes a second: a step is one batch, and rows of a chunk take several.
+/// Bytes per second: a step is one batch, and rows of a chunk take several.
 const LIMIT: u64 = 4 << 20;
 
-/// Wants no more while a limit has a scrub pause, once so many bytes are scrubbed.
+/// Cancels while a limit makes a scrub pause, after this many bytes are scrubbed.
 struct UntilAPause {
     last: AtomicU64,
     bytes: u64,
@@ -62,7 +62,7 @@ fn in_a_pause() -> Result<()> {
     Ok(())
 }
 
-/// Wants no more when it was asked so often.
+/// Cancels after this number of calls.
 struct Patience {
     asked: AtomicU64,
     most: u64,
@@ -108,7 +108,7 @@ fn one(bench: &Bench, world: &World, damage: &Damage, most: u64) -> Result<()> {
         ensure!(is_same || damage.contains_key(spot), "{spot:?} ({used:?}) was good");
     }
     files(world, &Prediction::default(), &set)?;
-    // It goes on where that one stopped, and leaves nothing out.
+    // It resumes where the first one stopped, and leaves nothing out.
     let report = Scrub::default().resuming(&dir).run_on(set.devices(), &NoProgress)?;
     ensure!(report.ended() == Ended::Whole, "it ends {:?}", report.ended());
     all_mended(&report)?;

@@ -1,4 +1,4 @@
-//! Layouts as a conversion from another filesystem leaves them, and odder ones: tree blocks and extents go on in the next element, block groups begin and
+//! Layouts from a conversion of another filesystem, and more unusual ones: tree blocks and extents continue in the next element, block groups begin and
 //! end at any sector. The kernel never sees these.
 
 use anyhow::{Context, Result, ensure};
@@ -12,9 +12,9 @@ use crate::disk::SECTOR;
 use crate::geometry::{ELEMENT, PROFILES, Profile, Spot};
 use crate::world::{Ends, Shape, World};
 
-/// How much before an element the block groups begin.
+/// Bytes from the start of a block group to the next element.
 const SHIFTS: [u64; 5] = [4096, 8192, 12288, 20480, 61440];
-/// Places of each layout that every change takes.
+/// Places of each layout that every change tests.
 const SHARE: usize = 3;
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -57,7 +57,7 @@ fn places(world: &World) -> Vec<Spot> {
             let (group, end) = (world.group_of(at), at + world.content.extents[&at].1.len() as u64);
             let within = |at: u64| (at - group.start) % ELEMENT;
             let edges = (at + SECTOR..end).step_by(SECTOR as usize).filter(|at| within(*at) == 0);
-            // Of a long extent its first edge.
+            // Only the first edge of a long extent.
             addresses.extend(edges.take(2).flat_map(|edge| [edge - SECTOR, edge]));
             if end == group.start + group.len {
                 addresses.push(end - SECTOR);

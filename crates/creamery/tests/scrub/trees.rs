@@ -1,4 +1,4 @@
-//! Trees that lead to what is in use, damaged in all copies: what they lead to is not scrubbed, and the scrub says so and goes on with the next group.
+//! Trees with references to used areas, damaged in all copies: those areas are not scrubbed, and the scrub reports that and goes on with the next group.
 
 use std::collections::BTreeSet;
 
@@ -58,7 +58,7 @@ fn touched(world: &World, leaves: &[u64], number: usize) -> BTreeSet<usize> {
     own.filter_map(group).collect()
 }
 
-/// All that a block could be brought back from is bad.
+/// Damage of every source from which a block could be restored.
 pub(crate) fn all_copies(world: &World, block: u64, hurt: Hurt) -> Damage {
     let group = world.group_of(block);
     let len = world.content.extents[&block].1.len() as u64;
@@ -76,7 +76,7 @@ pub(crate) fn all_copies(world: &World, block: u64, hurt: Hurt) -> Damage {
 
 fn one(world: &World, leaf: u64, hurt: Hurt, touched: &BTreeSet<usize>) -> Result<()> {
     let mut damage = all_copies(world, leaf, hurt);
-    // Something to mend in each group that is not touched.
+    // A repairable sector in each other group.
     let mut mended = Vec::new();
     for kind in [Kind::Tree, Kind::Data] {
         let bears = world.shape.profile.copies + world.shape.profile.parity > 1;
@@ -107,7 +107,7 @@ fn one(world: &World, leaf: u64, hurt: Hurt, touched: &BTreeSet<usize>) -> Resul
     Ok(())
 }
 
-/// The report says of what the leaf leads to that it was not scrubbed, on each device; of the groups beside it nobody can say more than their neighbour does.
+/// The report says for each device which areas of the leaf were not scrubbed; the groups beside it are known only from their neighbours.
 fn not_scrubbed(world: &World, report: &Report, touched: &BTreeSet<usize>) -> Result<()> {
     let told = report.damages.iter().filter(|damage| damage.finding.what == What::NotScrubbed);
     let mut groups = BTreeSet::new();
@@ -139,7 +139,7 @@ fn not_scrubbed(world: &World, report: &Report, touched: &BTreeSet<usize>) -> Re
     Ok(())
 }
 
-/// With the root of such a tree gone, the filesystem does not open, or the report calls a device failed. Nothing is written.
+/// Without the root of such a tree, the filesystem does not open, or the report calls a device failed. Nothing is written.
 fn root(world: &World, leaf: u64) -> Result<()> {
     let set = world.set.fork();
     apply(&set, &all_copies(world, leaf, Hurt::Unreadable));

@@ -1,4 +1,4 @@
-//! Sectors that cannot be read: each is one error, and nothing that lies beside it is reported, lost or disbelieved for it.
+//! Unreadable sectors: each is one error, and does not cause reports, losses or doubts about sectors beside it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -41,7 +41,7 @@ fn world(profile: &str, members: usize) -> Result<World> {
     World::new(Content::small(16 << 10)?, shape)
 }
 
-/// What a row has beside the sector that is bad.
+/// The content of a row beside the bad sector.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Beside {
     Summed,
@@ -57,7 +57,7 @@ fn is_unsummed(world: &World, group: &Group, row: u64, within: u64) -> bool {
     })
 }
 
-/// P of one place of a row of which all places are in use for what has checksums, or some are not.
+/// P of one place of a row in which all places are in use with checksums, or some are not.
 fn parity_sector(beside: Beside) -> Result<()> {
     let world = world("raid5", 3)?;
     let wanted = world.uses.iter().find(|(_, used)| {
@@ -70,7 +70,7 @@ fn parity_sector(beside: Beside) -> Result<()> {
     judge(&world, &Damage::from([(*spot, Hurt::Unreadable)])).map(drop)
 }
 
-/// P of a place that has nothing, in a row that has something: a second scrub would find it again.
+/// P of an unused place, in a row that is partly in use: a second scrub would find it again.
 fn unused_parity() -> Result<()> {
     let world = world("raid5", 3)?;
     let element = |spot: &Spot, used: &Use| match used {
@@ -86,7 +86,7 @@ fn unused_parity() -> Result<()> {
     judge(&world, &damage).map(drop)
 }
 
-/// In data without checksums one sector differs between copies, and another one, of this copy, cannot be read.
+/// In data without checksums one sector differs between copies, and another one, of this copy, is unreadable.
 fn differing(unreadable: usize) -> Result<()> {
     let world = world("raid1", 2)?;
     let sectors = &world.sectors[Path::new(NOCOW)];
@@ -99,7 +99,7 @@ fn differing(unreadable: usize) -> Result<()> {
     Ok(())
 }
 
-/// A sector of a file without checksums cannot be read; the file is read all the same, rebuilt from parity. So parity is not lost.
+/// A sector of a file without checksums is unreadable; the file is read nevertheless, rebuilt from parity. So parity is not lost.
 fn parity_of_unreadable() -> Result<()> {
     let world = world("raid5", 3)?;
     let path = Path::new(NOCOW);
@@ -117,7 +117,7 @@ fn no_parity(found: &BTreeMap<Found, Outcome>) -> Result<()> {
     Ok(())
 }
 
-/// Each sector that is in use for nothing, in columns beside some that are in use.
+/// Each unused sector, in columns beside used ones.
 fn unused_data() -> Result<()> {
     let world = world("raid5", 5)?;
     for (spot, used) in &world.uses {
@@ -145,7 +145,7 @@ fn lost_without_checksum() -> Result<()> {
     Ok(())
 }
 
-/// A sector of a block, and another one of its parity, cannot be read: each place of the row has one bad column.
+/// A sector of a block, and another one of its parity, are unreadable: each place of the row has one bad column.
 fn by_sector() -> Result<()> {
     for (profile, members) in [("raid5", 3), ("raid6", 4)] {
         let world = world(profile, members)?;
@@ -177,7 +177,7 @@ fn by_copies() -> Result<()> {
     Ok(())
 }
 
-/// Two columns and parity are bad at one place, and two others at the next: what is mended of one block makes no other one worse.
+/// Two columns and parity are bad at one place, and two others at the next: the repair of one block makes no other one worse.
 fn mended_beside() -> Result<()> {
     let world = world("raid6", 6)?;
     let mut tried = 0;
@@ -203,7 +203,7 @@ fn mended_beside() -> Result<()> {
     Ok(())
 }
 
-/// Two columns of one place of a tree block of RAID6 cannot be read: it is rebuilt, and parity of other rows is as good as before.
+/// Two columns of one place of a tree block of RAID6 are unreadable: it is rebuilt, and parity of other rows stays good.
 fn no_failed_device() -> Result<()> {
     let shape = Shape { profile: Profile::named("raid6"), members: 6, shift: 4096, ends: Ends::InFreeSpace };
     let world = World::new(Content::small(16 << 10)?, shape)?;
@@ -232,8 +232,8 @@ fn one_row(world: &World, at: u64, pair: [usize; 2]) -> Result<()> {
     Ok(())
 }
 
-/// A device cannot read 40 sectors of files with checksums, and all else. A file without checksums lies there as it was written; that its parity is rotten
-/// is nothing to go by.
+/// A device can read everything except 40 sectors of files with checksums. A file without checksums lies there unchanged; its rotten parity
+/// does not make it doubtful.
 fn believed() -> Result<()> {
     let world = world("raid5", 3)?;
     let nocow = Path::new(NOCOW);

@@ -1,4 +1,4 @@
-//! Sets of every profile, laid out by hand: the content of an image of one device, with the trees that say where it lies made anew. The kernel never
+//! Sets of every profile, laid out by hand: the content of an image of one device, with new trees for its places. The kernel never
 //! sees them.
 
 use std::collections::BTreeMap;
@@ -18,45 +18,45 @@ use crate::content::{Content, Kind, LEN};
 use crate::disk::{SECTOR, Set};
 use crate::geometry::{ELEMENT, Group, Profile, Spot, parity_of};
 
-/// Chunks begin here on a device.
+/// Offset of the first chunk on a device.
 const FIRST: u64 = 1 << 20;
-/// Incompatible features that profiles are.
+/// Incompatible features of profiles.
 const RAID56: u64 = 1 << 7;
 const RAID1C34: u64 = 1 << 11;
 
-/// How a set is laid out.
+/// The layout of a set.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) profile: Profile,
     pub(crate) members: usize,
-    /// Block groups begin so many bytes before a multiple of 64 KiB.
+    /// Block groups begin this many bytes before a multiple of 64 KiB.
     pub(crate) shift: u64,
     pub(crate) ends: Ends,
 }
 
-/// Where the block group of data ends.
+/// The end of the data block group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ends {
     InFreeSpace,
-    /// With the last sector that is in use; of profiles in elements with its row.
+    /// At the last sector in use; for profiles in elements, at the end of its row.
     WithData,
     /// In the midst of a row, as no kernel makes it.
     InRow,
 }
 
-/// What a sector of a member is in use for.
+/// The use of a sector of a member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Use {
     /// Data at this address.
     Data {
         logical: u64,
     },
-    /// The part of a tree block that begins at `logical`; the part lies on the member in one piece from `start` on.
+    /// A part of the tree block at `logical`; the part lies on the member in one piece from `start` on.
     Tree {
         block: u64,
         start: u64,
     },
-    /// Parity of what lies at this place in the columns of a row.
+    /// Parity of the columns of a row at this place.
     Parity {
         group: usize,
         row: u64,
@@ -65,7 +65,7 @@ pub(crate) enum Use {
     Superblock,
 }
 
-/// A set, and what is to be known of it.
+/// A set, and its known properties.
 pub(crate) struct World {
     pub(crate) shape: Shape,
     pub(crate) set: Set,
@@ -137,12 +137,12 @@ impl World {
         self.groups.iter().find(|group| group.has(logical)).expect("a group has it")
     }
 
-    /// The parts of a range that lie in one piece, for each copy: where, from which byte of the range on, and how many.
+    /// The contiguous parts of a range, for each copy: the place, the offset in the range, and the length.
     fn pieces(&self, logical: u64, len: u64) -> Vec<Vec<(Spot, u64, u64)>> {
         let group = self.group_of(logical);
         let mut copies: Vec<Vec<(Spot, u64, u64)>> = vec![Vec::new(); group.profile.copies];
         for from in (0..len).step_by(SECTOR as usize) {
-            // Where the next element of parity's rows lies behind the last one, it is another piece.
+            // If the next element of a parity row lies behind the last one, it is another piece.
             let begins = group.profile.is_striped() && (logical + from - group.start).is_multiple_of(ELEMENT);
             for (pieces, spot) in copies.iter_mut().zip(group.copies(logical + from)) {
                 match pieces.last_mut() {
@@ -158,7 +158,7 @@ impl World {
         copies
     }
 
-    /// Where the parts of a tree block lie, copy by copy: where, and how many bytes.
+    /// The places and lengths of the parts of a tree block, copy by copy.
     pub(crate) fn tree_pieces(&self, block: u64) -> Vec<Vec<(Spot, u64)>> {
         let len = self.content.extents[&block].1.len() as u64;
         let copies = self.pieces(block, len).into_iter();
@@ -228,13 +228,13 @@ impl World {
     }
 }
 
-/// The block groups of the content, laid out anew.
+/// The block groups of the content, laid out again.
 fn groups(content: &Content, shape: Shape) -> Vec<Group> {
     let mut taken = vec![FIRST; shape.members];
     let mut groups = Vec::new();
     for (number, &(start, len, flags)) in content.groups.iter().enumerate() {
         let kind = flags & BlockGroupFlags::TYPES;
-        // The first one ends before the second one begins; of profiles in elements it has whole rows.
+        // The first one ends before the second one begins; for profiles in elements it has whole rows.
         let unit = if shape.profile.is_striped() { 24 * ELEMENT } else { SECTOR };
         let (start, len) = match number {
             0 => (start, (len - shape.shift) / unit * unit),
@@ -245,7 +245,7 @@ fn groups(content: &Content, shape: Shape) -> Vec<Group> {
         let is_cut = kind == BlockGroupFlags::DATA && end > start;
         let len = match shape.ends {
             Ends::WithData if is_cut => (end - start).next_multiple_of(unit),
-            // As many bytes as can be dealt out to any number of stripes.
+            // A number of bytes that divides among any number of stripes.
             Ends::InRow if is_cut => (end - start).next_multiple_of(24 * SECTOR),
             _ => len,
         };

@@ -1,7 +1,8 @@
-//! Scrubs judged by Linux' own. What ours mends is, byte for byte, what it was, and Linux' scrub finds nothing in it and changes nothing in it;
-//! what Linux mends, ours finds whole.
+//! Scrubs, judged by Linux' own. A repair of ours restores every byte, and Linux' scrub then finds nothing and changes nothing;
+//! after a repair of Linux, ours finds the set whole.
 //!
-//! Rot goes into sectors that are in use: of data, of tree blocks, of P and Q. Data without checksums has none, nor has its row: nothing says what
+//! Rot goes into sectors in use: of data, of tree blocks, of P and Q. Data without checksums gets none, nor does its row: nothing shows the correct
+//! content there. Linux meets rot only beneath a filesystem that it mounted whole.
 //! is right there. Linux meets rot only beneath a filesystem that it has mounted whole.
 
 use std::collections::BTreeSet;
@@ -23,25 +24,25 @@ use crate::seen::Seen;
 use crate::{MEMBERS_MAX, NEEDS, NODES, PROFILES, Shape};
 
 const CHECKSUMS: [&str; 4] = ["crc32c", "xxhash", "sha256", "blake2"];
-/// Sets that every change takes.
+/// Sets that every change tests.
 const SHARE: usize = 3;
-/// Members more than the profile takes at least.
+/// Members beyond the profile's minimum.
 const MORE: u64 = 3;
 
-/// What rots.
+/// The kind of rotten sectors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     Data,
     TreeBlocks,
     Parity,
     Superblock,
-    /// All of these.
+    /// All kinds.
     All,
 }
 
 const KINDS: [Kind; 5] = [Kind::Data, Kind::TreeBlocks, Kind::Parity, Kind::Superblock, Kind::All];
 
-/// A sector of an address that is in use: where its copies lie, then those of its parity.
+/// A sector in use at an address: the places of its copies, then those of its parity.
 struct Place {
     is_data: bool,
     copies: Vec<Spot>,
@@ -100,7 +101,7 @@ fn both(bench: &Bench, shape: &Shape) -> Result<()> {
         .with_context(|| format!("the stripes {rotten:?} rot, and Linux mends it"))
 }
 
-/// The places of all sectors that are in use and are judged: no sector of their rows is data without a checksum.
+/// The places of all sectors in use that are judged: no sector of their rows is data without a checksum.
 fn places(files: &[PathBuf], oracle: &Oracle, truth: &Seen, used: &[(u64, u64)]) -> Result<Vec<Place>> {
     let mut nocow = BTreeSet::new();
     for (path, _) in truth.files().filter(|(path, _)| is_nocow(path)) {
@@ -129,7 +130,7 @@ fn places(files: &[PathBuf], oracle: &Oracle, truth: &Seen, used: &[(u64, u64)])
     Ok(places)
 }
 
-/// The sectors that rot of this kind is in. Where the profile bears no loss, tree blocks stay whole.
+/// The sectors with rot of this kind. If the profile tolerates no loss, tree blocks stay whole.
 fn spots(oracle: &Oracle, places: &[Place], kind: Kind, rotten: &BTreeSet<usize>) -> BTreeSet<(usize, u64)> {
     let mut spots = BTreeSet::new();
     for place in places {
@@ -157,7 +158,7 @@ fn invert(files: &[PathBuf], spots: &BTreeSet<(usize, u64)>) -> Result<()> {
     Ok(())
 }
 
-/// Ours mends all that the profile bears, and every byte of every member is what it was.
+/// Our scrub repairs everything that the profile tolerates, and every byte of every member is restored.
 fn mended_by_us(
     (before, files): (&[PathBuf], &[PathBuf]),
     oracle: &Oracle,
@@ -200,7 +201,7 @@ fn same_members(before: &[PathBuf], files: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
-/// Linux' own scrub finds nothing, and leaves every row as it is whose data no commit has changed: it would write parity that is not its own.
+/// Linux' own scrub finds nothing, and leaves every row whose data no commit has changed: otherwise it would write different parity.
 fn found_whole_by_linux(
     bench: &Bench,
     before: &[PathBuf],
@@ -216,12 +217,12 @@ fn found_whole_by_linux(
 
 fn scrub_of_linux(dir: &Path, words: &[&str]) -> Result<String> {
     let run = Run::new("btrfs").args(["scrub", "start", "-B"]).args(words).arg(dir).output()?;
-    // 3: something is lost.
+    // 3: a loss.
     ensure!(matches!(run.code, Some(0 | 3)), "{run}");
     Ok(run.stdout_text())
 }
 
-/// A row whose data is what it was has the copies and the parity that it had. Data never changes; tree blocks do where Linux commits.
+/// A row with unchanged data has unchanged copies and parity. Data never changes; tree blocks do if Linux commits.
 fn same_rows(before: &[PathBuf], files: &[PathBuf], places: &[Place]) -> Result<()> {
     let is_same = |spot: &Spot| -> Result<bool> {
         let sector = |files: &[PathBuf]| read_sector(&files[spot.member], spot.offset);
@@ -243,7 +244,7 @@ fn same_rows(before: &[PathBuf], files: &[PathBuf], places: &[Place]) -> Result<
     Ok(())
 }
 
-/// Linux mends rot beneath its own mount. Ours then finds nothing, or as many errors as Linux where nothing bears the loss.
+/// Linux repairs rot beneath its own mount. Our scrub then finds nothing, or as many errors as Linux if the profile does not tolerate the loss.
 fn mended_by_linux(
     bench: &Bench,
     before: &[PathBuf],
@@ -253,7 +254,7 @@ fn mended_by_linux(
     let spots = spots(oracle, places, Kind::All, rotten);
     let linux = KernelSet::of(bench, files)?;
     let is_borne = oracle.borne() > 0;
-    // It says in its log what it finds.
+    // Linux logs its findings.
     let said = linux.mounted(&linux.all(), "noatime", false, |dir| {
         // Its trees are in memory before anything rots.
         let whole = scrub_of_linux(dir, &["-r"])?;
@@ -267,7 +268,7 @@ fn mended_by_linux(
         said.lines().filter_map(of).sum()
     };
     let uncorrectable = sum("uncorrectable_errors");
-    // A column that Linux mends while it looks at the parity of its row is counted nowhere.
+    // Linux does not count a column that it repairs while it checks the parity of its row.
     let is_counted = oracle.parity() > 0 || sum("csum_errors") > 0;
     ensure!(is_counted && (uncorrectable == 0) == is_borne, "Linux found:\n{said}");
     let counts = scrub(Scrub::default().read_only(), files)?;

@@ -1,5 +1,5 @@
-//! Members that lie: whatever stands in superblocks and chunks whose checksums are right, a set is read or refused in one line, and nothing is
-//! written to any of its files. The kernel never sees these.
+//! Members with false fields: for any superblocks and chunks with valid checksums, a set is read or rejected in one line, and nothing is
+//! written to any of its files. The kernel never sees these sets.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -19,7 +19,7 @@ use crate::oracle::Oracle;
 use crate::seen::{Seen, expect_same};
 use crate::{NEEDS, Shape};
 
-/// Those that devices of this size have.
+/// The superblocks of devices of this size.
 const SUPERBLOCKS: [u64; 2] = [64 << 10, 64 << 20];
 const NODE: u32 = 16 << 10;
 
@@ -29,21 +29,21 @@ struct Edited<'a> {
     oracle: &'a Oracle,
 }
 
-/// What comes of a set.
+/// The outcome for a set.
 enum Comes {
-    /// It is as before.
+    /// It is read as before.
     Same,
-    /// It is refused, and the message has these words.
+    /// It is rejected, and the message has these words.
     Refused(&'static [&'static str]),
-    /// The set is read as before, and the check says what is damaged.
+    /// The set is read as before, and the check reports the damage.
     Found(&'static [&'static str]),
-    /// It is read or refused.
+    /// It is read or rejected.
     Ends,
 }
 
 type Edit = fn(&Edited<'_>) -> Result<()>;
 
-/// The name of an edit, what it does, and what comes of it.
+/// The name of an edit, the edit, and its outcome.
 type Row = (&'static str, Edit, Comes);
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -63,7 +63,7 @@ fn edited(bench: &Bench, shape: &Shape) -> Result<()> {
     let oracle = Oracle::of(&whole)?;
     let mut failed = Vec::new();
     let items = chunk_edits().into_iter().map(|(name, edit, comes)| match comes {
-        // A leaf that says so is no good copy, and parity has another one.
+        // A leaf with this content is not a good copy, and parity has another one.
         Comes::Found(_) if oracle.parity() > 0 => (name, edit, Comes::Same),
         comes => (name, edit, comes),
     });
@@ -82,7 +82,7 @@ fn edited(bench: &Bench, shape: &Shape) -> Result<()> {
     Ok(())
 }
 
-/// Lets every way to open it at the set: as it is, degraded, for rescue, and the check.
+/// Tries every way to open the set: as it is, degraded, for rescue, and the check.
 fn judge(set: &Edited<'_>, truth: &Seen, comes: &Comes) -> Result<()> {
     let before = set.files.iter().map(|file| written(file)).collect::<Result<Vec<_>>>()?;
     match (seen(&Image::options(), &set.files[0]), comes) {
@@ -120,10 +120,10 @@ fn one_line(error: Error) -> Error {
     error
 }
 
-/// Where something begins, and what.
+/// The offset of a range, and its bytes.
 type Range = (u64, Vec<u8>);
 
-/// How long a file is, and all that it has.
+/// The length of a file, and all its data.
 fn written(path: &Path) -> Result<(u64, Vec<Range>)> {
     let file = File::open(path)?;
     let (len, mut ranges, mut at) = (file.metadata()?.len(), Vec::new(), 0);
@@ -150,7 +150,7 @@ impl Edited<'_> {
         Ok(())
     }
 
-    /// Changes the items of chunks of the chunk tree, which is one leaf, and seals it. `edit` gets each but those of the superblock.
+    /// Changes the items of chunks of the chunk tree, which is one leaf, and seals it. `edit` gets each except those of the superblock.
     fn chunks(&self, edit: impl Fn(usize, &mut [u8])) -> Result<()> {
         let spots = self.oracle.copies(self.oracle.chunk_root)?;
         let mut bytes = vec![0; usize::try_from(NODE)?];
@@ -255,7 +255,7 @@ fn put(item: &mut [u8], at: usize, value: &[u8]) {
     item[at..at + value.len()].copy_from_slice(value);
 }
 
-/// Where the fields of a chunk's item are.
+/// Offsets of the fields of a chunk's item.
 const LENGTH: usize = 0;
 const ELEMENT_LENGTH: usize = 16;
 const PROFILE: usize = 24;

@@ -1,4 +1,4 @@
-//! A set of files that the kernel makes and fills, and what it shows of members of it.
+//! A set of files that the kernel makes and fills, and the kernel's view of its members.
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
@@ -12,7 +12,7 @@ use creamery_testkit::{KernelLog, LoopDevice, Random, Run, create_snapshot, crea
 use crate::Shape;
 use crate::seen::Seen;
 
-/// Members have different sizes from here on, up to as many MiB more. On smaller ones Linux at times has no room for what it may need with large nodes.
+/// The smallest size of a member; members are up to as many MiB larger. On smaller ones Linux at times lacks space for its reservations with large nodes.
 const SIZE_MIN: u64 = 352 << 20;
 const SIZE_MORE_MIB: u64 = 20;
 
@@ -41,19 +41,19 @@ impl KernelSet {
         let packing = ["zstd", "lzo", "zlib"][usize::try_from(random.below(3))?];
         let options = format!("noatime,compress={packing}");
         set.mounted(&set.all(), &options, true, |dir| fill(dir, &mut random).context("filling the set"))?;
-        // From here on the kernel may write nothing.
+        // From here on the kernel may not write.
         set.attach(true)?;
         Ok(set)
     }
 
-    /// Members that are files already, for Linux to write to.
+    /// Existing files as members, for Linux to write to.
     pub(crate) fn of(bench: &Bench, files: &[PathBuf]) -> Result<Self> {
         let mut set = Self { files: files.to_vec(), loops: Vec::new(), dir: bench.scratch.dir("kernel")? };
         set.attach(false)?;
         Ok(set)
     }
 
-    /// The extents of the extent tree, as btrfs-progs show them: address and length.
+    /// The extents of the extent tree, from btrfs-progs: address and length.
     pub(crate) fn used_extents(&self) -> Result<Vec<(u64, u64)>> {
         let nodes = self.nodes(&self.all());
         Run::new("btrfs").args(["device", "scan"]).args(&nodes).ok()?;
@@ -78,7 +78,7 @@ impl KernelSet {
         Ok(tree.lines().filter(|line| line.trim_start().starts_with("item ")).filter_map(key).collect())
     }
 
-    /// Attaches all members anew.
+    /// Attaches all members again.
     fn attach(&mut self, read_only: bool) -> Result<()> {
         for device in self.loops.drain(..) {
             device.detach()?;
@@ -98,17 +98,17 @@ impl KernelSet {
         members.iter().map(|&member| self.loops[member].path().to_owned()).collect()
     }
 
-    /// What the kernel shows of these members, if it mounts them.
+    /// The kernel's view of these members, if it mounts them.
     ///
     /// # Errors
-    /// It does not mount them, and why; a walk ends early.
+    /// The kernel's reason not to mount them; a walk that ends early.
     pub(crate) fn kernel_view(&self, members: &[usize], options: &str) -> Result<Seen> {
-        // It complains of what is missing.
+        // The kernel complains about missing members.
         let is_whole = members.len() == self.files.len();
         self.mounted(members, options, is_whole, Seen::by_kernel)
     }
 
-    /// What `body` has of the kernel's mount of these members; of a whole set the kernel may complain of nothing meanwhile.
+    /// The result of `body` on the kernel's mount of these members; for a whole set the kernel must not complain meanwhile.
     pub(crate) fn mounted<T>(
         &self,
         members: &[usize],
@@ -116,7 +116,7 @@ impl KernelSet {
         is_whole: bool,
         body: impl FnOnce(&Path) -> Result<T>,
     ) -> Result<T> {
-        // The kernel remembers members by their filesystem: those that are away are to be unknown to it.
+        // The kernel remembers members by their filesystem: it must not know those that are away.
         let _ = Run::new("btrfs").args(["device", "scan", "--forget"]).args(self.nodes(&self.all())).output();
         let mut log = KernelLog::start()?;
         let nodes = self.nodes(members);
@@ -146,13 +146,13 @@ impl KernelSet {
         Ok(self.files.iter().map(name).collect())
     }
 
-    /// Gives everything back.
+    /// Releases all resources.
     pub(crate) fn end(mut self) -> Result<()> {
         self.loops.drain(..).try_for_each(LoopDevice::detach)
     }
 }
 
-/// Something of each kind, and enough of it that every member has its share of each row.
+/// Makes files of each kind, and enough of them that every member has its share of each row.
 fn fill(dir: &Path, random: &mut Random) -> Result<()> {
     for number in 1..=4_usize {
         let len = number * 400_000 + number * 777;
@@ -182,7 +182,7 @@ fn fill(dir: &Path, random: &mut Random) -> Result<()> {
     Run::new("btrfs").args(["filesystem", "sync"]).arg(dir).ok()?;
     create_snapshot(&open, "before", &open)?;
     drop(open);
-    // What the snapshot has and the original has no more.
+    // The snapshot keeps this data, and the original loses it.
     let raw = File::options().write(true).open(dir.join("raw3"))?;
     raw.write_all_at(&random.bytes(200_000), 300_000)?;
     raw.write_all_at(&random.text(90_000), 900_000)?;
@@ -192,7 +192,7 @@ fn fill(dir: &Path, random: &mut Random) -> Result<()> {
     Run::new("btrfs").args(["filesystem", "sync"]).arg(dir).ok().map(drop)
 }
 
-/// Data without checksums; the name says so to those who read.
+/// Writes data without checksums; the name of the file says so.
 fn nocow(dir: &Path, random: &mut Random) -> Result<()> {
     let path = dir.join("nocow");
     drop(File::create_new(&path)?);

@@ -1,9 +1,9 @@
 //! Filesystems of several devices that Linux made: every profile, on as many members as it takes, with each checksum and three sizes of nodes.
 //!
-//! The kernel's own mount is the truth. A set is read whole, without each member and each pair of members, and with rot in each stripe of its
-//! chunks. Every change takes one set of each profile, `CREAMERY_MATRIX=whole` all of them.
+//! The kernel's own mount is the reference. A set is read whole, without each member and each pair of members, and with rot in each stripe of its
+//! chunks. Every change tests one set of each profile, `CREAMERY_MATRIX=whole` all of them.
 //!
-//! The kernel never mounts a set that was changed: rot is planted in copies that only the library reads.
+//! The kernel never mounts a changed set: only the library reads the copies with rot.
 
 mod beside_linux;
 mod edited;
@@ -27,7 +27,7 @@ use kernel_set::KernelSet;
 use oracle::Oracle;
 use seen::{Seen, expect_same};
 
-/// What a set is made of.
+/// The parameters of a set.
 #[derive(Clone, Debug)]
 struct Shape {
     profile: &'static str,
@@ -43,7 +43,7 @@ impl Shape {
     }
 }
 
-/// Each profile, and the least members that it takes.
+/// Each profile, and its minimum number of members.
 const PROFILES: [(&str, usize); 9] = [
     ("single", 2),
     ("dup", 2),
@@ -83,7 +83,7 @@ fn main() -> std::process::ExitCode {
     creamery_testkit::harness::main(cases.chain(edited::cases()).chain(beside_linux::cases()).collect())
 }
 
-/// All that is asked of one set. The kernel reads the members, the library copies of them: it opens no file that the kernel has.
+/// All tests of one set. The kernel reads the members, the library copies of them: it opens no file that the kernel has open.
 fn set(bench: &Bench, shape: &Shape) -> Result<()> {
     let made = KernelSet::make(bench, shape).context("the kernel makes the set")?;
     let truth = made.kernel_view(&made.all(), "ro").context("the kernel reads the set")?;
@@ -111,12 +111,12 @@ fn set(bench: &Bench, shape: &Shape) -> Result<()> {
     made.end()
 }
 
-/// One stripe for each shape.
+/// A random stripe for each shape.
 fn random_stripe(shape: &Shape, oracle: &Oracle) -> usize {
     Random::new(seed_of(&shape.name())).below(oracle.stripes_max() as u64) as usize
 }
 
-/// `creamery check` of these members, all data and all parity.
+/// Runs `creamery check` on these members, all data and all parity.
 fn checked<P: AsRef<Path>>(files: &[P]) -> Result<Report> {
     let options = CheckOptions { check_data_csum: true, check_parity: true, ..CheckOptions::default() };
     check(files, &options, &NoProgress).context("the check reads the set")

@@ -1,4 +1,4 @@
-//! A set of which members are away: as the kernel shows it, or refused by the name of what is missing.
+//! A set with missing members: it reads like the kernel's view, or is rejected with the name of a missing member.
 
 use std::path::PathBuf;
 
@@ -11,10 +11,10 @@ use crate::kernel_set::KernelSet;
 use crate::oracle::Oracle;
 use crate::seen::{Seen, expect_same};
 
-/// What the kernel has, and the copies that the library reads.
+/// The kernel's set, and the copies that the library reads.
 type Copied<'a> = (&'a KernelSet, &'a [PathBuf]);
 
-/// Takes each member away, and each pair.
+/// Removes each member, and each pair.
 pub(crate) fn each(bench: &Bench, set: Copied<'_>, oracle: &Oracle, truth: &Seen) -> Result<()> {
     let members = set.1.len();
     let one = (0..members).map(|first| vec![first]);
@@ -33,7 +33,7 @@ fn without(
     away: &[usize],
 ) -> Result<()> {
     let left: Vec<usize> = set.all().into_iter().filter(|member| !away.contains(member)).collect();
-    // In a folder of their own: members that lie beside each other are found.
+    // In a separate folder: members beside each other are found.
     let dir = bench.scratch.dir("left")?;
     for &member in &left {
         std::fs::hard_link(&files[member], dir.join(format!("m{}.img", member + 1)))?;
@@ -61,15 +61,15 @@ fn without(
         let text = told.to_string();
         ensure!(told.kind() == ErrorKind::DeviceMissing && text.contains("than these chunks bear"), "{text}");
         let numbers: Vec<String> = away.iter().map(|member| (member + 1).to_string()).collect();
-        // The chunks of the superblock name their own devices only; the others are known once these can be read.
+        // The chunks of the superblock name only their own devices; the others are known once these can be read.
         let at_least = if text.contains("(SYSTEM") { 1 } else { numbers.len() };
         let named = numbers.iter().filter(|number| text.contains(*number));
         ensure!(named.count() >= at_least, "{text} names {numbers:?}");
-        // For reading the kernel mounts it all the same, as long as the trees that it needs are there.
+        // The kernel mounts it for reading, as long as the necessary trees are there.
         if let Ok(by_kernel) = by_kernel {
             let fs = Image::options().rescue(Rescue::ALL).open(&first).context("the kernel mounts it")?;
             let seen = Seen::by_us(&fs)?;
-            // Where more is lost than RAID5 bears, it gives other bytes than there were for some files: those are no truth.
+            // If more is lost than RAID5 tolerates, the kernel returns wrong bytes for some files: those are not a reference.
             truth.shared_with(&by_kernel).expect_within(&seen).context("--rescue all")?;
             seen.readable().expect_within(truth).context("--rescue all gives nothing that never was")?;
         }

@@ -1,4 +1,4 @@
-//! Where the bytes of a set lie, by the book: nothing here is asked of the volume's own mapping.
+//! The places of a set's bytes, from the on-disk format alone: nothing here uses the volume's own mapping.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -19,13 +19,13 @@ const ELEMENT: u64 = 64 << 10;
 /// The chunks of a set.
 pub(crate) struct Oracle {
     pub(crate) chunks: Vec<Arc<Chunk>>,
-    /// Where the root of the root tree lies.
+    /// Address of the root of the root tree.
     pub(crate) root: u64,
-    /// And that of the chunk tree.
+    /// Address of the root of the chunk tree.
     pub(crate) chunk_root: u64,
 }
 
-/// Bytes on a member.
+/// A place on a member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Spot {
     /// Position of the stripe in its chunk.
@@ -54,12 +54,12 @@ impl Oracle {
         self.data_chunks().next().map_or(0, parity_of)
     }
 
-    /// How many stripes of a row may be lost or rotten.
+    /// The number of stripes of a row that may be lost or rotten.
     pub(crate) fn borne(&self) -> usize {
         self.data_chunks().map(borne_by).min().unwrap_or(0)
     }
 
-    /// The most stripes that a chunk has.
+    /// The largest number of stripes of a chunk.
     pub(crate) fn stripes_max(&self) -> usize {
         self.chunks.iter().map(|chunk| chunk.stripes.len()).max().unwrap_or(0)
     }
@@ -78,7 +78,7 @@ impl Oracle {
         Ok(self.chunks.iter().find(has).with_context(|| format!("no chunk has {logical}"))?)
     }
 
-    /// Where the first copy of a sector lies.
+    /// The place of the first copy of a sector.
     pub(crate) fn spot(&self, logical: u64) -> Result<Spot> {
         let chunk = self.chunk_at(logical)?;
         let from = logical - chunk.start.get();
@@ -98,7 +98,7 @@ impl Oracle {
         Ok(spot(chunk, usize::try_from(stripe)?, row * ELEMENT + within))
     }
 
-    /// Where all copies of it lie.
+    /// The places of all copies of a sector.
     pub(crate) fn copies(&self, logical: u64) -> Result<Vec<Spot>> {
         let (chunk, first) = (self.chunk_at(logical)?, self.spot(logical)?);
         let within = first.offset - chunk.stripes[first.stripe].offset;
@@ -110,7 +110,7 @@ impl Oracle {
         Ok((first.stripe..first.stripe + copies).map(|stripe| spot(chunk, stripe, within)).collect())
     }
 
-    /// Where P, or Q, of a sector lies.
+    /// The place of P, or Q, of a sector.
     pub(crate) fn parity_spot(&self, logical: u64, which: usize) -> Result<Spot> {
         let chunk = self.chunk_at(logical)?;
         let from = logical - chunk.start.get();
@@ -121,7 +121,7 @@ impl Oracle {
         Ok(spot(chunk, stripe, row * ELEMENT + from % ELEMENT))
     }
 
-    /// The first address of the row that has `logical`, and the addresses at the same place of all of its data columns.
+    /// The first address of the row with `logical`, and the addresses at the same place of all its data columns.
     pub(crate) fn row(&self, logical: u64) -> Result<(u64, Vec<u64>)> {
         let chunk = self.chunk_at(logical)?;
         let columns = (chunk.stripes.len() - parity_of(chunk)) as u64;
@@ -135,7 +135,7 @@ fn spot(chunk: &Chunk, stripe: usize, within: u64) -> Spot {
     Spot { stripe, member: member(chunk, stripe), offset: chunk.stripes[stripe].offset + within }
 }
 
-/// The position of the member that has a stripe: the kernel numbers devices from 1 on.
+/// The position of the member with a stripe: the kernel numbers devices from 1.
 pub(crate) fn member(chunk: &Chunk, stripe: usize) -> usize {
     usize::try_from(chunk.stripes[stripe].dev.get() - 1).expect("few members")
 }
@@ -148,14 +148,14 @@ fn parity_of(chunk: &Chunk) -> usize {
     }
 }
 
-/// Stripes of a chunk that may be lost, whichever they are.
+/// The number of any stripes of a chunk that may be lost.
 fn borne_by(chunk: &Chunk) -> usize {
     let flags = chunk.flags;
     match () {
         () if flags.contains(BlockGroupFlags::RAID1C4) => 3,
         () if flags.contains(BlockGroupFlags::RAID1C3) || flags.contains(BlockGroupFlags::RAID6) => 2,
         () if flags.contains(BlockGroupFlags::RAID0) => 0,
-        // What is left has a profile that bears one, or none and is single.
+        // The remaining profiles tolerate one loss; single has no profile and tolerates none.
         () => usize::from(!(flags & BlockGroupFlags::PROFILES).is_empty()),
     }
 }
@@ -168,7 +168,7 @@ fn bears(chunk: &Chunk, is_away: &dyn Fn(usize) -> bool) -> bool {
     away.count() <= borne_by(chunk)
 }
 
-/// The extents of a file that lie somewhere.
+/// The extents of a file with an address.
 pub(crate) fn extents(files: &[PathBuf], path: &Path) -> Result<Vec<FiemapExtent>> {
     let fs = Image::open(&files[0])?;
     let all: Vec<FiemapExtent> =
@@ -176,7 +176,7 @@ pub(crate) fn extents(files: &[PathBuf], path: &Path) -> Result<Vec<FiemapExtent
     Ok(all.into_iter().filter(|extent| !extent.flags.contains(FiemapFlags::DATA_INLINE)).collect())
 }
 
-/// The sectors of an extent that is as it lies: the place in the file, and the address.
+/// The sectors of an uncompressed extent: offset in the file, and address.
 pub(crate) fn sectors(extent: &FiemapExtent) -> impl Iterator<Item = (u64, u64)> {
     let (logical, physical) = (extent.logical, extent.physical);
     (0..extent.length.div_ceil(SECTOR))

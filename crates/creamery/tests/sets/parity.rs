@@ -1,4 +1,4 @@
-//! Rot in parity alone: nothing that is read is wrong, and the check names the device and the row.
+//! Rot in parity alone: all reads are correct, and the check names the device and the row.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -15,7 +15,7 @@ use crate::seen::{Seen, expect_same};
 /// The finding.
 const PARITY: u16 = 314;
 
-/// Plants rot in P and in Q of some rows: of data, and of the root tree.
+/// Puts rot into P and into Q of some rows: of data, and of the root tree.
 pub(crate) fn each(files: &[PathBuf], oracle: &Oracle, truth: &Seen) -> Result<()> {
     let mut nocow = Vec::new();
     for (path, _) in truth.files().filter(|(path, _)| is_nocow(path)) {
@@ -25,7 +25,7 @@ pub(crate) fn each(files: &[PathBuf], oracle: &Oracle, truth: &Seen) -> Result<(
     }
     let raw = extents(files, Path::new("/raw4"))?;
     let first = raw.first().context("a file has extents")?;
-    // Whether data without checksums is right, nobody knows.
+    // The correctness of data without checksums is unknown.
     let is_judged = |&logical: &u64| {
         let row = oracle.row(logical).map(|(_, columns)| columns).unwrap_or_default();
         !row.iter().any(|at| nocow.contains(at))

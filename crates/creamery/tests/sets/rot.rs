@@ -1,4 +1,4 @@
-//! Rot in one stripe of every chunk, and in two where the profile bears two. With parity, a stripe has each column in turn.
+//! Rot in one stripe of every chunk, and in two if the profile tolerates two. With parity, a stripe has each column in turn.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -19,7 +19,7 @@ use crate::seen::{Seen, expect_same};
 const BLOCK_COPY: u16 = 215;
 const DATA_COPY: u16 = 606;
 
-/// Plants rot in each stripe, and takes it away again.
+/// Puts rot into each stripe, and removes it again.
 pub(crate) fn each(files: &[PathBuf], oracle: &Oracle, truth: &Seen) -> Result<()> {
     let stripes = oracle.stripes_max();
     let borne = oracle.borne();
@@ -42,7 +42,7 @@ pub(crate) fn each(files: &[PathBuf], oracle: &Oracle, truth: &Seen) -> Result<(
     Ok(())
 }
 
-/// Inverts all that was ever written to these stripes; where nothing bears it, of data alone. Done twice, it is as before.
+/// Inverts everything that was ever written to these stripes; without redundancy, only data. A second call restores it.
 pub(crate) fn turn(files: &[PathBuf], oracle: &Oracle, rotten: &[usize]) -> Result<()> {
     let chunks = oracle.chunks.iter().filter(|chunk| rots(chunk, oracle));
     for (chunk, &stripe) in chunks.flat_map(|chunk| rotten.iter().map(move |stripe| (chunk, stripe))) {
@@ -67,7 +67,7 @@ fn invert(file: &File, start: u64, end: u64) -> Result<()> {
         file.read_exact_at(&mut bytes, from)?;
         let sectors = bytes.chunks_mut(SUPERBLOCK_LEN).zip((from..).step_by(SUPERBLOCK_LEN));
         for (sector, place) in sectors.filter(|(_, place)| !SUPERBLOCK_OFFSETS.contains(place)) {
-            // Not all of it: rot is no hole.
+            // Not every byte, because rot is not a hole.
             sector.iter_mut().step_by(7).for_each(|byte| *byte = !*byte);
             ensure!(place.is_multiple_of(SECTOR), "files have holes in pages");
         }
@@ -76,7 +76,7 @@ fn invert(file: &File, start: u64, end: u64) -> Result<()> {
     Ok(())
 }
 
-/// Everything with checksums is right, and data without them is given as it lies. How many files are not what they were.
+/// Checks that data with checksums is correct, and data without them is read as stored. Returns the number of changed files.
 fn made_up_for(files: &[PathBuf], oracle: &Oracle, truth: &Seen, rotten: &[usize]) -> Result<usize> {
     let fs = Image::open(&files[0]).context("the profile bears the rot")?;
     let mut want = truth.copy();
@@ -94,7 +94,7 @@ fn made_up_for(files: &[PathBuf], oracle: &Oracle, truth: &Seen, rotten: &[usize
             "rebuilt from parity: {counted:?}"
         );
     } else {
-        // The first copy is asked first.
+        // The first copy is read first.
         ensure!(
             (counted.mirror_fallbacks > 0) == rotten.iter().any(|stripe| stripe % copies(oracle) == 0),
             "{counted:?}"
@@ -107,7 +107,7 @@ fn made_up_for(files: &[PathBuf], oracle: &Oracle, truth: &Seen, rotten: &[usize
     Ok(seen)
 }
 
-/// The check says of each rotten copy that it is, wherever it lies: of data, and of tree blocks.
+/// Checks that the check reports each rotten copy, at any place: of data, and of tree blocks.
 fn told_of_each_copy(files: &[PathBuf]) -> Result<()> {
     let report = checked(files)?;
     let found = |number| report.findings.iter().any(|finding| finding.number == number);
@@ -116,7 +116,7 @@ fn told_of_each_copy(files: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
-/// Stripes that have the same.
+/// The number of stripes with equal content.
 fn copies(oracle: &Oracle) -> usize {
     let ten = oracle.data_chunks().any(|chunk| chunk.flags.contains(BlockGroupFlags::RAID10));
     if ten { 2 } else { oracle.stripes_max() }
@@ -127,7 +127,7 @@ pub(crate) fn is_nocow(path: &Path) -> bool {
     path.ends_with("nocow")
 }
 
-/// A file as its first copy lies on the members.
+/// The content of a file as its first copy is stored on the members.
 fn as_it_lies(files: &[PathBuf], oracle: &Oracle, truth: &Seen, path: &Path) -> Result<Vec<u8>> {
     let mut content = truth.content(path).context("it was read")?.to_vec();
     for extent in extents(files, path)? {
@@ -142,7 +142,7 @@ fn as_it_lies(files: &[PathBuf], oracle: &Oracle, truth: &Seen, path: &Path) -> 
     Ok(content)
 }
 
-/// Nothing makes up for it: what is rotten cannot be read, and all else is right. How many files cannot be read.
+/// Checks a set without redundancy: rotten data cannot be read, and everything else is correct. Returns the number of files that cannot be read.
 fn told(files: &[PathBuf], oracle: &Oracle, truth: &Seen, rotten: &[usize]) -> Result<usize> {
     let fs = Image::open(&files[0]).context("trees are whole")?;
     let seen = Seen::by_us(&fs)?;

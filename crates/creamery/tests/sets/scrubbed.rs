@@ -1,4 +1,4 @@
-//! Scrubs: a whole set is found whole, and what rots in one stripe is mended where the profile bears it.
+//! Scrubs: a whole set has no findings, and rot in one stripe is repaired if the profile tolerates it.
 
 use std::path::{Path, PathBuf};
 
@@ -11,10 +11,10 @@ use crate::oracle::Oracle;
 use crate::rot::{is_nocow, turn};
 use crate::seen::{Seen, expect_same};
 
-/// Findings of the check that a mended set has no more: rot in a copy, in data, in parity.
+/// Findings of the check that a repaired set must not have: rot in a copy, in data, in parity.
 const ROT: [u16; 5] = [215, 606, 605, 608, 314];
 
-/// Scrubs the whole set, then with rot in the stripe `rotten` of all chunks. Leaves it mended.
+/// Scrubs the whole set, then with rot in the stripe `rotten` of all chunks. Leaves it repaired.
 pub(crate) fn each(files: &[PathBuf], oracle: &Oracle, truth: &Seen, rotten: usize) -> Result<()> {
     let before = bytes(files)?;
     let whole = Scrub::default().read_only().run(&files[0], &NoProgress)?;
@@ -56,19 +56,19 @@ pub(crate) fn each(files: &[PathBuf], oracle: &Oracle, truth: &Seen, rotten: usi
     fs.close().map_err(Into::into)
 }
 
-/// Nothing says which of two is right: copies of data without checksums, and parity of such data.
+/// Whether the correct one of two is unknown: copies of data without checksums, and parity of such data.
 fn is_undecided(damage: &creamery::check::scrub::Damage) -> bool {
     let what = matches!(damage.finding.what, What::Differing | What::Parity | What::UnsummedParity);
     what && damage.finding.outcome == Outcome::Undecided
 }
 
-/// Mends the set, all members named.
+/// Repairs the set, with all members named.
 fn mend(files: &[PathBuf]) -> Result<Report> {
     let set = NamedSet::new(&files[0]).devices(&files[1..]);
     Ok(Scrub::default().run(set, &NoProgress)?)
 }
 
-/// What tells members from changed ones: their bytes, summed.
+/// A checksum of each member's bytes, to detect changes.
 fn bytes(files: &[PathBuf]) -> Result<Vec<u64>> {
     use std::hash::{Hash, Hasher};
     let sum = |file: &Path| -> Result<u64> {

@@ -1,4 +1,4 @@
-//! What is seen of a filesystem: by the kernel on its mount, and by the library.
+//! The visible content of a filesystem: through the kernel's mount, and through the library.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::ffi::OsStrExt;
@@ -8,22 +8,22 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use creamery::{Filesystem, Metadata, WalkEntry};
 
-/// What stands in a snapshot for a subvolume: the kernel says that it was made when it was looked at.
+/// The inode number of the directory in a snapshot in place of a subvolume: its times in the kernel are those of the lookup.
 const STUB: u64 = 2;
 
-/// One name.
+/// The visible attributes of one name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Entry {
-    /// What `ls -l` begins with.
+    /// The first character of `ls -l`.
     kind: char,
     mode: u32,
     owner: (u32, u32),
     /// Seconds and nanoseconds.
     modified: (i64, i64),
-    /// Of directories every filesystem says what it likes.
+    /// The size; for directories it depends on the filesystem.
     size: u64,
     links: u64,
-    /// Bytes of a file, the target of a link. None where they cannot be read.
+    /// Bytes of a file, or the target of a link. `None` if they cannot be read.
     content: Option<Vec<u8>>,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// What the kernel shows in `root`.
+    /// The content of `root` through the kernel.
     pub(crate) fn by_kernel(root: &Path) -> Result<Self> {
         let (mut entries, mut waiting) = (BTreeMap::new(), vec![PathBuf::from("/")]);
         while let Some(path) = waiting.pop() {
@@ -67,7 +67,7 @@ impl Seen {
         Ok(Self { entries })
     }
 
-    /// What the library shows; names that cannot be read are left out.
+    /// The content through the library, without names that cannot be read.
     pub(crate) fn by_us(fs: &Filesystem) -> Result<Self> {
         let mut entries = BTreeMap::new();
         for entry in fs.walk("/")?.flatten() {
@@ -78,23 +78,23 @@ impl Seen {
         Ok(Self { entries })
     }
 
-    /// Whether everything in it could be read.
+    /// Whether all content could be read.
     pub(crate) fn is_whole(&self) -> bool {
         self.entries.values().all(|entry| entry.content.is_some())
     }
 
-    /// All files, with their bytes where they can be read.
+    /// All files, with their bytes if they can be read.
     pub(crate) fn files(&self) -> impl Iterator<Item = (&Path, Option<&[u8]>)> {
         let files = self.entries.iter().filter(|(_, entry)| entry.kind == '-');
         files.map(|(path, entry)| (path.as_path(), entry.content.as_deref()))
     }
 
-    /// The bytes of the file at `path`, if it is there and can be read.
+    /// The bytes of the file at `path`, if it exists and can be read.
     pub(crate) fn content(&self, path: &Path) -> Option<&[u8]> {
         self.entries.get(path)?.content.as_deref()
     }
 
-    /// Puts other bytes into one file.
+    /// Replaces the bytes of one file.
     pub(crate) fn with_content(mut self, path: &Path, content: Vec<u8>) -> Result<Self> {
         let entry = self.entries.get_mut(path).with_context(|| format!("no {}", path.display()))?;
         entry.content = Some(content);
@@ -105,21 +105,21 @@ impl Seen {
         Self { entries: self.entries.clone() }
     }
 
-    /// What both have alike.
+    /// The common part of both.
     pub(crate) fn shared_with(&self, other: &Self) -> Self {
         let is_shared = |(path, entry): &(&PathBuf, &Entry)| other.entries.get(*path) == Some(*entry);
         let shared = self.entries.iter().filter(is_shared);
         Self { entries: shared.map(|(path, entry)| (path.clone(), entry.clone())).collect() }
     }
 
-    /// What can be read.
+    /// The readable part.
     pub(crate) fn readable(&self) -> Self {
         let is_readable = |(_, entry): &(&PathBuf, &Entry)| entry.content.is_some();
         let readable = self.entries.iter().filter(is_readable);
         Self { entries: readable.map(|(path, entry)| (path.clone(), entry.clone())).collect() }
     }
 
-    /// Expects that `other` has all of it, and the same.
+    /// Expects that `other` contains all of this, unchanged.
     pub(crate) fn expect_within(&self, other: &Self) -> Result<()> {
         for (path, entry) in &self.entries {
             let have = other.entries.get(path);
@@ -150,7 +150,7 @@ impl Entry {
     }
 }
 
-/// Expects that both show the same.
+/// Expects equal content.
 pub(crate) fn expect_same(what: &str, want: &Seen, have: &Seen) -> Result<()> {
     let paths: BTreeSet<&PathBuf> = want.entries.keys().chain(have.entries.keys()).collect();
     let differing = paths.into_iter().map(|path| (path, want.entries.get(path), have.entries.get(path)));

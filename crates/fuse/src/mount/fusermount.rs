@@ -1,6 +1,6 @@
-//! Through `fusermount3`: it checks what a user may do, mounts, and sends the descriptor of `/dev/fuse` back
-//! over the socket whose number it finds in `_FUSE_COMMFD`. We make that socket its standard input, so
-//! nothing leaks into other children.
+//! Mounts through `fusermount3`: it checks the user's rights, mounts, and sends the descriptor of `/dev/fuse` back
+//! over the socket whose number it finds in `_FUSE_COMMFD`. That socket is its standard input, so
+//! no descriptor leaks into other children.
 
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
@@ -34,12 +34,12 @@ pub(super) fn mount(point: &Path, options: &MountOptions) -> Result<Device> {
     receive(&ours).map(Device::from)
 }
 
-/// Where it is the device that cannot be opened, the reason for that, and what to do.
+/// If the device cannot be opened, returns the reason for that, and what to do.
 fn of_device(error: Error) -> Error {
     let said = error.to_string();
     let is_said = ["/dev/fuse", "fuse device"].iter().any(|words| said.contains(words));
     match Device::open() {
-        // The helper, which is root's, may open what this user may not.
+        // The helper runs as root and may open a device that this user may not open.
         Err(Errno::ACCESS | Errno::PERM) if !is_said && error.kind() != ErrorKind::Unsupported => error,
         Err(errno) => cannot_be_opened(errno),
         Ok(_) => error,
@@ -56,7 +56,7 @@ pub(super) fn unmount(point: &Path, how: Unmount) -> Result<()> {
     run(command.arg("--").arg(point))
 }
 
-/// Runs the helper; on failure what it printed is the message.
+/// Runs the helper; on failure its output is the message.
 fn run(command: &mut Command) -> Result<()> {
     let output = match command.stdout(Stdio::null()).stderr(Stdio::piped()).output() {
         Ok(output) => output,
@@ -75,7 +75,7 @@ fn run(command: &mut Command) -> Result<()> {
     Err(Error::new(kind, words.trim().replace('\n', "; ")))
 }
 
-/// The one descriptor that comes with one byte.
+/// Receives the one descriptor that comes with one byte.
 fn receive(socket: &OwnedFd) -> Result<OwnedFd> {
     let mut byte = [0];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];

@@ -1,10 +1,10 @@
 //! A mount whose root directory is open.
 //!
-//! The kernel gives the number of a mount to another one only when nothing holds the first one any more. So a caller that holds a mount can read the
-//! mount table, ask the server and unmount, and all three are about one mount, whatever others mount and unmount at the same path meanwhile.
+//! The kernel reuses the number of a mount only after nothing holds the mount any more. So a caller that holds a mount can read the
+//! mount table, ask the server and unmount, and all three concern one mount, even if other processes mount and unmount at the same path meanwhile.
 //!
 //! # Invariants
-//! - HELDMOUNT-1: the server is asked, and the mount is detached, by the descriptor and not by a path.
+//! - HELDMOUNT-1: the server is asked, and the mount is detached, through the descriptor and not through a path.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -18,7 +18,7 @@ use rustix::mount::UnmountFlags;
 use super::number::MountNumber;
 use super::open_path;
 
-/// A mount that is held. It is busy as long.
+/// A mount that is held open, which keeps it busy.
 ///
 /// ```no_run
 /// use creamery_fuse::PinnedPoint;
@@ -40,26 +40,26 @@ impl HeldMount {
         Ok(Self { root: root.into(), number })
     }
 
-    /// Which mount it is.
+    /// Returns the number of the mount.
     #[must_use]
     pub const fn number(&self) -> MountNumber {
         self.number
     }
 
-    /// Asks the server for the attributes of the root directory. The kernel does not answer for it, and no permissions of that directory count.
+    /// Asks the server for the attributes of the root directory. The kernel does not answer from its cache, and does not check permissions of that directory.
     ///
     /// # Errors
-    /// `ENOTCONN`, `ECONNABORTED`: the server has died. `EACCES`: the mount does not let this process in. What the server says.
+    /// `ENOTCONN`, `ECONNABORTED`: the server has died. `EACCES`: this process may not enter the mount. The server's error.
     pub fn ask(&self) -> std::io::Result<()> {
         let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_FORCE_SYNC;
         statx(&self.root, "", flags, StatxFlags::BASIC_STATS)?;
         Ok(())
     }
 
-    /// Opens the root directory to read.
+    /// Opens the root directory for reading.
     ///
     /// # Errors
-    /// The permissions of the directory; what the server says; it is no directory; `/proc` is missing.
+    /// The permissions of the directory; the server's error; it is not a directory; `/proc` is missing.
     pub fn open_root(&self) -> std::io::Result<File> {
         let flags = OFlags::DIRECTORY.bits().cast_signed();
         File::options().read(true).custom_flags(flags).open(open_path(&self.root))
@@ -68,7 +68,7 @@ impl HeldMount {
     /// Detaches this mount and everything that is mounted below it.
     ///
     /// # Errors
-    /// `NotFound`: it is not mounted any more. What umount(2) says.
+    /// `NotFound`: it is not mounted any more. Those of umount(2).
     pub fn detach(&self) -> Result<()> {
         // HELDMOUNT-1
         match rustix::mount::unmount(open_path(&self.root), UnmountFlags::DETACH) {

@@ -1,14 +1,14 @@
-//! Mounting and unmounting: by mount(2) where we may, else through `fusermount3`, which is installed setuid
-//! for just that and hands us the descriptor of `/dev/fuse` over a socket.
+//! Mounts and unmounts: with mount(2) if possible, else with `fusermount3`, which is installed setuid
+//! for that purpose and sends the descriptor of `/dev/fuse` over a socket.
 //!
 //! # Invariants
-//! - MOUNT-1: the mount point is opened once, and mount(2) takes what is open. Unmounting opens the directory of the path where that lies
-//!   and takes the mount with the numbers that ours got (see `pinned`), so neither follows a link that was put there later. A mount that was not
+//! - MOUNT-1: the mount point is opened once, and mount(2) gets the open directory. Unmounting opens the parent directory of the path
+//!   and unmounts the mount with the recorded numbers (see `pinned`), so neither follows a link that was put there later. A mount that was not
 //!   found in the table is not unmounted.
-//! - MOUNT-2: what was mounted one way is unmounted the same way.
-//! - MOUNT-3: at most one successful unmount, and at a session's end only of what is ours by its connection or its unique number: the
-//!   kernel gives the other numbers of a mount that is gone to the next one, which may lie at the same place. Where neither is to be
-//!   seen, a dead mount stays.
+//! - MOUNT-2: a mount is unmounted by the method that made it.
+//! - MOUNT-3: at most one successful unmount, and at a session's end only of the mount with our connection or unique number: the
+//!   kernel reuses the other numbers of a mount that is gone for the next one, which may lie at the same place. If neither is
+//!   visible, a dead mount stays.
 
 mod direct;
 mod fusermount;
@@ -34,7 +34,7 @@ use rustix::fs::{Mode, OFlags, open};
 use self::table::Row;
 use crate::transport::Device;
 
-/// When an unmount may end.
+/// The kind of an unmount.
 ///
 /// ```no_run
 /// # fn example(session: creamery_fuse::Session) -> creamery_base::Result<()> {
@@ -47,9 +47,9 @@ use crate::transport::Device;
 pub enum Unmount {
     /// Fails while files are open or directories in use.
     WhenIdle,
-    /// Takes the mount out of sight at once; it is gone when the last user leaves.
+    /// Removes the mount at once; it is gone after the last use.
     Lazy,
-    /// The same, and cuts off who still uses it: what they ask from now on fails, and the session ends.
+    /// Removes the mount at once, and ends the connection: further requests of its users fail, and the session ends.
     Now,
 }
 
@@ -57,11 +57,11 @@ pub enum Unmount {
 enum Method {
     Direct,
     Fusermount,
-    /// Somebody else mounts; we only serve.
+    /// Another process mounts; this one only serves.
     Foreign,
 }
 
-/// Looks for what was just mounted: somebody may exchange directories on its way meanwhile.
+/// Number of searches for the new mount: another process may exchange directories on its way meanwhile.
 const LOOKS: usize = 100;
 
 /// A mount of ours.
@@ -75,17 +75,17 @@ pub(crate) struct Mount {
 }
 
 impl Mount {
-    /// Mounts. The kernel has queued its `INIT` on the device by then.
+    /// Mounts. By then the kernel has queued its `INIT` on the device.
     pub(crate) fn new(point: &Path, options: &MountOptions) -> Result<(Self, Device)> {
         mount(point, options).map_err(|error| error.context(format_args!("mounting on {}", point.display())))
     }
 
-    /// A mount somebody else made, or will make.
+    /// A mount that another process made, or will make.
     pub(crate) fn foreign() -> Self {
         Self { point: PathBuf::new(), method: Method::Foreign, row: None, gone: AtomicBool::new(false) }
     }
 
-    /// What was just mounted on the directory `opened`, which may have another path by now (MOUNT-1).
+    /// The new mount on the directory `opened`, which may have another path by now (MOUNT-1).
     fn at(opened: &File, method: Method) -> Result<Self> {
         let found = || {
             let point = std::fs::read_link(open_path(opened)).ok()?;
@@ -106,17 +106,17 @@ impl Mount {
         self.gone.load(Ordering::Acquire)
     }
 
-    /// The kernel has closed the connection: unmounted, or aborted with the dead mount still in its place.
+    /// Cleans up after the kernel has closed the connection: unmounted, or aborted with the dead mount still in its place.
     pub(crate) fn clean_up(&self) {
         let there = table::mount_at(&self.point);
         if self.row.as_ref().zip(there.as_ref()).is_some_and(|(ours, there)| ours.is_same(there)) {
-            // Nothing better can be done about a mount that refuses this, too.
+            // If this fails, too, nothing more can be done.
             let _ = self.unmount(Unmount::Lazy);
         }
         self.mark_gone();
     }
 
-    /// Ends the connection with the kernel, which whoever mounted may do. One that ended by itself is as good.
+    /// Ends the connection with the kernel, which the mounter may do. Succeeds if it has ended already.
     fn cut_off(&self) -> Result<()> {
         let Some(abort) = self.row.as_ref().and_then(Row::abort_file) else { return Ok(()) };
         match std::fs::write(abort, "1") {
@@ -142,7 +142,7 @@ impl Mount {
                 }
             },
             Method::Fusermount => {
-                // While it is mounted the connection's number is ours; after that it may be somebody else's.
+                // While the filesystem is mounted, the connection's number belongs to it; after that it may belong to another one.
                 let cut_off = if how == Unmount::Now { self.cut_off() } else { Ok(()) };
                 fusermount::unmount(&self.point, how).and(cut_off)
             }
@@ -158,7 +158,7 @@ impl Mount {
     }
 }
 
-/// The path that leads to what is open, whatever has its name by now.
+/// A path to an open file, whichever file has its name by now.
 fn open_path(file: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
@@ -170,7 +170,7 @@ fn mount(point: &Path, options: &MountOptions) -> Result<(Mount, Device)> {
     if rustix::process::geteuid().is_root() && !options.through_helper {
         match direct::mount(&opened, options) {
             Ok(device) => return Ok((Mount::at(&opened, Method::Direct)?, device)),
-            // Root of a namespace that may not mount.
+            // Root of a namespace without the right to mount.
             Err(direct::Failure::NotPermitted) => {}
             Err(direct::Failure::Other(error)) => return Err(error),
         }

@@ -8,7 +8,7 @@ use rustix::fs::{AtFlags, StatxFlags, statx};
 /// A bit of statx(2).
 const STATX_MNT_ID_UNIQUE: u32 = 0x4000;
 
-/// Which mount it is.
+/// The number of a mount.
 ///
 /// ```no_run
 /// use creamery_fuse::PinnedPoint;
@@ -18,14 +18,14 @@ const STATX_MNT_ID_UNIQUE: u32 = 0x4000;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MountNumber {
-    /// The first field of `/proc/self/mountinfo`. The next mount may have it when this one is gone.
+    /// The first field of `/proc/self/mountinfo`. The kernel reuses it after an unmount.
     pub id: u64,
-    /// The number that no other mount ever has; none before Linux 6.8.
+    /// The number that no other mount ever has; `None` before Linux 6.8.
     pub unique: Option<u64>,
 }
 
 impl MountNumber {
-    /// The mount that an open file lies in. Its server is not asked.
+    /// The mount of an open file. Does not ask its server.
     ///
     /// # Errors
     /// `/proc` is missing.
@@ -37,7 +37,7 @@ impl MountNumber {
     }
 }
 
-/// The number of the mount that an open file lies in, and that no other one ever has. The server of a mount is not asked for it.
+/// The unique number of the mount of an open file. Does not ask the mount's server.
 fn unique_number(file: &OwnedFd) -> Option<u64> {
     let unique = StatxFlags::from_bits_retain(STATX_MNT_ID_UNIQUE);
     let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;

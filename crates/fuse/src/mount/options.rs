@@ -3,7 +3,7 @@
 use creamery_base::{Error, Result};
 use rustix::mount::MountFlags;
 
-/// How to mount.
+/// Options of a mount.
 ///
 /// ```
 /// use creamery_fuse::MountOptions;
@@ -15,7 +15,7 @@ use rustix::mount::MountFlags;
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MountOptions {
-    /// What `/proc/mounts` shows as the source (`fsname=`).
+    /// The source in `/proc/mounts` (`fsname=`).
     pub source: String,
     /// The type is shown as `fuse.` and this (`subtype=`); empty for plain `fuse`.
     pub subtype: String,
@@ -70,25 +70,25 @@ impl MountOptions {
         }
     }
 
-    /// Whether the mount refuses writes.
+    /// Whether the mount rejects writes.
     #[must_use]
     pub const fn read_only(&self) -> bool {
         self.flags.contains(MountFlags::RDONLY)
     }
 
-    /// From now on it does.
+    /// Makes the mount read-only.
     pub fn set_read_only(&mut self) {
         self.flags.insert(MountFlags::RDONLY);
     }
 
-    /// Whether a flag of mount(8) is on, by the word that sets it. The kernel does not move access times of what it asks a
-    /// server for, so `noatime` and its like are the server's to follow.
+    /// Whether a flag of mount(8) is on, by the option that sets it. The kernel does not move access times of a FUSE
+    /// mount itself, so the server must follow `noatime` and similar flags.
     #[must_use]
     pub fn has(&self, word: &str) -> bool {
         FLAGS.iter().any(|&(name, flag, on)| on && name == word && self.flags.contains(flag))
     }
 
-    /// Takes a list with commas and gives back the words that are not ours, in their order.
+    /// Takes a list with commas and returns the options that do not belong to the transport, in their order.
     pub fn parse<'a>(&mut self, list: &'a str) -> Result<Vec<&'a str>> {
         let mut rest = Vec::new();
         for word in list.split(',').filter(|word| !word.is_empty()) {
@@ -99,7 +99,7 @@ impl MountOptions {
         Ok(rest)
     }
 
-    /// Takes one option. False: not ours.
+    /// Takes one option. False if it does not belong to the transport.
     pub fn apply(&mut self, word: &str) -> Result<bool> {
         if let Some(&(_, flag, on)) = FLAGS.iter().find(|(name, ..)| *name == word) {
             self.flags.set(flag, on);
@@ -124,12 +124,12 @@ impl MountOptions {
         Ok(true)
     }
 
-    /// What mount(2) takes as the type.
+    /// The type for mount(2).
     pub(super) fn kind(&self) -> String {
         if self.subtype.is_empty() { "fuse".to_owned() } else { format!("fuse.{}", self.subtype) }
     }
 
-    /// What mount(2) takes as the source.
+    /// The source for mount(2).
     pub(super) fn source(&self) -> &str {
         match (self.source.is_empty(), self.subtype.is_empty()) {
             (false, _) => &self.source,
@@ -138,7 +138,7 @@ impl MountOptions {
         }
     }
 
-    /// What the kernel's FUSE takes, after the four words that only the mounter knows.
+    /// The options for the kernel's FUSE, without the four that only the mounter knows.
     pub(super) fn kernel_words(&self) -> String {
         let mut words = String::new();
         for (word, on) in
@@ -152,11 +152,11 @@ impl MountOptions {
         words
     }
 
-    /// What `fusermount3 -o` takes.
+    /// The options for `fusermount3 -o`.
     pub(super) fn fusermount_words(&self) -> String {
         let mut words = String::from(if self.read_only() { "ro" } else { "rw" });
         for (word, flag, on) in FLAGS {
-            // Being unprivileged is what `fusermount3` is for: `suid` and `dev` are not ours to ask for.
+            // An unprivileged user cannot request `suid` and `dev` through `fusermount3`.
             if on && flag != MountFlags::RDONLY && self.flags.contains(flag) && known_to_fusermount(word) {
                 words.push(',');
                 words.push_str(word);

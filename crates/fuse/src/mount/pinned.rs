@@ -1,9 +1,9 @@
 //! A mount point whose directory is open.
 //!
-//! Root unmounts and remounts paths below directories of other users. Between the look at the mount table and the system call such a user can exchange a
-//! directory on the way for a symbolic link, and the path then leads to another mount. So the directory is opened once, the mount that lies
-//! on the name in it is identified by its number, and umount(2) goes through the open directory. The kernel renames and removes no name that
-//! is a mount point here, so the name leads to the same mount until the unmount.
+//! Root unmounts and remounts paths below directories of other users. Between reading the mount table and the system call such a user can replace a
+//! directory on the way with a symbolic link, and the path then leads to another mount. So the directory is opened once, the mount
+//! on the name in it is identified by its number, and umount(2) goes through the open directory. The kernel does not rename or remove a name that
+//! is a mount point in this namespace, so the name leads to the same mount until the unmount.
 //!
 //! # Invariants
 //! - PINNED-1: umount(2) is called for a mount with the expected number, and follows no link at the end of its path.
@@ -22,7 +22,7 @@ use super::held::HeldMount;
 use super::number::MountNumber;
 use super::{MountOptions, Unmount, direct, open_path};
 
-/// A name in an open directory, where something is mounted.
+/// A name in an open directory that is a mount point.
 ///
 /// ```no_run
 /// use creamery_fuse::{PinnedPoint, Unmount};
@@ -59,28 +59,28 @@ impl PinnedPoint {
         Ok(Self { dir, name: name.to_owned() })
     }
 
-    /// The mount on top at the name. Its server is not asked, so this works for one that died.
+    /// The number of the mount on top at the name. Does not ask its server, so this works for a dead one.
     ///
     /// # Errors
-    /// Nothing has the name; `/proc` is missing.
+    /// The name does not exist; `/proc` is missing.
     pub fn number(&self) -> Result<MountNumber> {
         self.hold().map(|held| held.number())
     }
 
-    /// Holds the mount on top at the name, so that its numbers are no other mount's. Its server is not asked.
+    /// Holds the mount on top at the name, so that its numbers are not reused. Does not ask its server.
     ///
     /// # Errors
-    /// As [`number`](Self::number).
+    /// Those of [`number`](Self::number).
     pub fn hold(&self) -> Result<HeldMount> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         HeldMount::of(openat(&self.dir, &self.name, flags, Mode::empty()).map_err(error)?)
     }
 
-    /// Gives the mount `expected` there the flags of `options`: `ro`, `noatime`, `nodev` and the like. The kernel enforces them; the server is not
-    /// asked.
+    /// Gives the mount `expected` there the flags of `options`, like `ro`, `noatime` and `nodev`. The kernel enforces them without
+    /// the server.
     ///
     /// # Errors
-    /// `NotFound`: that mount is not on top at the name. `Busy`: files are open for writing, and it is to become read-only. Not root.
+    /// `NotFound`: that mount is not on top at the name. `Busy`: it is to become read-only and files are open for writing. Not root.
     pub fn remount(&self, expected: MountNumber, options: &MountOptions) -> Result<()> {
         let held = self.hold()?;
         // PINNED-2
@@ -93,7 +93,7 @@ impl PinnedPoint {
     /// Unmounts the mount `expected` there.
     ///
     /// # Errors
-    /// `NotFound`: that mount is not on top at the name. `Busy`: files are open, and `how` is [`Unmount::WhenIdle`]. What umount(2) says.
+    /// `NotFound`: that mount is not on top at the name. `Busy`: files are open, and `how` is [`Unmount::WhenIdle`]. Those of umount(2).
     pub fn unmount(&self, expected: MountNumber, how: Unmount) -> Result<()> {
         // PINNED-1
         if self.number()? != expected {
@@ -108,7 +108,7 @@ impl PinnedPoint {
         match rustix::mount::unmount(&path, flags) {
             Ok(()) => Ok(()),
             Err(Errno::BUSY) => Err(ErrorKind::Busy.into()),
-            // Not mounted (any more).
+            // It is not mounted (any more).
             Err(Errno::INVAL) => Err(ErrorKind::NotFound.into()),
             Err(errno) => Err(error(errno)),
         }

@@ -8,7 +8,7 @@ use rustix::fs::{Mode, OFlags, open};
 
 use super::number::MountNumber;
 
-/// Here the kernel lists the connections by the minor number of their devices.
+/// The kernel's list of connections, by the minor number of their devices.
 const CONNECTIONS: &str = "/sys/fs/fuse/connections";
 
 /// A row of the table: one mount.
@@ -17,21 +17,21 @@ pub(super) struct Row {
     pub(super) number: MountNumber,
     /// The device number of the filesystem, as "major:minor".
     device: String,
-    /// None where connections are not to be seen.
+    /// `None` if connections are not visible.
     connection: Option<Connection>,
 }
 
-/// How the kernel shows the connection to a server.
+/// The kernel's representation of the connection to a server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Connection {
-    /// The inode of its directory. The kernel gives the numbers of a mount and of its device to the next one; no other connection has this.
+    /// The inode of its directory. The kernel reuses the numbers of a mount and of its device; this number belongs to one connection.
     inode: u64,
-    /// The mount that shows it: another one shows other inodes.
+    /// The mount that shows it: through another mount the inodes differ.
     seen_by: u64,
 }
 
 impl Row {
-    /// Whether it is the same mount for certain: another one has neither its unique number nor its connection.
+    /// Whether it is certainly the same mount: another one differs in its unique number and in its connection.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         match (self.number.unique, other.number.unique) {
             (Some(one), Some(other)) => one == other,
@@ -44,14 +44,14 @@ impl Row {
         self.device.split_once(':').map_or("", |(_, minor)| minor)
     }
 
-    /// Whether the filesystem is seen to be unmounted: its connection is not shown any more where it was shown.
+    /// Whether the filesystem is visibly unmounted: its connection has disappeared from the mount that showed it.
     pub(super) fn is_gone(&self) -> bool {
         self.connection.as_ref().is_some_and(|was| {
             shown_by() == Some(was.seen_by) && connection_of(self.minor()).as_ref() != Some(was)
         })
     }
 
-    /// The file that ends the connection; none where that is not to be seen.
+    /// The file that ends the connection; `None` if it is not visible.
     pub(super) fn abort_file(&self) -> Option<PathBuf> {
         let is_shown = self.connection.is_some() && connection_of(self.minor()) == self.connection;
         is_shown.then(|| Path::new(CONNECTIONS).join(self.minor()).join("abort"))
@@ -65,13 +65,13 @@ fn shown_by() -> Option<u64> {
     Some(number.unique.unwrap_or(number.id))
 }
 
-/// The connection of a device, whose directory goes with the last mount of its filesystem.
+/// The connection of a device, whose directory disappears with the last mount of its filesystem.
 fn connection_of(minor: &str) -> Option<Connection> {
     let inode = std::fs::metadata(Path::new(CONNECTIONS).join(minor)).ok()?.ino();
     Some(Connection { inode, seen_by: shown_by()? })
 }
 
-/// The mount on top at `point`; none where that leads to another one by now.
+/// The mount on top at `point`; `None` if that path leads to another one by now.
 pub(super) fn mount_at(point: &Path) -> Option<Row> {
     let table = std::fs::read("/proc/self/mountinfo").ok()?;
     let row = find(&table, point.as_os_str().as_bytes())?;
@@ -94,7 +94,7 @@ fn field(row: &[u8], index: usize) -> Option<&[u8]> {
     row.split(|&byte| byte == b' ').nth(index)
 }
 
-/// As the table spells it: what would break rows and fields is in octal.
+/// The path in the spelling of the table: characters that would break rows and fields are in octal.
 fn escaped(path: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(path.len());
     for &byte in path {

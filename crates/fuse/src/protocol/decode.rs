@@ -15,8 +15,8 @@ use crate::types::{
     ReleaseRequest, SeekTo, SetAttr, SetTime, SetXattrRequest, WriteRequest,
 };
 
-/// Decodes one request. `body` is what follows the header; a transport that gets the fixed structure apart
-/// from the rest gives them as `body` and `rest`. `negotiated` decides about layouts that depend on `INIT`.
+/// Decodes one request. `body` follows the header; a transport that gets the fixed structure separately
+/// passes it as `body` and the remainder as `rest`. `negotiated` decides about layouts that depend on `INIT`.
 pub fn decode<'a>(
     header: &wire::InHeader,
     body: &'a [u8],

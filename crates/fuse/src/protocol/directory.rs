@@ -1,4 +1,4 @@
-//! Where directory entries are put: as many as fit the reply.
+//! Buffers for directory entries: as many as fit the reply.
 
 use zerocopy::IntoBytes;
 
@@ -26,7 +26,7 @@ pub struct DirectoryEntry<'a> {
     pub name: &'a [u8],
 }
 
-/// Whether an entry went in.
+/// Whether an entry fit.
 ///
 /// ```
 /// use creamery_fuse::protocol::{DirectoryEntry, DirectorySink, Pushed};
@@ -39,9 +39,9 @@ pub struct DirectoryEntry<'a> {
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pushed {
-    /// It is in the reply.
+    /// The entry is in the reply.
     Yes,
-    /// It is not, and no further one must be tried: the reply is full.
+    /// The entry is not in the reply, which is full: push no further one.
     Full,
 }
 
@@ -53,7 +53,7 @@ struct Room<'a> {
 }
 
 impl Room<'_> {
-    /// `head` and the name, padded to 8 bytes, or nothing at all.
+    /// Appends `head` and the name, padded to 8 bytes, or nothing at all.
     fn push(&mut self, head: &[u8], name: &[u8]) -> Pushed {
         let len = head.len().saturating_add(name.len());
         let padded = len.checked_next_multiple_of(8).unwrap_or(usize::MAX);
@@ -130,8 +130,8 @@ impl<'a> DirectorySink<'a> {
 
 const PLUS_HEAD: usize = size_of::<wire::EntryOut>() + size_of::<wire::Dirent>();
 
-/// Takes names with attributes for `readdirplus`. Each entry that went in gives the kernel a reference to its
-/// node, as a lookup does; "." and ".." must be pushed without attributes, through [`names`](Self::names).
+/// Takes names with attributes for `readdirplus`. Each accepted entry gives the kernel a reference to its
+/// node, like a lookup; "." and ".." must be pushed without attributes, through [`names`](Self::names).
 ///
 /// ```
 /// use std::time::Duration;
@@ -162,8 +162,8 @@ impl<'a> DirectoryPlusSink<'a> {
         Self { names: DirectorySink { room, plus: true } }
     }
 
-    /// Whether an entry with a name of `name_len` bytes still fits; so that attributes need not be read, nor
-    /// references counted, in vain.
+    /// Whether an entry with a name of `name_len` bytes still fits, so that attributes are not read and
+    /// references not counted in vain.
     #[must_use]
     pub fn has_room(&self, name_len: usize) -> bool {
         let room = &self.names.room;
@@ -177,7 +177,7 @@ impl<'a> DirectoryPlusSink<'a> {
         self.names.push_plus(name, &entry_out(entry))
     }
 
-    /// The same sink for names without attributes, which carry no reference.
+    /// Returns the sink for names without attributes, which carry no reference.
     pub fn names(&mut self) -> &mut DirectorySink<'a> {
         &mut self.names
     }

@@ -1,17 +1,17 @@
-//! Flag words of the protocol. Bits we do not name are kept where the kernel may add some, and refused where
-//! an unknown bit would change what the request means.
+//! Flag words of the protocol. Unknown bits are kept if the kernel may add some, and rejected if
+//! they would change the meaning of the request.
 
 use bitflags::bitflags;
 
 /// Major version of the protocol.
 pub const MAJOR: u32 = 7;
-/// The newest minor version we know.
+/// The newest minor version that is supported.
 pub const MINOR: u32 = 45;
-/// The oldest minor version we talk to (Linux 5.4); older ones have other structure sizes.
+/// The oldest minor version that is supported (Linux 5.4); older ones have other structure sizes.
 pub const MINOR_MIN: u32 = 31;
 
 bitflags! {
-    /// What kernel and server agree on in `INIT`. The upper half travels in `flags2`.
+    /// Capabilities that kernel and server agree on in `INIT`. The upper half travels in `flags2`.
     ///
     /// ```
     /// use creamery_fuse::protocol::InitFlags;
@@ -49,7 +49,7 @@ bitflags! {
         const READDIRPLUS_AUTO = 1 << 14;
         /// Direct I/O in several requests at a time.
         const ASYNC_DIO = 1 << 15;
-        /// Writes stay in the kernel's page cache (see the crate's essay before asking for it).
+        /// Writes stay in the kernel's page cache (see the crate's documentation before you request it).
         const WRITEBACK_CACHE = 1 << 16;
         /// `open` may be answered with ENOSYS once and for all.
         const NO_OPEN_SUPPORT = 1 << 17;
@@ -67,13 +67,13 @@ bitflags! {
         const CACHE_SYMLINKS = 1 << 23;
         /// `opendir` may be answered with ENOSYS once and for all.
         const NO_OPENDIR_SUPPORT = 1 << 24;
-        /// Cached pages are dropped only when told so.
+        /// Cached pages are dropped only by a notification.
         const EXPLICIT_INVAL_DATA = 1 << 25;
         /// The answer names `map_alignment` (virtiofs).
         const MAP_ALIGNMENT = 1 << 26;
         /// Attributes may mark the root of a submount (virtiofs only).
         const SUBMOUNTS = 1 << 27;
-        /// The server clears setuid, setgid and capabilities, told when by flags.
+        /// The server clears setuid, setgid and capabilities, when flags say so.
         const HANDLE_KILLPRIV_V2 = 1 << 28;
         /// `SETXATTR` carries flags of its own.
         const SETXATTR_EXT = 1 << 29;
@@ -103,11 +103,11 @@ bitflags! {
         const OVER_IO_URING = 1 << 41;
         /// Requests can time out.
         const REQUEST_TIMEOUT = 1 << 42;
-        // Newer kernels offer more; what we do not know is not asked for, but can be printed.
+        // Newer kernels offer more; unknown flags are not requested, but can be printed.
         const _ = !0;
     }
 
-    /// How an open file or directory behaves in the kernel, said in the answer to `open`.
+    /// The behaviour of an open file or directory in the kernel, set in the answer to `open`.
     ///
     /// ```
     /// use creamery_fuse::protocol::OpenReplyFlags;
@@ -131,7 +131,7 @@ bitflags! {
         const PARALLEL_DIRECT_WRITES = 1 << 6;
     }
 
-    /// How a rename treats the target, as in renameat2(2).
+    /// The treatment of a rename's target, as in renameat2(2).
     ///
     /// ```
     /// use creamery_fuse::protocol::RenameFlags;
@@ -179,7 +179,7 @@ bitflags! {
         const _ = !0;
     }
 
-    /// Who asks for a control, and how.
+    /// The kind of the caller of a control, and of its file.
     ///
     /// ```
     /// use creamery_fuse::protocol::IoctlFlags;
@@ -226,7 +226,7 @@ bitflags! {
     /// ```
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
     pub struct StatxMask: u32 {
-        /// All that stat(2) gives.
+        /// All fields of stat(2).
         const BASIC_STATS = 0x7ff;
         /// The time of birth.
         const BTIME = 0x800;

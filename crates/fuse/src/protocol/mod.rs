@@ -1,4 +1,4 @@
-//! The language spoken over `/dev/fuse`, ABI 7.45: numbers, structures, decoding of requests, encoding of
+//! The protocol of `/dev/fuse`, ABI 7.45: numbers, structures, decoding of requests, encoding of
 //! answers. No I/O.
 //!
 //! # Invariants

@@ -138,7 +138,7 @@ numbers! {
 }
 
 numbers! {
-    /// What the server can tell the kernel unasked.
+    /// Notifications that the server can send to the kernel.
     ///
     /// ```
     /// use creamery_fuse::protocol::NotifyCode;

@@ -14,7 +14,7 @@ use crate::Errno;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Malformed {
-    /// What is wrong.
+    /// The defect.
     pub what: &'static str,
     /// `EIO` for a request that is too short or torn, `EINVAL` for a value that makes no sense.
     pub errno: Errno,
@@ -30,7 +30,7 @@ impl Malformed {
     }
 }
 
-/// Takes a request's body apart from the front. The body may lie in two pieces (`io_uring` keeps the fixed
+/// Reads a request's body from the front. The body may lie in two pieces (`io_uring` keeps the fixed
 /// structure apart from names and data); no field crosses the seam.
 #[derive(Debug)]
 pub(super) struct Reader<'a> {

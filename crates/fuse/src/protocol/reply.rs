@@ -11,12 +11,12 @@ use crate::types::{Attr, AttrReply, Entry, Opened, Statfs, StatxReply};
 const HEADER: usize = size_of::<wire::OutHeader>();
 const FIXED_MAX: usize = size_of::<wire::StatxOut>();
 
-/// The fixed part of an answer, kept in place so that answering allocates nothing, with room for the header before it: the
-/// kernel takes what lies in one piece faster than what lies in two.
+/// The fixed part of an answer. It is kept in place, so that answering allocates nothing, with room for the header before it: the
+/// kernel copies one piece faster than two.
 #[derive(Clone, Copy)]
 pub(crate) struct Fixed {
     bytes: [u8; HEADER + FIXED_MAX],
-    /// Where it ends.
+    /// End of the structure.
     end: usize,
 }
 
@@ -47,7 +47,7 @@ impl Fixed {
         &self.bytes[HEADER..self.end]
     }
 
-    /// The header and the structure, of an answer in which `payload` bytes follow.
+    /// The header and the structure, for an answer with `payload` more bytes.
     pub(crate) fn headed(&mut self, unique: u64, error: i32, payload: usize) -> &[u8] {
         let len = u32::try_from(self.end + payload).expect("replies are bounded by the reply buffer");
         let header = wire::OutHeader { len, error, unique };
@@ -56,7 +56,7 @@ impl Fixed {
     }
 }
 
-/// Seconds and nanoseconds of a lifetime. More than a century is for ever, and spares the kernel's
+/// Seconds and nanoseconds of a lifetime. A lifetime over a century is capped, which spares the kernel's
 /// arithmetic.
 fn lifetime(valid: Duration) -> (u64, u32) {
     (valid.as_secs().min(u64::from(u32::MAX)), valid.subsec_nanos())

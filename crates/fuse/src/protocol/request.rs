@@ -9,7 +9,7 @@ use crate::types::{
     SetAttr, SetXattrRequest, WriteRequest,
 };
 
-/// A request: who asks, about which inode, and what. Names and data lie in the request buffer.
+/// A request: its caller, the inode and the operation. Names and data lie in the request buffer.
 ///
 /// ```
 /// use creamery_fuse::protocol::{InitFlags, Operation, decode, wire::InHeader};
@@ -21,16 +21,16 @@ use crate::types::{
 pub struct Request<'a> {
     /// Its number.
     pub unique: u64,
-    /// The inode meant; the parent where a name is given.
+    /// The inode; for an operation with a name, the parent.
     pub node: NodeId,
-    /// What is asked.
+    /// The operation.
     pub operation: Operation<'a>,
     /// Security context and supplementary groups, undecoded; empty unless negotiated.
     pub extensions: &'a [u8],
 }
 
-/// What is asked. The meaning of each is written at the method of
-/// [`Operations`](crate::Operations) of the same name.
+/// The operation of a request. The method of
+/// [`Operations`](crate::Operations) with the same name documents each.
 ///
 /// ```
 /// use creamery_fuse::protocol::Operation;
@@ -190,7 +190,7 @@ pub enum Operation<'a> {
     Interrupt {
         unique: u64,
     },
-    /// An operation we leave to the kernel (locks, poll, block map, direct access) or do not know.
+    /// An operation that is left to the kernel (locks, poll, block map, direct access) or unknown.
     Unsupported {
         opcode: u32,
     },
@@ -235,7 +235,7 @@ impl Iterator for Forgets<'_> {
 impl ExactSizeIterator for Forgets<'_> {}
 
 impl IoctlFlags {
-    /// Whether the control was asked for on a directory.
+    /// Whether the control was sent to a directory.
     #[must_use]
     pub const fn on_directory(self) -> bool {
         self.contains(Self::DIR)

@@ -1,7 +1,7 @@
-//! Where values and lists of names are put: counts everything, keeps what fits.
+//! Buffers for values and lists of names: they count all bytes, and keep as many as fit.
 
 /// Takes the bytes of an extended attribute, of a list of names or of a symlink's target. The caller of the
-/// system call may have asked for the size only, or given too small a buffer; the sink sorts that out.
+/// system call may have asked for the size only, or given too small a buffer; the sink handles that.
 ///
 /// ```
 /// use creamery_fuse::protocol::ByteSink;
@@ -38,7 +38,7 @@ impl<'a> ByteSink<'a> {
         self.put(&[0]);
     }
 
-    /// How many bytes were put, kept or not.
+    /// Number of bytes so far, kept or not.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
@@ -50,13 +50,13 @@ impl<'a> ByteSink<'a> {
         self.len == 0
     }
 
-    /// Whether all of it was kept.
+    /// Whether all bytes were kept.
     #[must_use]
     pub const fn fits(&self) -> bool {
         self.len <= self.room.len()
     }
 
-    /// How many bytes there is room for; 0 when only the size was asked for.
+    /// Bytes that fit; 0 when only the size was asked for.
     #[must_use]
     pub const fn room(&self) -> usize {
         self.room.len()

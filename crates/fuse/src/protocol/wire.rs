@@ -2,7 +2,7 @@
 //!
 //! Facts taken from the UAPI header `linux/fuse.h` (ABI 7.45) under its BSD-2-Clause alternative (NOTICE of
 //! that header: Copyright (C) 2001-2007 Miklos Szeredi). Everything is in the host's byte order, padded to 8
-//! bytes; padding is spelled out, so that no byte of a reply is uninitialised.
+//! bytes; padding is explicit, so that no byte of a reply is uninitialised.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -20,7 +20,7 @@ macro_rules! wire {
 }
 
 wire! {
-    /// What every request starts with.
+    /// Header of every request.
     InHeader: 40 {
         /// Length of the whole request, this header included.
         len: u32,
@@ -35,7 +35,7 @@ wire! {
         padding: u16,
     }
 
-    /// What every reply and notification starts with.
+    /// Header of every reply and notification.
     OutHeader: 16 {
         len: u32,
         /// 0, a negative error number, or a notification's code.
@@ -44,7 +44,7 @@ wire! {
         unique: u64,
     }
 
-    /// What every version's `INIT` starts with.
+    /// Beginning of every version's `INIT`.
     MajorMinor: 8 { major: u32, minor: u32, }
 
     /// `INIT`, the part all kernels send.
@@ -125,7 +125,7 @@ wire! {
     /// Answer to `STATX`.
     StatxOut: 288 { attr_valid: u64, attr_valid_nsec: u32, flags: u32, spare: [u64; 2], stat: Statx, }
 
-    /// Answer to whatever finds or makes a name.
+    /// Answer to every operation that finds or makes a name.
     EntryOut: 128 {
         nodeid: u64,
         generation: u64,

@@ -1,17 +1,17 @@
-//! Threads on `/dev/fuse`: each reads a request from its own clone of the descriptor, runs it and writes the
-//! answer. How many of them wait for requests at a time is the business of the [crew](super::crew).
+//! Serves with threads on `/dev/fuse`: each reads a request from its own clone of the descriptor, runs it and writes the
+//! answer. The [crew](super::crew) decides how many of them wait for requests at a time.
 //!
 //! # Invariants
 //! - CLASSIC-1: one request buffer and one reply buffer per thread, made once. A request of the largest size
 //!   fits, or the kernel would refuse the read.
 //! - CLASSIC-2: the request is read so that the data of a `WRITE` starts at a page.
-//! - CLASSIC-3: a thread ends when the kernel says that the connection is gone; nothing else ends one, but a
-//!   failure nobody expects, which ends all.
+//! - CLASSIC-3: a thread ends when the kernel reports that the connection is gone. The only other end is an
+//!   unexpected failure, which ends all threads.
 //!
-//! A panic of an operation is the handler's to answer. One that comes through is a bug of the transport itself, or one while
-//! another was being dealt with: nobody is left who could answer, and keeping silent would leave the caller hanging. So the
+//! The handler answers a panic of an operation. A panic that gets through is a bug of the transport itself, or a second panic while
+//! the first one was handled. Then no thread can answer, and silence would leave the caller hanging. So the
 //! panic's message is printed (by the panic hook), the mount is detached, and the process aborts; the kernel then fails
-//! what is pending.
+//! pending requests.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -32,24 +32,24 @@ use crate::protocol::{Fixed, wire};
 const HEADER: usize = size_of::<wire::InHeader>();
 const WRITE_HEAD: usize = HEADER + size_of::<wire::WriteIn>();
 const PAGE: usize = 4096;
-/// The kernel refuses smaller reads (`FUSE_MIN_READ_BUFFER`).
+/// Bytes; the kernel rejects smaller reads (`FUSE_MIN_READ_BUFFER`).
 const READ_MIN: usize = 8192;
 
 /// The transport.
 pub(crate) struct Classic<'a> {
     /// The channel that came with the mount.
     pub(crate) device: &'a Device,
-    /// How many threads.
+    /// Number of threads.
     pub(crate) workers: usize,
     /// Largest write and read agreed on.
     pub(crate) max_write: usize,
-    /// Detaches the mount, when we cannot serve it any longer.
+    /// Detaches the mount, when it cannot be served any longer.
     pub(crate) detach: &'a (dyn Fn() + Sync),
 }
 
 /// The buffers of one thread.
 pub(crate) struct Buffers {
-    /// Shared with an operation that writes out of it, until it has answered.
+    /// Shared with an operation that writes from it, until it has answered.
     request: Arc<AlignedBuffer>,
     reply: AlignedBuffer,
 }
@@ -58,7 +58,7 @@ pub(crate) struct Buffers {
 pub(crate) struct Parts<'a> {
     pub(crate) header: wire::InHeader,
     pub(crate) body: &'a [u8],
-    /// From the place of a `WRITE`'s data on.
+    /// The memory from the data of a `WRITE` on.
     pub(crate) data: SharedBytes,
     /// For the answer.
     pub(crate) payload: &'a mut [u8],
@@ -72,7 +72,7 @@ impl Buffers {
 
     fn request_space(&mut self) -> &mut [u8] {
         if Arc::get_mut(&mut self.request).is_none() {
-            // An operation keeps the buffer: the worker takes a new one.
+            // An operation keeps the buffer, so the worker takes a new one.
             self.request = Arc::new(AlignedBuffer::untouched(self.request.len()));
         }
         let request = Arc::get_mut(&mut self.request).expect("nobody else has it");
@@ -80,9 +80,9 @@ impl Buffers {
     }
 }
 
-/// What a read gave.
+/// The result of a read.
 pub(crate) enum Received {
-    /// A request of so many bytes.
+    /// A request of this length in bytes.
     Request(usize),
     /// The mount is gone.
     Gone,
@@ -92,10 +92,10 @@ pub(crate) enum Received {
 pub(crate) fn receive(device: &Device, buffers: &mut Buffers) -> Result<Received> {
     loop {
         return match device.read(buffers.request_space()) {
-            // No kernel does that, but a socket in its place does at its end.
+            // The kernel never does that, but a socket in place of the device does at its end.
             Ok(0) => Ok(Received::Gone),
             Ok(len) => Ok(Received::Request(len)),
-            // A signal; or the request's caller was killed before we had it.
+            // A signal; or the request's caller was killed before the read.
             Err(Raw::INTR | Raw::NOENT) => continue,
             Err(Raw::NODEV | Raw::CONNABORTED) => Ok(Received::Gone),
             Err(errno) => Err(failed("reading from /dev/fuse", errno)),
@@ -130,11 +130,11 @@ pub(crate) fn send(device: &Device, unique: u64, answer: &Answer, payload: &[u8]
     device.write(&[IoSlice::new(head), IoSlice::new(payload)])
 }
 
-/// Answers, whatever happens: an answer that the kernel refuses would leave the caller waiting for ever.
+/// Sends an answer in any case: if the kernel rejects one, the caller would wait for ever without another.
 fn answer(device: &Device, unique: u64, answer: &Answer, payload: &[u8]) -> Result<()> {
     match send(device, unique, answer, payload) {
         Ok(()) => Ok(()),
-        // The request was aborted meanwhile, or the mount is gone; the next read tells.
+        // The request was aborted meanwhile, or the mount is gone; the next read shows that.
         Err(Raw::NOENT | Raw::NODEV | Raw::CONNABORTED) => Ok(()),
         Err(refused) => match send(device, unique, &Answer::Error(Errno::EIO), &[]) {
             // The kernel had no memory for it.
@@ -178,7 +178,7 @@ impl Classic<'_> {
         std::mem::forget(guard);
         crew.dismiss();
         if result.is_err() {
-            // The other threads would wait for ever.
+            // Without this the other threads would wait for ever.
             (self.detach)();
         }
         result
@@ -208,7 +208,7 @@ impl Transport for Classic<'_> {
             for thread in spawned {
                 let ended = match thread {
                     Ok(thread) => thread.join().expect("a panic aborts before it gets here"),
-                    // Fewer threads than asked for: slower, but nobody is left without an answer.
+                    // Fewer threads than requested are slower, but every request gets an answer.
                     Err(_) => Ok(()),
                 };
                 result = result.and(ended);

@@ -1,41 +1,41 @@
-//! How many workers wait for requests: as few as do.
+//! Keeps the number of workers that wait for requests as small as possible.
 //!
-//! A request wakes one of the threads that wait in `read`, the one that has waited longest. With as many waiting as there
-//! are workers, each request of a single client wakes another cold thread, and the one that has just answered goes to
-//! sleep a moment before the next request comes. A worker that is alone finds that request in the queue and does not sleep at
-//! all; so one client is served twice as fast by one worker as by four.
+//! A request wakes one of the threads that wait in `read`, the one that has waited longest. If all
+//! workers wait, each request of a single client wakes another cold thread, and the one that has just answered goes to
+//! sleep a moment before the next request comes. A single worker finds that request in the queue and does not sleep at
+//! all; so one worker serves one client twice as fast as four.
 //!
-//! But one worker alone is stopped by the first operation that blocks. So the workers are a crew: some are on duty (they read,
-//! run and answer), the others are parked, and one of these, the watch, looks at the work twice in a millisecond. It goes on
-//! duty itself, and the next of the parked becomes the watch, when
-//! - nobody reads, and no request was taken since the last look: all on duty are in operations that take long, or
-//! - requests lay in the queue at several looks in a row: there is more to do than those on duty manage.
+//! But the first operation that blocks stops a single worker. So the workers are a crew: some are on duty (they read,
+//! run and answer), the others are parked. One of the parked, the watch, checks the work twice in a millisecond. It goes on
+//! duty itself, and the next of the parked becomes the watch, if
+//! - no worker reads, and no request was taken since the last check: all on duty are in operations that take long; or
+//! - requests waited in the queue at several checks in a row: there is more work than those on duty manage.
 //!
-//! A worker that finds somebody else reading whenever it comes back, many times in a row, is not needed and parks. When nothing
-//! comes for a while, the watch sleeps without a timer, and the next request taken wakes it: a mount that is not used
+//! A worker that finds another one reading after each of many requests in a row is not needed and parks. If no request
+//! comes for a while, the watch sleeps without a timer, and the next request taken wakes it: an idle mount
 //! costs nothing.
 //!
 //! # Invariants
-//! - CREW-1: while anybody is parked, somebody reads, or the watch is on a timer, or is about to be woken. So a request
-//!   waits for a worker that is not on duty for two looks at most.
+//! - CREW-1: while a worker is parked, another one reads, or the watch is on a timer, or is about to be woken. So a request
+//!   waits for a worker that is not on duty for two checks at most.
 //! - CREW-2: a worker parks only when another one reads.
-//! - CREW-3: when the mount is gone, all that are parked are let go.
+//! - CREW-3: when the mount is gone, all parked workers end.
 //!
-//! For CREW-1 the watch says that it sleeps before it looks at `reading` a last time, and whoever takes a request has
-//! left `reading` before it looks whether the watch sleeps; both sequentially consistent, so one of them sees the other.
+//! For CREW-1 the watch announces its sleep before it checks `reading` a last time, and a worker that takes a request
+//! leaves `reading` before it checks whether the watch sleeps; both sequentially consistent, so one of them sees the other.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use creamery_base::lock::{RankedCondvar, RankedGuard, RankedMutex, rank};
 
-/// Time between two looks of the watch.
+/// Time between two checks of the watch.
 const LOOK: Duration = Duration::from_micros(500);
-/// Looks in a row that find requests waiting before one more goes on duty: one alone may just see a request on its way.
+/// Checks in a row that find requests waiting before one more worker goes on duty: a single check may just see a request on its way.
 const BACKLOG_LOOKS: u32 = 8;
-/// Looks in a row that find nothing done before the watch sleeps.
+/// Checks in a row that find no progress before the watch sleeps.
 const IDLE_LOOKS: u32 = 20;
-/// Requests in a row after which somebody else was reading already before a worker parks.
+/// Requests in a row, each with another worker reading already, after which a worker parks.
 const SURPLUS_REQUESTS: u32 = 32;
 
 /// The workers of one session.
@@ -44,12 +44,12 @@ pub(super) struct Crew {
     reading: AtomicUsize,
     /// Requests taken so far.
     taken: AtomicU64,
-    /// Whether the watch sleeps without a timer and is to be woken.
+    /// Whether the watch sleeps without a timer and must be woken.
     asleep: AtomicBool,
     parked: RankedMutex<Parked, { rank::LEAF }>,
-    /// The watch is wanted, or the mount gone.
+    /// Signals that the watch is needed, or the mount is gone.
     watch: RankedCondvar,
-    /// Nobody is the watch, or the mount is gone.
+    /// Signals that there is no watch, or the mount is gone.
     unwatched: RankedCondvar,
 }
 
@@ -57,13 +57,13 @@ pub(super) struct Crew {
 struct Parked {
     watched: bool,
     gone: bool,
-    /// Says that the watch, asleep, is wanted.
+    /// The sleeping watch is needed.
     wanted: bool,
 }
 
 type Guard<'a> = RankedGuard<'a, Parked, { rank::LEAF }>;
 
-/// What a worker does next.
+/// The next action of a worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Next {
     /// Read a request.
@@ -72,7 +72,7 @@ pub(super) enum Next {
     End,
 }
 
-/// One worker's memory of whether it is needed.
+/// A worker's record of whether it is needed.
 #[derive(Default)]
 pub(super) struct Need {
     surplus: u32,
@@ -90,7 +90,7 @@ impl Crew {
         }
     }
 
-    /// Runs `read`, which may wait for a request and tells whether it got one.
+    /// Runs `read`, which may wait for a request, and counts a request that it returns.
     pub(super) fn read<T, E>(&self, read: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
         self.reading.fetch_add(1, Ordering::SeqCst);
         let result = read();
@@ -103,7 +103,7 @@ impl Crew {
         result
     }
 
-    /// A request was answered: goes on, or parks as long as nobody needs this worker. `backlog` tells whether requests wait.
+    /// Called after each answer: goes on, or parks as long as this worker is not needed. `backlog` returns whether requests wait.
     pub(super) fn answered(&self, need: &mut Need, backlog: impl Fn() -> bool) -> Next {
         if self.reading.load(Ordering::Relaxed) == 0 {
             need.surplus = 0;
@@ -117,7 +117,7 @@ impl Crew {
         self.park(backlog)
     }
 
-    /// Off duty until needed.
+    /// Parks until the worker is needed.
     pub(super) fn park(&self, backlog: impl Fn() -> bool) -> Next {
         let mut parked = self.parked.lock();
         loop {
@@ -130,14 +130,14 @@ impl Crew {
                 parked.watched = false;
                 let next = if parked.gone { Next::End } else { Next::Duty };
                 drop(parked);
-                self.unwatched.notify_one(); // another one takes the watch
+                self.unwatched.notify_one(); // another worker becomes the watch
                 return next;
             }
             parked = self.unwatched.wait_while(parked, |parked| parked.watched && !parked.gone);
         }
     }
 
-    /// The watch: returns when one more is needed, or the mount is gone.
+    /// Watches; returns when one more worker is needed, or the mount is gone.
     fn watch<'a>(&self, mut parked: Guard<'a>, backlog: &dyn Fn() -> bool) -> Guard<'a> {
         let (mut seen, mut idle, mut behind) = (self.taken.load(Ordering::Relaxed), 0, 0);
         while !parked.gone {
@@ -158,7 +158,7 @@ impl Crew {
         parked
     }
 
-    /// Without a timer, until a request is taken (CREW-1).
+    /// Sleeps without a timer, until a request is taken (CREW-1).
     fn sleep<'a>(&self, mut parked: Guard<'a>) -> Guard<'a> {
         parked.wanted = false;
         self.asleep.store(true, Ordering::SeqCst);
@@ -169,7 +169,7 @@ impl Crew {
         parked
     }
 
-    /// The mount is gone: lets everybody go.
+    /// The mount is gone: ends all parked workers.
     pub(super) fn dismiss(&self) {
         self.parked.lock().gone = true;
         self.watch.notify_all();
@@ -182,13 +182,13 @@ mod tests {
     use super::*;
     use std::sync::{Condvar, Mutex, mpsc};
 
-    /// Workers that take numbers from a channel as from the kernel, and run `work` on each.
+    /// Workers that take numbers from a channel in place of the kernel, and run `work` on each.
     fn serve(workers: usize, requests: Vec<u32>, work: impl Fn(u32) + Sync) -> usize {
         let (crew, served) = (Crew::new(), AtomicUsize::new(0));
         let (send, receive) = mpsc::channel();
         let queued = AtomicUsize::new(requests.len());
         requests.into_iter().for_each(|request| send.send(request).expect("it is kept"));
-        drop(send); // at the end the mount is gone
+        drop(send); // the end of the channel stands for an unmount
         let receive = Mutex::new(receive);
         let backlog = || queued.load(Ordering::Relaxed) > 0;
         std::thread::scope(|scope| {
@@ -245,13 +245,13 @@ mod tests {
             let crew = &crew;
             let worker = scope.spawn(move || crew.read(|| receive.recv()));
             while crew.reading.load(Ordering::SeqCst) == 0 {
-                std::thread::yield_now(); // or the watch would find that nobody reads
+                std::thread::yield_now(); // otherwise the watch would find no reader
             }
             let watch = scope.spawn(|| crew.park(|| false));
             while !crew.asleep.load(Ordering::SeqCst) {
                 std::thread::yield_now();
             }
-            // From here on nobody reads, as if the operation took for ever.
+            // From here on no worker reads, as if the operation took for ever.
             send.send(()).expect("the worker waits");
             worker.join().expect("no panic").expect("a request");
             assert_eq!(watch.join().expect("no panic"), Next::Duty);

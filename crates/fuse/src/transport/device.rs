@@ -20,7 +20,7 @@ const NUMBER: (u32, u32) = (10, 229);
 /// `FUSE_DEV_IOC_CLONE`.
 const CLONE: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<u32>(229, 0);
 
-/// Why `/dev/fuse` cannot be opened, and what to do.
+/// The error of opening `/dev/fuse`, with what to do.
 pub(crate) fn cannot_be_opened(errno: Errno) -> Error {
     const CONTAINER: &str = "give it to the container (--device /dev/fuse)";
     let (kind, what, advice) = match errno {
@@ -46,7 +46,7 @@ pub(crate) fn cannot_be_opened(errno: Errno) -> Error {
 
 impl Device {
     /// A fresh channel that belongs to no connection yet.
-    /// Errors: those of opening; `NXIO` when another driver's node lies at its path.
+    /// Errors: those of opening; `NXIO` if another driver's node lies at that path.
     pub(crate) fn open() -> Result<Self, Errno> {
         let fd = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
         let stat = rustix::fs::fstat(&fd)?;
@@ -55,8 +55,8 @@ impl Device {
         if is_fuse { Ok(Self { fd }) } else { Err(Errno::NXIO) }
     }
 
-    /// A further channel of the same connection. Without access to `/dev/fuse` (the mount helper opened it
-    /// for us) the same channel again, which costs contention but nothing else.
+    /// A further channel of the same connection. Without access to `/dev/fuse` (if the mount helper opened it)
+    /// the same channel again, which only costs contention.
     pub(crate) fn another(&self) -> Result<Self, Errno> {
         if let Ok(fresh) = Self::open() {
             let ours = u32::try_from(self.fd.as_raw_fd()).expect("an open descriptor is not negative");

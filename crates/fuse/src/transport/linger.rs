@@ -3,34 +3,34 @@
 //! A client that waits for each answer sends its next request some ten microseconds after it. If the worker sleeps
 //! meanwhile, its processor goes idle, and waking that takes longer than most requests do, above all on a virtual machine, where an
 //! idle processor is given back to the host. Measured on one with two processors, a single client made files two and a half
-//! times as fast with lingering, and two clients a fifth faster. While it lingers, a worker gives way to everybody who wants
-//! to run, so on a processor that has other work it costs next to nothing: two system calls for each request.
+//! times as fast with lingering, and two clients a fifth faster. While it lingers, a worker yields to every thread that wants
+//! to run, so on a busy processor it costs next to nothing: two system calls for each request.
 //!
-//! Where requests come seldom it is of no use. A worker that lingered in vain several times in a row stops, and only tries
+//! Lingering does not help if requests are rare. A worker that lingered in vain several times in a row stops, and only tries
 //! again now and then.
 
 use std::time::{Duration, Instant};
 
-/// How long.
+/// Time to linger.
 const MOMENT: Duration = Duration::from_micros(30);
-/// So many times in vain, and it stops.
+/// Times in vain in a row after which it stops.
 const VAIN_MAX: u32 = 8;
 /// Requests until it tries again.
 const PAUSE: u32 = 64;
 
-/// Whether one worker lingers.
+/// State of one worker's lingering.
 #[derive(Default)]
 pub(crate) struct Linger {
-    /// How often in a row it was in vain.
+    /// Number of times in a row without a request.
     vain: u32,
-    /// Requests without it left.
+    /// Requests left without lingering.
     pause: u32,
 }
 
 impl Linger {
-    /// Returns when `ready` says that a request is there, or after a moment.
+    /// Returns when `ready` reports a request, or after a moment.
     ///
-    /// Asks `ready` after the moment is over, too: a request may have come while another thread had the processor.
+    /// Calls `ready` once more after the moment: a request may have come while another thread had the processor.
     pub(crate) fn until(&mut self, ready: impl Fn() -> bool) {
         if self.pause > 0 {
             self.pause -= 1;
@@ -50,7 +50,7 @@ impl Linger {
         }
         self.vain += 1;
         if self.vain >= VAIN_MAX {
-            // The next time in vain it stops again at once.
+            // After the next time in vain it stops again at once.
             (self.vain, self.pause) = (VAIN_MAX - 1, PAUSE);
         }
     }
@@ -62,7 +62,7 @@ mod tests {
 
     use super::*;
 
-    /// How often it looks when it is asked to linger `times` times.
+    /// The number of checks in `times` calls.
     fn looks(linger: &mut Linger, times: u32, ready: bool) -> Vec<bool> {
         let looked = Cell::new(false);
         let once = |linger: &mut Linger| {

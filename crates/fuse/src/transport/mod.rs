@@ -1,5 +1,5 @@
-//! How requests reach the handler and answers the kernel. One way so far: [`classic`], threads that read and
-//! write `/dev/fuse`. A second one over `io_uring` can stand beside it: it, too, hands a header, a body in
+//! Transports of requests to the handler and of answers to the kernel. There is one so far: [`classic`], threads that read and
+//! write `/dev/fuse`. A second one over `io_uring` can stand beside it: it, too, passes a header, a body in
 //! two pieces and a reply buffer to the handler and gets an [`Answer`](crate::dispatch::Answer) back.
 
 pub(crate) mod classic;
@@ -17,7 +17,7 @@ use crate::dispatch::Handler;
 
 /// A way to serve a session to its end.
 pub(crate) trait Transport {
-    /// Serves until the kernel says that the mount is gone.
+    /// Serves until the kernel reports that the mount is gone.
     fn serve(&self, handler: &dyn Handler) -> Result<()>;
 }
 

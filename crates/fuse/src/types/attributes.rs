@@ -1,4 +1,4 @@
-//! What is told about an inode and about the filesystem.
+//! Attributes of inodes and of the filesystem.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use creamery_base::Timespec;
 
 use crate::protocol::StatxMask;
 
-/// A device number in the two parts all systems agree on.
+/// A device number in its two parts, which are the same on all systems.
 ///
 /// ```
 /// use creamery_fuse::DeviceNumber;
@@ -15,9 +15,9 @@ use crate::protocol::StatxMask;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub struct DeviceNumber {
-    /// Which driver: 12 bits.
+    /// The driver: 12 bits.
     pub major: u32,
-    /// Which device of it: 20 bits.
+    /// The device of the driver: 20 bits.
     pub minor: u32,
 }
 
@@ -44,9 +44,9 @@ impl DeviceNumber {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Attr {
-    /// What `st_ino` shows; need not equal the node id.
+    /// `st_ino`; it need not equal the node id.
     pub ino: u64,
-    /// Bytes.
+    /// Length, bytes.
     pub size: u64,
     /// Units of 512 bytes in use.
     pub blocks: u64,
@@ -64,7 +64,7 @@ pub struct Attr {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Which device a device node stands for.
+    /// The device of a device node.
     pub rdev: DeviceNumber,
     /// Preferred size of I/O: a power of two, or 0 for the kernel's default.
     pub blksize: u32,
@@ -80,7 +80,7 @@ impl Attr {
     }
 }
 
-/// Attributes and how long the kernel may believe them.
+/// Attributes and their lifetime in the kernel's cache.
 ///
 /// ```
 /// use std::time::Duration;
@@ -92,11 +92,11 @@ impl Attr {
 pub struct AttrReply {
     /// The attributes.
     pub attr: Attr,
-    /// How long they hold without asking again.
+    /// Lifetime of the attributes.
     pub valid: Duration,
 }
 
-/// The same with what statx(2) adds. Of these the kernel passes on the time of birth only.
+/// Attributes with the additions of statx(2). Of these the kernel passes on only the time of birth.
 ///
 /// ```
 /// use std::time::Duration;
@@ -108,7 +108,7 @@ pub struct AttrReply {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StatxReply {
-    /// What stat(2) gives.
+    /// The attributes of stat(2).
     pub attr: Attr,
     /// Time of birth, if known.
     pub btime: Option<Timespec>,
@@ -116,7 +116,7 @@ pub struct StatxReply {
     pub attributes: u64,
     /// `STATX_ATTR_*` bits that are supported.
     pub attributes_mask: u64,
-    /// How long it holds without asking again.
+    /// Lifetime of the attributes.
     pub valid: Duration,
 }
 

@@ -1,10 +1,10 @@
-//! What shall become of an inode.
+//! Changes of inodes.
 
 use creamery_base::Timespec;
 
 use super::{DeviceNumber, FileHandle};
 
-/// What a new inode shall be.
+/// The attributes of a new inode.
 ///
 /// ```
 /// use creamery_fuse::NewInode;
@@ -17,7 +17,7 @@ pub struct NewInode {
     pub mode: u32,
     /// The caller's umask, which counts if the directory has no default ACL.
     pub umask: u32,
-    /// For device nodes.
+    /// The device number of a device node.
     pub rdev: DeviceNumber,
 }
 
@@ -46,7 +46,7 @@ pub enum SetTime {
 }
 
 impl SetTime {
-    /// The time meant, if it is `now`.
+    /// The time to set, if it is `now`.
     #[must_use]
     pub const fn resolve(self, now: Timespec) -> Timespec {
         match self {
@@ -67,9 +67,9 @@ impl SetTime {
 pub struct SetAttr {
     /// Permission bits (and type, to be ignored).
     pub mode: Option<u32>,
-    /// Owner. Changing it must clear setuid and setgid too, as the kernel leaves this to us.
+    /// Owner. A change must clear setuid and setgid too, because the kernel leaves that to the server.
     pub uid: Option<u32>,
-    /// Group; as with the owner.
+    /// Group; a change must clear setuid and setgid, too.
     pub gid: Option<u32>,
     /// Size.
     pub size: Option<u64>,
@@ -79,7 +79,7 @@ pub struct SetAttr {
     pub mtime: Option<SetTime>,
     /// Last change of the inode; sent only with the writeback cache.
     pub ctime: Option<Timespec>,
-    /// The open file through which it is done: ftruncate(2) needs no write permission.
+    /// The open file of the change: ftruncate(2) needs no write permission.
     pub handle: Option<FileHandle>,
     /// Owner of locks, for mandatory ones.
     pub lock_owner: Option<u64>,
@@ -87,7 +87,7 @@ pub struct SetAttr {
     pub kill_suidgid: bool,
 }
 
-/// How to set an extended attribute.
+/// Options for setting an extended attribute.
 ///
 /// ```
 /// use creamery_fuse::SetXattrRequest;

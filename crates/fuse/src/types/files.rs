@@ -1,4 +1,4 @@
-//! Open files and directories, and what is done through them.
+//! Open files and directories, and requests through them.
 
 use super::{FileHandle, NodeId};
 use crate::protocol::{IoctlFlags, OpenReplyFlags, ReleaseFlags, WriteFlags};
@@ -13,13 +13,13 @@ use crate::protocol::{IoctlFlags, OpenReplyFlags, ReleaseFlags, WriteFlags};
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Opened {
-    /// Names it in later requests.
+    /// The number of the file in later requests.
     pub handle: FileHandle,
-    /// How the kernel treats it.
+    /// The kernel's treatment of the file.
     pub flags: OpenReplyFlags,
 }
 
-/// How a file is opened.
+/// A request to open a file.
 ///
 /// ```
 /// use creamery_fuse::OpenRequest;
@@ -48,7 +48,7 @@ impl OpenRequest {
     }
 }
 
-/// Where and how to read.
+/// A read: the file and the range.
 ///
 /// ```
 /// use creamery_fuse::{FileHandle, ReadRequest};
@@ -59,15 +59,15 @@ impl OpenRequest {
 pub struct ReadRequest {
     /// The open file.
     pub handle: FileHandle,
-    /// Where to start; at most `i64::MAX`.
+    /// Offset in bytes; at most `i64::MAX`.
     pub offset: u64,
     /// The file's open flags now (`O_DIRECT` can change after open).
     pub flags: u32,
-    /// Owner of locks, if given: the kernel names one where it reads around its page cache, and none where it fills pages.
+    /// Owner of locks, if given: the kernel sets one if it reads around its page cache, and none if it fills pages.
     pub lock_owner: Option<u64>,
 }
 
-/// Where and how to write.
+/// A write: the file and the offset.
 ///
 /// ```
 /// use creamery_fuse::{FileHandle, WriteRequest};
@@ -81,17 +81,17 @@ pub struct ReadRequest {
 pub struct WriteRequest {
     /// The open file.
     pub handle: FileHandle,
-    /// Where to start; start plus length is at most `i64::MAX`.
+    /// Offset in bytes; offset plus length is at most `i64::MAX`.
     pub offset: u64,
     /// The file's open flags now.
     pub flags: u32,
-    /// Whether it comes from the page cache, and what else to do.
+    /// Whether the data comes from the page cache, and other flags.
     pub write_flags: WriteFlags,
-    /// Owner of locks, if given: the kernel names one where it writes around its page cache, and none of what stays in pages.
+    /// Owner of locks, if given: the kernel sets one if it writes around its page cache, and none for data that stays in pages.
     pub lock_owner: Option<u64>,
 }
 
-/// How an open file ends.
+/// The release of an open file.
 ///
 /// ```
 /// use creamery_fuse::{FileHandle, ReleaseRequest};
@@ -107,13 +107,13 @@ pub struct ReleaseRequest {
     pub handle: FileHandle,
     /// Its open flags.
     pub flags: u32,
-    /// What else to do.
+    /// Further actions.
     pub release_flags: ReleaseFlags,
     /// Owner of locks.
     pub lock_owner: u64,
 }
 
-/// A control (ioctl). Over `/dev/fuse` the sizes of input and output come from the number itself; anything
+/// A control (ioctl). Over `/dev/fuse` the number itself gives the sizes of input and output; data
 /// behind a pointer inside the argument is out of reach.
 ///
 /// ```
@@ -128,7 +128,7 @@ pub struct ReleaseRequest {
 pub struct IoctlRequest {
     /// The open file or directory.
     pub handle: FileHandle,
-    /// Who asks.
+    /// Flags of the caller and of the file.
     pub flags: IoctlFlags,
     /// The number of the control.
     pub command: u32,
@@ -144,9 +144,9 @@ pub struct IoctlRequest {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct IoctlReply {
-    /// What ioctl(2) returns.
+    /// The result of ioctl(2).
     pub result: i32,
-    /// How many bytes of output were filled.
+    /// Bytes of output.
     pub len: usize,
 }
 
@@ -167,7 +167,7 @@ pub struct CopySide {
     pub offset: u64,
 }
 
-/// What to look for from an offset.
+/// The target of a seek from an offset.
 ///
 /// ```
 /// use creamery_fuse::SeekTo;

@@ -1,4 +1,4 @@
-//! The words of the operations: what a filesystem is given and what it answers, free of wire details.
+//! The types of the operations: requests to a filesystem and its answers, without wire details.
 
 mod attributes;
 mod changes;

@@ -1,4 +1,4 @@
-//! Who asks, and how inodes and open files are called.
+//! Callers of requests, and the numbers of inodes and open files.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use super::Attr;
 use crate::interrupts::Interrupted;
 use crate::protocol::wire;
 
-/// Names an inode towards the kernel, from the first lookup to the last forget.
+/// The number of an inode for the kernel, from the first lookup to the last forget.
 ///
 /// ```
 /// use creamery_fuse::NodeId;
@@ -47,7 +47,7 @@ impl fmt::Display for NodeId {
     }
 }
 
-/// Names an open file or directory: whatever number `open` answered.
+/// The number of an open file or directory: any number that `open` answered.
 ///
 /// ```
 /// use creamery_fuse::FileHandle;
@@ -70,7 +70,7 @@ impl FileHandle {
     }
 }
 
-/// Who asks. Zero for requests that the kernel makes on its own (writing back pages, releasing).
+/// The caller of a request. Zero for requests that the kernel makes on its own (writing back pages, releasing).
 ///
 /// ```
 /// use creamery_fuse::RequestContext;
@@ -99,15 +99,15 @@ impl<'a> RequestContext<'a> {
         Self { uid: header.uid, gid: header.gid, pid: header.pid, interrupted: Some(interrupted) }
     }
 
-    /// Whether the caller got a signal meanwhile. A long operation may look now and then, undo what it did
-    /// and answer [`Errno::EINTR`](crate::Errno::EINTR); a short one need not care.
+    /// Whether the caller got a signal meanwhile. A long operation may check this now and then, undo its changes
+    /// and answer [`Errno::EINTR`](crate::Errno::EINTR); a short one may ignore it.
     #[must_use]
     pub fn is_interrupted(&self) -> bool {
         self.interrupted.is_some_and(Interrupted::get)
     }
 }
 
-/// A name that was found or made. Answering one gives the kernel one reference to `node`, which it returns by
+/// A name that was found or made. An answer with it gives the kernel one reference to `node`, which it returns with
 /// [`forget`](crate::Operations::forget).
 ///
 /// ```
@@ -119,19 +119,19 @@ impl<'a> RequestContext<'a> {
 pub struct Entry {
     /// The inode.
     pub node: NodeId,
-    /// Tells two lives of one node id apart (for NFS); may stay 0 when ids are not used again.
+    /// Distinguishes two lives of one node id (for NFS); may stay 0 if ids are not reused.
     pub generation: u64,
     /// Its attributes.
     pub attr: Attr,
-    /// How long the attributes hold.
+    /// Lifetime of the attributes in the kernel's cache.
     pub attr_valid: Duration,
-    /// How long the name holds.
+    /// Lifetime of the name in the kernel's cache.
     pub entry_valid: Duration,
 }
 
 impl Entry {
-    /// The answer "there is no such name", to be believed for `valid`. Unlike
-    /// [`ENOENT`](crate::Errno::ENOENT) the kernel remembers it.
+    /// The answer "there is no such name", valid for `valid`. Unlike
+    /// [`ENOENT`](crate::Errno::ENOENT), the kernel caches it.
     #[must_use]
     pub fn negative(valid: Duration) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! The way of users: through `fusermount3`, as nobody, with the null server as a program of its own.
+//! Unprivileged mounts through `fusermount3`, as the user nobody, with the null server as a separate program.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 
 use crate::harness::{scratch, skip};
 
-/// Runs in a mount namespace of its own, where `/dev/fuse` is open to all whatever the machine's
-/// administrator thinks. Arguments: a scratch directory, the mount point in it, the server.
+/// Runs in its own mount namespace, where `/dev/fuse` is open to all users regardless of the machine's
+/// settings. Arguments: a scratch directory, the mount point in it, the server.
 const SCRIPT: &str = r#"
     mknod -m 666 "$1/fuse" c 10 229
     mount --bind "$1/fuse" /dev/fuse
@@ -53,7 +53,7 @@ fn nobody_mounts_and_unmounts_through_the_helper() {
     let Some(server) = null_server() else { return skip(test, "examples/null is not built") };
     let dir = scratch(test);
     std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o755)).unwrap();
-    // A copy: nobody may not be allowed to where it was built.
+    // A copy: the user nobody may not have access to the build directory.
     std::fs::copy(server, dir.join("null")).unwrap();
     let point = dir.join("mnt");
     std::fs::create_dir(&point).unwrap();

@@ -1,4 +1,4 @@
-//! What the kernel is told of inodes: their attributes, entries with these, and that it has to ask again.
+//! Answers about inodes: attributes, entries with them, and invalidations.
 
 use creamery_base::Wait;
 use creamery_fs::{Attributes, OpenFile};
@@ -13,7 +13,7 @@ impl Adapter {
         let number = self.nodes.number(attributes.id)?;
         let mut attr = to_attr(number, attributes, self.owner, self.fs.engine().sector_size());
         if is_all_hole(attributes) && self.handles.may_be_mapped(attributes.id) {
-            // Some programs take a file without blocks for zeros and do not even read it.
+            // Some programs take a file without blocks for zeros and do not read it at all.
             attr.blocks = 1;
         }
         Ok(AttrReply { attr, valid: VALID })
@@ -41,15 +41,15 @@ impl Adapter {
         Ok(self.fs.stat(self.nodes.inode(node), Wait::Yes)?)
     }
 
-    /// What is told of a file that is all hole depends on who has it open: the kernel is to ask again.
+    /// The answer for a file that is one hole depends on its open handles: the kernel must ask again.
     pub(super) fn users_moved(&self, node: NodeId, open: &OpenFile) {
         if open.stat(Wait::Yes).is_ok_and(|attributes| is_all_hole(&attributes)) {
             self.attributes_moved(node);
         }
     }
 
-    /// Tells the kernel to forget the attributes of an inode that a request changed of which it does not expect that. No
-    /// lock of an operation is taken for it. An inode that it has forgotten meanwhile needs no telling.
+    /// Notifies the kernel to drop the attributes of an inode that a request changed unexpectedly for the kernel. Takes no
+    /// lock of an operation. For an inode that the kernel has forgotten meanwhile this does nothing.
     pub(super) fn attributes_moved(&self, node: NodeId) {
         if let Some((notifier, _)) = self.session.get() {
             let _ = notifier.inval_attributes(node);

@@ -1,4 +1,4 @@
-//! Controls (ioctl(2)): ours, those of the flags of inodes, and those of Linux' Btrfs.
+//! Controls (ioctl(2)): our own, those for inode flags, and those of Linux' Btrfs.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::subvolumes::{self, Subvolumes};
 use crate::verity;
 
 impl Adapter {
-    /// What is remembered of those who ask for subvolumes.
+    /// State between controls about subvolumes.
     pub(crate) const fn subvolumes(&self) -> &Arc<Subvolumes> {
         &self.subvolumes
     }

@@ -1,8 +1,8 @@
-//! Reading and writing what is in files.
+//! Reads and writes of file data.
 //!
-//! A request of O_DIRECT is carried out by the filesystem's direct reads and writes, out of and into the buffers of the request itself. That
-//! flag of a file can change at any time, so it is taken from the request. A request that fills pages of the kernel's cache is none, whatever its
-//! file's flags are: it is a mapping's, or the part of a write that the kernel does not carry out directly.
+//! The filesystem's direct reads and writes carry out a request with O_DIRECT, in the buffers of the request itself. That
+//! flag of a file can change at any time, so it is taken from the request. A request that fills pages of the kernel's cache is not direct, whatever its
+//! file's flags are: it belongs to a mapping, or is the part of a write that the kernel does not carry out directly.
 
 use creamery_base::Wait;
 use creamery_device::SharedBytes;
@@ -30,7 +30,7 @@ impl Adapter {
         Ok(len)
     }
 
-    /// Writes to an open file. Pages that the kernel has of what was written are right when this returns.
+    /// Writes to an open file. When this returns, no cached page of the kernel has older data.
     pub(super) fn write_to(
         &self,
         ctx: &RequestContext<'_>,
@@ -56,7 +56,7 @@ impl Adapter {
             (false, false) => file.write_at(write.offset, data),
         };
         if path == PagePath::Around {
-            // One that failed may have written a part.
+            // A failed write may have written a part.
             self.drop_behind(ctx, node, write, data.len());
         }
         let written = written?;
@@ -66,7 +66,7 @@ impl Adapter {
         Ok(written)
     }
 
-    /// Has the kernel drop pages that may have what was there before a write around them (`kept_pages`).
+    /// Makes the kernel drop pages that may have the data from before a write that bypassed them (`kept_pages`).
     fn drop_behind(&self, ctx: &RequestContext<'_>, node: NodeId, write: &WriteRequest, len: usize) {
         let stale = self.handles.behind_a_write(write.handle);
         let range = match stale {
@@ -78,13 +78,13 @@ impl Adapter {
         match stale {
             Stale::All(filled) if are_dropped => self.handles.dropped(write.handle, filled),
             _ if are_dropped => {}
-            // Nobody can wait for it: too many do.
+            // Too many threads wait already.
             _ => self.mapped_pages.drop_lost(node, (range.0, range.1 - range.0)),
         }
     }
 }
 
-/// Writes out of the request's own buffer, all of it. The kernel turns a short count into EIO for asynchronous requests, and for those that may make a
+/// Writes from the request's own buffer, all of it. The kernel turns a short count into EIO for asynchronous requests, and for those that may make a
 /// file longer. So the write fails if space runs out on the way.
 fn write_directly(file: &OpenFile, write: &WriteRequest, data: &SharedBytes) -> creamery_base::Result<usize> {
     let mut written = 0;
@@ -100,10 +100,10 @@ fn write_directly(file: &OpenFile, write: &WriteRequest, data: &SharedBytes) -> 
     }
 }
 
-/// The place of what a request writes at `offset`.
+/// The place of a request's write at `offset`.
 fn place(file: &OpenFile, write: &WriteRequest, offset: u64) -> creamery_base::Result<DirectAt> {
     let item = file.inode().item(Wait::Yes)?;
-    // The kernel says where the end is that it appends at. Appends to one file it sends one after the other, so that is the end still.
+    // The kernel gives the end of the file as the offset of an append. It sends appends to one file one after the other, so that is still the end.
     let is_at_end = flags::appends(write) && offset == item.size;
     Ok(match is_at_end && item.flags.contains(InodeFlags::APPEND) {
         true => DirectAt::End,

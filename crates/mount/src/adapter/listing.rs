@@ -1,18 +1,18 @@
 //! Listings.
 //!
-//! What a listing has to remember - where it ends, so that it does end while somebody renames what he is told about - the node
-//! has, for as long as the kernel knows it ([`Nodes`](crate::nodes::Nodes)), and so it is with whether the kernel may keep what
-//! it is told (`kept_listings`). An open directory itself has no state here but its number: an odd one means that
+//! The node keeps the state of a listing for as long as the kernel knows it ([`Nodes`](crate::nodes::Nodes)): the end of the listing, so that it
+//! ends even if a program renames the files that it lists, and whether the kernel may cache the
+//! listing (`kept_listings`). An open directory itself has no state here except its number: an odd one means that
 //! listing it moves no access time.
 //!
-//! `OPENDIR` is answered all the same: were it not implemented the kernel would spare it, and keep all listings; but it does not
-//! keep those right that several make at once.
+//! The server answers `OPENDIR` although it keeps no state for it. Without an answer the kernel would skip the request, and cache all listings; but it does not
+//! cache those correctly that several processes make at once.
 //!
 //! # Invariants
-//! - LISTING-1: a listing that begins tells what there is then, whoever changed it and whoever lists it meanwhile.
+//! - LISTING-1: a new listing returns the current state, whatever changes and listings by other processes go on.
 //!   Shown by `listings/changed`, `listings/changed-by-several`.
-//! - LISTING-2: a listing ends, and not before what was there when it began, unless others begin listings of the same directory
-//!   for ever: those under way together end where the last of them does. Shown by `listings/renamed-while-listed`.
+//! - LISTING-2: a listing ends, and not before the entries that existed at its begin, unless other processes begin listings of the same directory
+//!   for ever: listings in progress at the same time end where the last of them does. Shown by `listings/renamed-while-listed`.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
@@ -26,7 +26,7 @@ use super::Adapter;
 use crate::flags;
 use crate::kept_listings::Keeping;
 
-/// A bit of the number of an open directory: listing it moves no access time.
+/// Flag in the number of an open directory: listing it moves no access time.
 const IS_QUIET: u64 = 1;
 
 impl Adapter {
@@ -34,7 +34,7 @@ impl Adapter {
     pub(super) fn open_directory(&self, node: NodeId, open: &OpenRequest) -> Opened {
         let quiet = if flags::is_quiet(open.flags) { IS_QUIET } else { 0 };
         let number = (self.directories_opened.fetch_add(1, Ordering::Relaxed) << 1) | quiet;
-        // Every access is to be seen here where all are to move the time.
+        // With `strictatime` the server must see every access.
         let keeping = match self.fs.atime().atime {
             Atime::Strict => Keeping::Nothing,
             _ => self.nodes.directory_opened(node, number),
@@ -47,14 +47,14 @@ impl Adapter {
         Opened { handle: FileHandle::new(number), flags }
     }
 
-    /// Notes that a name has moved, or that two were exchanged.
+    /// Records that a name has moved, or that two were exchanged.
     pub(super) fn names_moved(&self, from: (NodeId, &[u8]), to: (NodeId, &[u8])) {
         self.nodes.name_changed(from.0);
         if from.0 == to.0 {
             return;
         }
         self.nodes.name_changed(to.0);
-        // The `..` of a directory is one of its names.
+        // The `..` of a directory counts as one of its names.
         for (dir, name) in [from, to] {
             let found = self.fs.lookup_kind(self.nodes.inode(dir), name, Wait::Yes);
             if let Ok((id, FileType::Directory)) = found
@@ -103,7 +103,7 @@ impl Adapter {
                 Pushed::Full => ControlFlow::Break(()),
             }
         })?;
-        // What went in before the failing entry is a good answer; the next request meets the failure first.
+        // The entries before the failing one are a valid answer; the next request begins with the failure.
         failure.filter(|_| sink.is_empty()).map_or(Ok(()), Err)
     }
 
@@ -126,8 +126,8 @@ impl Adapter {
             } else {
                 self.fs.stat(found.id, Wait::Yes).ok()
             };
-            // Without attributes (damage, or gone meanwhile) the name alone: a lookup will say what is wrong.
-            // It has room, so a reference that is counted goes there.
+            // Without attributes (damage, or a removed file) the entry has only its name: a lookup reports the error.
+            // The entry fits, so the reference that is counted reaches the kernel.
             let pushed = match attributes.and_then(|attributes| self.entry(&attributes).ok()) {
                 Some(entry) => sink.push(&name, &entry),
                 None => sink.names().push(&name),

@@ -1,4 +1,4 @@
-//! What comes before an answer that depends on pages which mappings changed.
+//! Work before an answer that depends on pages that mappings changed.
 
 use creamery_fs::{Attributes, SetAttributes};
 use creamery_fuse::{NodeId, RequestContext, Result, SetAttr};
@@ -8,9 +8,9 @@ use crate::asker::gives_up;
 use crate::attributes::from_set_attr;
 
 impl Adapter {
-    /// Changes attributes. Before a modification time is set the kernel writes back what mappings changed of the file: written
-    /// back later that would set the time once more. A store after this is a modification of its own. (A new size comes with a
-    /// time of its own, and while it is set the kernel writes nothing back.)
+    /// Changes attributes. Before a modification time is set, the kernel writes back the pages of the file that mappings changed: a later
+    /// writeback would set the time once more. A store after this is a separate modification. (A new size comes with its own
+    /// time, and while it is set the kernel writes nothing back.)
     pub(super) fn set_attributes(
         &self,
         ctx: &RequestContext<'_>,

@@ -1,11 +1,11 @@
-//! Opening files: what the kernel is to do with the reads and writes of each.
+//! Opens files, and decides how the kernel handles the reads and writes of each.
 //!
 //! | opened | answered with | so |
 //! |---|---|---|
-//! | append-only, to append | `DIRECT_IO` | it cannot be mapped shared, for `DIRECT_IO_ALLOW_MMAP` is declined |
-//! | O_DIRECT, only to write | `DIRECT_IO`, `PARALLEL_DIRECT_WRITES` | several threads write to it at once. Nobody can map it |
-//! | O_DIRECT, also to read | nothing of this | it can be mapped, as on Linux. The kernel goes around its cache by the flag of the file |
-//! | any other | nothing of this | it goes through the cache |
+//! | append-only, to append | `DIRECT_IO` | it cannot be mapped shared, because `DIRECT_IO_ALLOW_MMAP` is declined |
+//! | O_DIRECT, only to write | `DIRECT_IO`, `PARALLEL_DIRECT_WRITES` | several threads write to it at once. It cannot be mapped |
+//! | O_DIRECT, also to read | none of these flags | it can be mapped, as on Linux. The kernel bypasses its cache by the flag of the file |
+//! | any other | none of these flags | it goes through the cache |
 
 use std::sync::Arc;
 
@@ -20,10 +20,10 @@ use crate::flags;
 impl Adapter {
     /// The answer to an open of a file that is not append-only.
     pub(super) fn opened(&self, file: Arc<OpenFile>, open: &OpenRequest) -> Opened {
-        // The kernel's pages stay true: every change of the file goes through it.
+        // The kernel's pages stay valid: every change of the file goes through it.
         let flags = OpenReplyFlags::KEEP_CACHE;
         let flags = match flags::is_around_cache(open.flags) {
-            // Nobody can map it, and several threads may write to it at once.
+            // It cannot be mapped, and several threads may write to it at once.
             true => flags | OpenReplyFlags::DIRECT_IO | OpenReplyFlags::PARALLEL_DIRECT_WRITES,
             false => flags,
         };
@@ -47,7 +47,7 @@ impl Adapter {
             self.fs.set_attributes(id, &set)?;
         }
         if access == Access::Append && file.stat(Wait::Yes)?.flags.contains(InodeFlags::APPEND) {
-            // Without the page cache there is no shared mapping, through which anything could be written anywhere, and the
+            // Without the page cache there is no shared mapping, which could write anywhere, and the
             // parts of a long write come one after the other, each at the end.
             let handle = self.handles.add(file, open);
             return Ok(Opened { handle, flags: OpenReplyFlags::DIRECT_IO });

@@ -1,8 +1,8 @@
-//! The controls of `linux/btrfs.h` themselves, and of `linux/fiemap.h`: who answers them, and how many bytes each carries.
+//! The controls of `linux/btrfs.h` themselves, and of `linux/fiemap.h`: which servers answer them, and the size of their messages.
 //!
 //! # Invariants
-//! - ANSWERS-1: what is asked is a regular file or a directory on a filesystem of FUSE's or of Linux' Btrfs, and stays that. So no
-//!   driver of a device gets the number, and what the number tells is what the kernel copies.
+//! - ANSWERS-1: controls go to a regular file or a directory on a FUSE or Btrfs filesystem of Linux, and it stays one. So no
+//!   device driver gets the number, and the kernel copies exactly the bytes that the number announces.
 
 #![allow(unsafe_code, reason = "no crate has these ioctls; each block says why it is sound")]
 
@@ -18,7 +18,7 @@ use rustix::ioctl::{Direction, Opcode, Updater, opcode};
 use crate::control::with_way_out;
 use crate::messages;
 
-/// The types that statfs(2) tells.
+/// File system types of statfs(2).
 const BTRFS_SUPER_MAGIC: u64 = 0x9123_683e;
 const FUSE_SUPER_MAGIC: u64 = 0x6573_5546;
 const GROUP: u8 = 0x94;
@@ -55,27 +55,27 @@ pub(super) const FS_INFO: Opcode = opcode::read::<[u64; FS_INFO_WORDS]>(GROUP, 3
 pub(super) const DEV_STATS_WORDS: usize = messages::DEV_STATS / 8;
 pub(super) const GET_DEV_STATS: Opcode = opcode::read_write::<[u64; DEV_STATS_WORDS]>(GROUP, 52);
 
-/// `struct btrfs_ioctl_space_args`: how many there is room for, and how many there are. Behind that are three words for each.
+/// `struct btrfs_ioctl_space_args`: the number of entries that fit, and the number that exist. Three words for each entry follow.
 const SPACE_INFO: Opcode = opcode::read_write::<[u64; 2]>(GROUP, 20);
-/// More than there are kinds of block groups with each profile.
+/// More than there are combinations of kind and profile.
 const SPACES_MAX: usize = 64;
-/// `struct btrfs_ioctl_logical_ino_args`: the address, how many bytes the answer may have, reserved words, flags, and where it goes.
+/// `struct btrfs_ioctl_logical_ino_args`: the address, the size of the answer in bytes, reserved words, flags, and a pointer to the answer.
 const LOGICAL_WORDS: usize = 7;
 const LOGICAL_INO_V2: Opcode = opcode::read_write::<[u64; LOGICAL_WORDS]>(GROUP, 59);
 /// `BTRFS_LOGICAL_INO_ARGS_IGNORE_OFFSET`.
 const IGNORE_OFFSET: u64 = 1;
-/// Words of `struct btrfs_data_container` before what it holds, and how many of the latter there is room for: as many bytes as
-/// Linux takes.
+/// Words of `struct btrfs_data_container` before its content, and the words of content that fit: as many bytes as
+/// Linux accepts.
 const CONTAINER_WORDS: usize = 2;
 const CONTAINER_MAX: usize = (16 << 20) / 8;
 
-/// `struct fiemap`: where the range begins, its length, flags and how many extents there are, and how many there is room for. Behind
-/// that are seven words for each.
+/// `struct fiemap`: start and length of the range, flags and the number of extents, and the number of extents that fit. Seven words for
+/// each extent follow.
 const FIEMAP: Opcode = opcode::read_write::<[u64; 4]>(b'f', 11);
 const FIEMAP_WORDS: usize = 7;
 const EXTENTS_MAX: usize = 128;
 
-/// The controls whose message is all in the bytes that the number tells.
+/// The controls whose whole message is in the bytes that the number announces.
 const WHOLE: [Opcode; 11] = [
     TREE_SEARCH,
     INO_LOOKUP,
@@ -94,12 +94,12 @@ const WHOLE: [Opcode; 11] = [
 #[derive(Debug)]
 pub(super) struct Answering {
     file: File,
-    /// Whether the kernel answers, and no server.
+    /// Whether the kernel's Btrfs answers, and not a FUSE server.
     is_linux: bool,
 }
 
 impl Answering {
-    /// Opens `path` for reading; none if it is neither on Btrfs nor on FUSE. Errors: those of opening it; neither file nor directory.
+    /// Opens `path` for reading; `None` if it is neither on Btrfs nor on FUSE. Errors: those of opening it; it is neither a file nor a directory.
     pub(super) fn open(path: &Path) -> Result<Option<Self>> {
         let failed = |error: std::io::Error| with_way_out(Error::from(error).context(path.display()), path);
         let no_object = || Error::invalid(format!("{}: neither a file nor a directory", path.display()));
@@ -107,7 +107,7 @@ impl Answering {
         if !kind.is_file() && !kind.is_dir() {
             return Err(no_object());
         }
-        // Nobody waits for the other end of a pipe that has taken the place.
+        // The open does not wait for the other end of a pipe that has taken the place.
         let flags = OFlags::NONBLOCK.bits().cast_signed();
         let file = File::options().read(true).custom_flags(flags).open(path).map_err(failed)?;
         let failed = |errno: Errno| failed(errno.into());
@@ -130,7 +130,7 @@ impl Answering {
         self.is_linux
     }
 
-    /// Sends the control `NUMBER`; `message` goes there, and is what comes back.
+    /// Sends the control `NUMBER` with `message`, which the answer replaces.
     pub(super) fn send<const NUMBER: Opcode, const WORDS: usize>(
         &self,
         message: &mut [u64; WORDS],
@@ -158,8 +158,8 @@ impl Answering {
 }
 
 impl Answering {
-    /// The key with how many items there are from it on, as many as one answer holds, and behind it those. In an answer of Linux' there
-    /// is room for every item; a server of FUSE sees no more of the message than the first version has, which fits a page.
+    /// Searches from a key: the items of one answer behind the key with their number. In an answer of Linux' Btrfs
+    /// every item fits; a FUSE server only sees the message of the first version, which fits a page.
     pub(super) fn search(&self, key: [u64; KEY_WORDS]) -> std::result::Result<Vec<u64>, Errno> {
         const WORDS: usize = KEY_WORDS + 1 + ITEMS_WORDS;
         if !self.is_linux {
@@ -182,7 +182,7 @@ impl Answering {
 }
 
 impl Answering {
-    /// Whom the kernel finds to refer to the data at the logical address `at`, or to any of its extent: inode, offset, subvolume.
+    /// Asks the kernel for the references to the data at the logical address `at`, or to any part of its extent: inode, offset, subvolume.
     pub(super) fn logical_ino(&self, at: u64, whole: bool) -> std::result::Result<Vec<[u64; 3]>, Errno> {
         if !self.is_linux {
             return Err(Errno::OPNOTSUPP);
@@ -200,10 +200,10 @@ impl Answering {
                 Updater::<LOGICAL_INO_V2, [u64; LOGICAL_WORDS]>::new(&mut message),
             )
         }?;
-        // Its halves: bytes left, bytes missing, words there, words missing.
+        // Halves of the words: bytes left, bytes missing, words present, words missing.
         let halves = found[1].to_ne_bytes();
         let words = u32::from_ne_bytes(*halves.first_chunk().expect("eight bytes"));
-        // Of more users than there is room for some would be passed over.
+        // If not all references fit, some would be ignored.
         if u32::from_ne_bytes(*halves.last_chunk().expect("eight bytes")) > 0 {
             return Err(Errno::OVERFLOW);
         }
@@ -214,7 +214,7 @@ impl Answering {
 }
 
 impl Answering {
-    /// What the kernel sums up of block groups of one kind and profile: flags, bytes, used bytes.
+    /// The kernel's sums of block groups by kind and profile: flags, bytes, used bytes.
     pub(super) fn space_info(&self) -> std::result::Result<Vec<[u64; 3]>, Errno> {
         const WORDS: usize = 2 + 3 * SPACES_MAX;
         if !self.is_linux {
@@ -232,7 +232,7 @@ impl Answering {
 }
 
 impl Answering {
-    /// The next extents of the file from `start` on: where each begins in the file and lies, its length, and its flags in the sixth word.
+    /// The next extents of the file from `start` on: each with its offset in the file, its address, its length, and its flags in the sixth word.
     pub(super) fn fiemap(&self, start: u64) -> std::result::Result<Vec<[u64; FIEMAP_WORDS]>, Errno> {
         const WORDS: usize = 4 + FIEMAP_WORDS * EXTENTS_MAX;
         if !self.is_linux {
@@ -251,13 +251,13 @@ impl Answering {
     }
 }
 
-/// A word of two halves, as they are in memory.
+/// A word of two halves, in memory order.
 pub(super) fn halves(first: u32, second: u32) -> [u8; 8] {
     let ([a, b, c, d], [e, f, g, h]) = (first.to_ne_bytes(), second.to_ne_bytes());
     [a, b, c, d, e, f, g, h]
 }
 
-/// The bytes of words, as they are in memory.
+/// The bytes of words, in memory order.
 pub(super) fn bytes_of(words: &[u64]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }

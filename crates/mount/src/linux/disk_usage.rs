@@ -1,5 +1,5 @@
-//! How much data is below a path of a live mount, and how much of that is shared, by the extents that files are told to have. What an
-//! extent counts is said in [`creamery_fs::UsageSet`]; what is not written back yet lies nowhere, and counts nothing.
+//! Counts the data below a path of a live mount, and how much of it is shared, from the extents that the mount reports for files.
+//! [`creamery_fs::UsageSet`] says how an extent counts. Data that is not written back yet has no address, and does not count.
 
 use std::collections::HashSet;
 use std::fs::Metadata;
@@ -14,36 +14,36 @@ use super::controls::Answering;
 use crate::live_file::LiveFile;
 use crate::table::points_below;
 
-/// What lies nowhere, or in a tree.
+/// Extents without an address, or in a tree.
 const NOWHERE: FiemapFlags = FiemapFlags::UNKNOWN.union(FiemapFlags::DATA_INLINE);
 
-/// What files are counted with.
+/// State of the count.
 #[derive(Default)]
 struct Set {
-    /// Files of several names that were counted.
+    /// Files with several names that were counted.
     counted: HashSet<(u64, u64)>,
     shared: AddressRanges,
 }
 
-/// A directory that is being counted.
+/// A directory during the count.
 struct Level {
     path: PathBuf,
     left: std::vec::IntoIter<PathBuf>,
     usage: FileUsage,
 }
 
-/// What an entry of a directory is to who counts.
+/// The kind of a directory entry, for the count.
 enum Found {
     Directory(Level),
     File(FileUsage),
-    /// Neither, or what was counted by another name.
+    /// Another file, or one that was counted by another name.
     Nothing,
 }
 
 impl LiveBtrfs {
-    /// Counts the data of this file, or of all files below this directory, subvolumes included, but nothing that is mounted there; a
-    /// file with several names counts once. `each` is told of every file and directory below, directories after what is in them,
-    /// and `left_out` of what could not be counted. Returns what they refer to, and how much of that they share, with each other or
+    /// Counts the data of this file, or of all files below this directory, subvolumes included, but not other mounts there; a
+    /// file with several names counts once. Calls `each` for every file and directory below, for directories after their content,
+    /// and `left_out` for each that could not be counted. Returns the size of the data that they refer to, and of the part that they share, with each other or
     /// with others, each piece once.
     /// Errors: this file or directory cannot be read.
     pub fn disk_usage(
@@ -75,14 +75,14 @@ impl LiveBtrfs {
                     each(&path, usage);
                 }
                 Ok(Found::Nothing) => {}
-                // Removed since it was listed.
+                // The file was removed after the listing.
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(error) => left_out(error),
             }
         }
     }
 
-    /// What is at `path`.
+    /// Examines the file at `path`.
     fn look(&self, path: &Path, mounted: &HashSet<(u64, u64)>, set: &mut Set) -> Result<Found> {
         let meta = std::fs::symlink_metadata(path).map_err(|error| at(path, error))?;
         if meta.is_dir() && !mounted.contains(&meta.dev_ino()) {
@@ -92,7 +92,7 @@ impl LiveBtrfs {
         Ok(usage.map_or(Found::Nothing, Found::File))
     }
 
-    /// The usage of the file at `path`; none if it was counted by another name, or is on no mount like this one.
+    /// The usage of the file at `path`; `None` if it was counted by another name, or is not on a mount of the same kind.
     fn count_at(&self, path: &Path, set: &mut Set) -> Result<Option<FileUsage>> {
         let Some(answering) = Answering::open(path)?.filter(|there| there.is_linux() == self.is_linux())
         else {
@@ -140,7 +140,7 @@ impl LiveBtrfs {
                     length,
                     FiemapFlags::from_bits_retain(u32::from_ne_bytes(bits)),
                 );
-                // Extents rise, so this ends.
+                // Addresses rise, so the loop ends.
                 let end = logical.saturating_add(length);
                 is_last = extent.flags.contains(FiemapFlags::LAST) || end <= start;
                 start = end;
@@ -153,7 +153,7 @@ impl LiveBtrfs {
     }
 }
 
-/// What tells a file from others.
+/// The identity of a file.
 trait DevIno {
     fn dev_ino(&self) -> (u64, u64);
 }

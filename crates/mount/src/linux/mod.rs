@@ -1,10 +1,10 @@
-//! What can be asked of a live mount of Btrfs, whoever serves it: the kernel or we.
+//! Queries of a live Btrfs mount, whether the kernel serves it or Creamery.
 //!
-//! Both answer the controls of `linux/btrfs.h` whose message is all in the bytes that their numbers tell, ours through
-//! `subvolumes/ioctl`. With these most questions are answered without asking whose mount it is: what kind of a thing a path is, which
-//! names an inode has, where a subvolume is. A search in a tree (`search`) is for root, and on ours for the mounter, too.
+//! Both answer the controls of `linux/btrfs.h` whose whole message is in the bytes that their numbers announce, Creamery through
+//! `subvolumes/ioctl`. These answer most questions without regard to the server: the type of a path, the
+//! names of an inode, the place of a subvolume. A search in a tree (`search`) is for root, and on our mounts for the mounter, too.
 //!
-//! What has a pointer in its message, or a tail of any length, reaches no server of FUSE. There ours is asked by its own channel
+//! A message with a pointer, or of variable length, does not reach a FUSE server. There the queries use the channel of our mounts
 //! ([`Live`](crate::Live)).
 
 mod controls;
@@ -41,7 +41,7 @@ pub struct LiveBtrfs {
     path: PathBuf,
 }
 
-/// Whether what is at `path` is on a mount of Linux' own Btrfs, whoever may read it.
+/// Whether `path` is on a mount of Linux' own Btrfs.
 ///
 /// ```
 /// assert!(!creamery_mount::is_on_linux("/proc".as_ref()));
@@ -54,7 +54,7 @@ pub fn is_on_linux(path: &Path) -> bool {
 }
 
 impl LiveBtrfs {
-    /// Opens what is at `path`, where a link leads; none if that is on no live mount of Btrfs.
+    /// Opens the file at `path`, with links followed; `None` if it is not on a live Btrfs mount.
     /// Errors: those of opening it for reading; it is neither a file nor a directory.
     pub fn at(path: &Path) -> Result<Option<Self>> {
         let Some(answering) = Answering::open(path)? else { return Ok(None) };
@@ -62,7 +62,7 @@ impl LiveBtrfs {
             let meta = answering.file().metadata()?;
             match is_ours(meta.dev())? {
                 Some(true) => {}
-                // The mounter may have chosen another type for the table to show.
+                // The mounter may have chosen another type for the mount table.
                 Some(false) if meta.is_dir() => {
                     let channel = Channel::of(answering.file().try_clone()?, path.to_owned());
                     if channel.statistics().is_err() {
@@ -75,9 +75,9 @@ impl LiveBtrfs {
         Ok(Some(Self { answering, path: path.to_owned() }))
     }
 
-    /// The filesystem of the kernel's that is mounted and has the block device `device`, and which of its devices that is; none if
+    /// The mounted filesystem of the kernel's Btrfs that has the block device `device`, and that device of it; `None` if
     /// there is no such mount.
-    /// Errors: the mount table cannot be read; of no mount it can be told, and those of opening the root of one.
+    /// Errors: the mount table cannot be read; no mount's devices could be determined; those of opening a mount's root.
     pub fn of_device(device: &Path) -> Result<Option<(Self, LiveDevice)>> {
         let number = |path: &Path| std::fs::metadata(path).ok().map(|meta| meta.rdev());
         let Some(wanted) = number(device) else { return Ok(None) };
@@ -93,14 +93,14 @@ impl LiveBtrfs {
                 Ok(None) => {}
                 Ok(found) => return Ok(found),
                 Err(error) if is_named => failed = failed.or(Some(error)),
-                // One of another device is nobody's business here.
+                // The error of a mount with another device does not matter here.
                 Err(_) => {}
             }
         }
         failed.map_or(Ok(None), Err)
     }
 
-    /// Whether the kernel serves it, and not a program of ours.
+    /// Whether the kernel serves it, and not Creamery.
     #[must_use]
     pub const fn is_linux(&self) -> bool {
         self.answering.is_linux()
@@ -112,7 +112,7 @@ impl LiveBtrfs {
         Ok(self.answering.file().metadata()?.is_dir())
     }
 
-    /// Refuses what is no directory, where btrfs-progs take nothing else.
+    /// Fails if it is not a directory, as btrfs-progs do.
     /// Errors: not a directory.
     pub fn check_directory(&self) -> Result<()> {
         if self.is_directory()? {
@@ -121,19 +121,19 @@ impl LiveBtrfs {
         Err(Error::new(ErrorKind::NotADirectory, self.path.display().to_string()))
     }
 
-    /// Where it was opened.
+    /// The path with which it was opened.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// It as a directory of a mount of ours, which has answers of its own. Errors: no directory; the server is gone.
+    /// Opens it as a directory of a mount of ours, for further queries. Errors: not a directory; the server died.
     fn ours(&self) -> Result<Live> {
         Live::at(&self.path)?
             .ok_or_else(|| Error::invalid(format!("{}: no mount of an image", self.path.display())))
     }
 
-    /// What the kernel said, with the path in front.
+    /// Converts the kernel's error, with the path in front.
     fn failed(&self, errno: Errno) -> Error {
         Error::from(std::io::Error::from(errno)).context(self.path.display())
     }

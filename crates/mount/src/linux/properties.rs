@@ -1,4 +1,4 @@
-//! What btrfs-progs calls properties.
+//! The properties of btrfs-progs (btrfs-property(8)).
 
 use creamery_base::{Error, Result};
 use rustix::fs::XattrFlags;
@@ -12,31 +12,31 @@ use super::controls::{
 use crate::facts::LiveFacts;
 use crate::table::is_point;
 
-/// Where compression is written down.
+/// The extended attribute with the compression.
 const COMPRESSION: &str = "btrfs.compression";
-/// More than the longest value that there is.
+/// Bytes; no value is longer.
 const COMPRESSION_MAX: usize = 256;
 /// `BTRFS_SUBVOL_RDONLY`.
 const READ_ONLY: u64 = 1 << 1;
-/// The words of `struct btrfs_ioctl_get_subvol_info_args` that hold the UUID of what was received.
+/// The words of `struct btrfs_ioctl_get_subvol_info_args` with the received UUID.
 const RECEIVED_UUID: std::ops::Range<usize> = 41..43;
 
 impl LiveBtrfs {
-    /// Whether nothing may be changed in the subvolume whose root this is; none of what is no root of a subvolume.
+    /// Returns whether the subvolume with this root is read-only; `None` if this is not the root of a subvolume.
     /// Errors: the mount does not answer.
     pub fn read_only(&self) -> Result<Option<bool>> {
         let mut flags = [0];
         match self.answering.send::<SUBVOL_GETFLAGS, 1>(&mut flags) {
             Ok(()) => Ok(Some(flags[0] & READ_ONLY != 0)),
-            // Of a file FUSE passes on what ours does not know there.
+            // For a file, FUSE passes on the error of a server that does not know the control there.
             Err(Errno::INVAL | Errno::NOTTY) => Ok(None),
             Err(errno) => Err(self.failed(errno)),
         }
     }
 
-    /// Forbids or allows changes in the subvolume whose root this is. One that was received is not made writable: what is sent later
-    /// relies on it.
-    /// Errors: permission denied, for who does not own it; invalid, for it was received; no root of a subvolume.
+    /// Sets or clears the read-only flag of the subvolume with this root. A received subvolume is not made writable, because later sends
+    /// rely on it.
+    /// Errors: permission denied, if another user owns it; invalid, if it was received; it is not the root of a subvolume.
     pub fn set_read_only(&self, read_only: bool) -> Result<()> {
         if !read_only && self.read_only()? == Some(true) && self.was_received()? {
             let text = "it was received, and what is sent later relies on it: take a snapshot of it, or force it with -f";
@@ -45,8 +45,8 @@ impl LiveBtrfs {
         self.set_flag(read_only)
     }
 
-    /// Allows changes in the subvolume whose root this is, and if it was received, makes it one that was not.
-    /// Errors: as of [`set_read_only`](Self::set_read_only), but for that.
+    /// Makes the subvolume with this root writable, and clears its received UUID.
+    /// Errors: those of [`set_read_only`](Self::set_read_only), except the one about received subvolumes.
     pub fn set_writable_by_force(&self) -> Result<()> {
         self.set_flag(false)?;
         if self.was_received()? {
@@ -73,19 +73,19 @@ impl LiveBtrfs {
         Ok(info[RECEIVED_UUID].iter().any(|word| *word != 0))
     }
 
-    /// Whether a filesystem is mounted on this directory, so that it has a label.
+    /// Whether a filesystem is mounted on this directory, so that the directory has a label.
     /// Errors: the mount table cannot be read.
     pub fn is_mount_point(&self) -> Result<bool> {
         is_point(&self.path)
     }
 
-    /// What the server of a mount of ours tells of itself and its filesystem.
-    /// Errors: the mount does not answer; it is one of the kernel.
+    /// Returns information about the server of a mount of ours and its filesystem.
+    /// Errors: the mount does not answer; the kernel serves it.
     pub fn facts(&self) -> Result<LiveFacts> {
         self.ours()?.facts()
     }
 
-    /// What the filesystem is called.
+    /// Returns the label of the filesystem.
     /// Errors: the mount does not answer.
     pub fn label(&self) -> Result<Vec<u8>> {
         if !self.is_linux() {
@@ -98,8 +98,8 @@ impl LiveBtrfs {
         Ok(label)
     }
 
-    /// Gives the filesystem another label; an empty one is none.
-    /// Errors: permission denied, for all but root and the mounter; more than 255 bytes, or no line.
+    /// Sets the label; an empty one removes it.
+    /// Errors: permission denied, for all but root and the mounter; more than 255 bytes, or a newline.
     pub fn set_label(&self, label: &[u8]) -> Result<()> {
         if !self.is_linux() {
             return self.ours()?.set_label(label);
@@ -119,7 +119,7 @@ impl LiveBtrfs {
         self.answering.send::<SET_FSLABEL, LABEL_WORDS>(&mut words).map_err(|errno| self.failed(errno))
     }
 
-    /// How new data of the file is compressed, or of new files in the directory; none when nothing was chosen.
+    /// Returns the compression of new data of the file, or of new files in the directory; `None` without this property.
     /// Errors: those of getxattr(2).
     pub fn compression(&self) -> Result<Option<Vec<u8>>> {
         let mut value = [0; COMPRESSION_MAX];
@@ -130,8 +130,8 @@ impl LiveBtrfs {
         }
     }
 
-    /// Chooses that, in the words that Linux takes: `zlib`, `lzo`, `zstd`, the first and the last with a level (`zstd:3`), `no` and
-    /// `none`; an empty value takes the choice away.
+    /// Sets the compression, to a value of Linux: `zlib`, `lzo`, `zstd`, the first and the last with an optional level (`zstd:3`), `no` and
+    /// `none`; an empty value removes the property.
     /// Errors: those of setxattr(2); another value.
     pub fn set_compression(&self, value: &[u8]) -> Result<()> {
         let set = rustix::fs::fsetxattr(self.answering.file(), COMPRESSION, value, XattrFlags::empty());

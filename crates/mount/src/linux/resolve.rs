@@ -1,5 +1,5 @@
-//! From numbers back to names, by what trees say: the back references of an inode (`INODE_REF`, `INODE_EXTREF`) and of a subvolume
-//! (`ROOT_BACKREF`), and the path of a directory, which `BTRFS_IOC_INO_LOOKUP` tells.
+//! Finds names from numbers with the trees: the back references of an inode (`INODE_REF`, `INODE_EXTREF`) and of a subvolume
+//! (`ROOT_BACKREF`), and the path of a directory from `BTRFS_IOC_INO_LOOKUP`.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -21,20 +21,20 @@ const INODE_EXTREF: u32 = 13;
 const ROOT_BACKREF: u32 = 144;
 
 impl LiveBtrfs {
-    /// The subvolume that it is in.
+    /// Returns the subvolume that contains it.
     /// Errors: the mount does not answer.
     pub fn subvolume(&self) -> Result<TreeId> {
         self.lookup(0, ObjectId::FIRST_FREE.get()).map(|(tree, _)| tree)
     }
 
-    /// All paths of the inode `ino` of its subvolume, from that subvolume's root on, without a slash before them.
-    /// Errors: permission denied, for all but root (and the mounter, on ours); there is none with that number.
+    /// Returns all paths of the inode `ino` of its subvolume, from the root of that subvolume, without a leading slash.
+    /// Errors: permission denied, for all but root (and the mounter, on our mounts); there is no such inode.
     pub fn inode_paths(&self, ino: u64) -> Result<Vec<PathBuf>> {
         self.inode_paths_in(self.subvolume()?, ino)
     }
 
-    /// The same of another subvolume.
-    /// Errors: as for [`LiveBtrfs::inode_paths`]; there is no such subvolume.
+    /// Returns all paths of the inode `ino` of the subvolume `subvolume`, like [`LiveBtrfs::inode_paths`].
+    /// Errors: those of [`LiveBtrfs::inode_paths`]; there is no such subvolume.
     pub fn inode_paths_in(&self, subvolume: TreeId, ino: u64) -> Result<Vec<PathBuf>> {
         let mut paths = Vec::new();
         for item in self.items(subvolume, ino..=ino, INODE_REF..=INODE_EXTREF)? {
@@ -50,27 +50,27 @@ impl LiveBtrfs {
         Ok(paths)
     }
 
-    /// The path of a subvolume from the top level on, without a slash before it; empty for the top level.
-    /// Errors: permission denied, for all but root (and the mounter, on ours); there is no such subvolume.
+    /// Returns the path of a subvolume from the top level, without a leading slash; empty for the top level.
+    /// Errors: permission denied, for all but root (and the mounter, on our mounts); there is no such subvolume.
     pub fn subvolume_path(&self, id: TreeId) -> Result<PathBuf> {
         let path = self.path_between(TreeId::FS, id)?;
         path.ok_or_else(|| self.not_found(format_args!("subvolume {id}")))
     }
 
-    /// Where a subvolume is to be seen on this mount; none if it is not, for it lies outside of what is mounted.
-    /// Errors: as for [`LiveBtrfs::subvolume_path`].
+    /// Returns the path of a subvolume on this mount; `None` if it lies outside of the mounted directory.
+    /// Errors: those of [`LiveBtrfs::subvolume_path`].
     pub fn place_of_subvolume(&self, id: TreeId) -> Result<Option<PathBuf>> {
         let Some((point, mounted)) = point_of(&self.path)? else { return Ok(None) };
         let Some(root) = Self::at(&point)? else { return Ok(None) };
         let top = root.subvolume()?;
-        // The table tells of the kernel's which directory is mounted: only the root of a subvolume leads to others.
+        // For the kernel's Btrfs the table shows the mounted directory: other subvolumes are visible only from the root of a subvolume.
         let is_whole = !self.is_linux() || Path::new("/").join(self.subvolume_path(top)?) == mounted;
         let below = if is_whole { self.path_between(top, id)? } else { None };
         Ok(below.map(|below| if below.as_os_str().is_empty() { point } else { point.join(below) }))
     }
 
-    /// The files that refer to the data at the logical address `at`: their inodes, and where in them.
-    /// Errors: permission denied, for all but root (and the mounter, on ours); there is no data.
+    /// Returns the files that refer to the data at the logical address `at`: inodes, and offsets in bytes.
+    /// Errors: permission denied, for all but root (and the mounter, on our mounts); there is no data.
     pub fn resolve_logical(&self, at: u64, part: ExtentPart) -> Result<Vec<(InodeId, u64)>> {
         if !self.is_linux() {
             return self.ours()?.resolve_logical(at, part);
@@ -85,7 +85,7 @@ impl LiveBtrfs {
         Ok(found.into_iter().map(of).collect())
     }
 
-    /// The path of the subvolume `id` from the root of `top` on; none if it is not below that, or not there.
+    /// The path of the subvolume `id` from the root of `top`; `None` if it is not below that, or does not exist.
     fn path_between(&self, top: TreeId, id: TreeId) -> Result<Option<PathBuf>> {
         let (mut path, mut at, mut seen) = (Vec::new(), id, BTreeSet::new());
         while at != top {
@@ -103,7 +103,7 @@ impl LiveBtrfs {
         Ok(Some(OsString::from_vec(path).into()))
     }
 
-    /// The subvolume `tree`, or the one that this is in, and the path of the directory `ino` in it, which ends with a slash.
+    /// Returns the subvolume `tree`, or for 0 the subvolume of this file, and the path of the directory `ino` in it, which ends with a slash.
     fn lookup(&self, tree: u64, ino: u64) -> Result<(TreeId, Vec<u8>)> {
         let mut page = [0; PAGE_WORDS];
         (page[0], page[1]) = (tree, ino);
@@ -118,7 +118,7 @@ impl LiveBtrfs {
     }
 }
 
-/// The directories that an inode is in, and its names there.
+/// The directories of an inode, and its names there.
 fn names_in(item: &Item) -> Result<Vec<(u64, Vec<u8>)>> {
     let (mut at, mut names) = (0, Vec::new());
     while at < item.data.len() {

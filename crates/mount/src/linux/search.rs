@@ -1,4 +1,4 @@
-//! Searching a tree: `BTRFS_IOC_TREE_SEARCH`, and of Linux' own `BTRFS_IOC_TREE_SEARCH_V2`, answer by answer.
+//! Tree search: `BTRFS_IOC_TREE_SEARCH`, and for Linux' own Btrfs `BTRFS_IOC_TREE_SEARCH_V2`, one answer at a time.
 
 use std::ops::RangeInclusive;
 
@@ -8,7 +8,7 @@ use super::LiveBtrfs;
 use super::controls::{KEY_WORDS, bytes_of, halves};
 use crate::messages::SEARCH_HEADER;
 
-/// Where the number of items is in it, in words.
+/// Offset of the number of items in the key, in words.
 const COUNT: usize = 8;
 
 /// An item of a tree.
@@ -25,7 +25,7 @@ impl Item {
         self.chunk_at(at).map(u64::from_le_bytes)
     }
 
-    /// The name behind its length at `at`, and where it ends. Errors: it is cut off.
+    /// The name behind its length at `at`, and its end. Errors: it is truncated.
     pub(super) fn name_at(&self, at: usize) -> Result<(&[u8], usize)> {
         let len = usize::from(u16::from_le_bytes(self.chunk_at(at)?));
         let end = at + 2 + len;
@@ -56,12 +56,12 @@ impl LiveBtrfs {
         let mut next = Some((*objectids.start(), *kinds.start(), 0));
         while let Some(from) = next {
             let page = self.page(tree, from, (*objectids.end(), *kinds.end()))?;
-            // Keys rise, so this ends.
+            // Keys rise, so the loop ends.
             let last =
                 page.last().map(|item| (item.objectid, item.kind, item.offset)).filter(|last| *last >= from);
             next = last.and_then(behind);
             for item in page.into_iter().filter(|item| kinds.contains(&item.kind)) {
-                // An item that fits into no answer is told as an empty one, which none of those that are asked for is.
+                // An item that fits into no answer arrives empty; no item of the wanted types is empty.
                 if item.data.is_empty() {
                     let Item { objectid, kind, offset, .. } = item;
                     let text =
@@ -74,7 +74,7 @@ impl LiveBtrfs {
         Ok(items)
     }
 
-    /// As many as one answer holds, from a key on.
+    /// The items of one answer, from a key on.
     fn page(&self, tree: TreeId, from: (u64, u32, u64), to: (u64, u32)) -> Result<Vec<Item>> {
         let most = u64::MAX;
         let mut key = [0; KEY_WORDS];

@@ -1,4 +1,4 @@
-//! What a live mount tells of its space: block groups by kind and profile, devices, and which parts of them chunks have.
+//! The space of a live mount: block groups by kind and profile, devices, and the space that chunks use on each.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -21,9 +21,9 @@ use crate::messages::{DEV_STATS_COUNTS, DEV_STATS_RESET, DEVICE_PATH};
 
 const CHUNK_ITEM: u32 = 228;
 const DEV_EXTENT: u32 = 204;
-/// How many kinds of errors there are.
+/// Number of error counters of a device.
 const DEV_STATS_COUNT: u64 = 5;
-/// `BTRFS_SPACE_INFO_GLOBAL_RSV`: no block groups, but what Linux keeps for commits.
+/// `BTRFS_SPACE_INFO_GLOBAL_RSV`: not block groups, but the reserve that Linux keeps for commits.
 const GLOBAL_RESERVE: u64 = 1 << 49;
 
 /// Space of one kind and profile.
@@ -34,15 +34,15 @@ const GLOBAL_RESERVE: u64 = 1 << 49;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LiveSpace {
-    /// What it is for, and its profile: the flags of block groups.
+    /// The kind and the profile: the flags of block groups.
     pub flags: u64,
-    /// Bytes, each copy counted once.
+    /// Bytes; copies count once.
     pub total: u64,
     /// Bytes that are in use.
     pub used: u64,
 }
 
-/// How full a filesystem is that is mounted, bytes.
+/// Space of a mounted filesystem, bytes.
 ///
 /// ```
 /// let usage = creamery_mount::LiveUsage { total: 1 << 30, free: 1 << 20, available: 0 };
@@ -52,13 +52,13 @@ pub struct LiveSpace {
 pub struct LiveUsage {
     /// Size of the filesystem.
     pub total: u64,
-    /// Not in use.
+    /// Bytes that are not in use.
     pub free: u64,
-    /// For file data.
+    /// Bytes that file data can still use.
     pub available: u64,
 }
 
-/// A device of a filesystem that is mounted.
+/// A device of a mounted filesystem.
 ///
 /// ```no_run
 /// let mount = creamery_mount::LiveBtrfs::at("/mnt".as_ref())?.expect("a mount of Btrfs");
@@ -75,15 +75,15 @@ pub struct LiveDevice {
     pub uuid: Uuid,
     /// Its size as the filesystem sees it, bytes.
     pub total_bytes: u64,
-    /// What chunks have of it, bytes.
+    /// Bytes of the device that chunks use.
     pub used_bytes: u64,
-    /// Where it is on the host; empty when it is missing.
+    /// The path of the device on the host; empty when it is missing.
     pub path: PathBuf,
-    /// How long it is itself, bytes; none where that is not told.
+    /// The actual length of the device, bytes; `None` if it is unknown.
     pub len: Option<u64>,
 }
 
-/// What chunks of one kind and profile have of a device.
+/// The share of a device that chunks of one kind and profile use.
 ///
 /// ```
 /// use creamery_base::DevId;
@@ -101,14 +101,14 @@ pub struct LiveShare {
 }
 
 impl LiveBtrfs {
-    /// The space that block groups have, by kind and profile: of data, of the chunk tree, of metadata.
-    /// Errors: the mount does not answer; ours is asked by a directory alone.
+    /// Returns the space of the block groups, by kind and profile: of data, of the chunk tree, of metadata.
+    /// Errors: the mount does not answer; on our mounts only a directory can be asked.
     pub fn spaces(&self) -> Result<Vec<LiveSpace>> {
         Ok(self.all_spaces()?.into_iter().filter(|space| space.flags & GLOBAL_RESERVE == 0).collect())
     }
 
-    /// What Linux keeps for its commits of the space for metadata; none on a mount of ours, which keeps nothing apart.
-    /// Errors: as for [`LiveBtrfs::spaces`].
+    /// Returns the reserve of metadata space that Linux keeps for its commits; `None` on a mount of ours, which has no separate reserve.
+    /// Errors: those of [`LiveBtrfs::spaces`].
     pub fn global_reserve(&self) -> Result<Option<LiveSpace>> {
         Ok(self.all_spaces()?.into_iter().find(|space| space.flags & GLOBAL_RESERVE != 0))
     }
@@ -121,7 +121,7 @@ impl LiveBtrfs {
         Ok(spaces.into_iter().map(|[flags, total, used]| LiveSpace { flags, total, used }).collect())
     }
 
-    /// How full the filesystem is, as statfs(2) tells it.
+    /// Returns the space of the filesystem, like statfs(2).
     /// Errors: the mount does not answer.
     pub fn usage(&self) -> Result<LiveUsage> {
         let told = rustix::fs::fstatvfs(self.answering.file()).map_err(|errno| self.failed(errno))?;
@@ -133,20 +133,20 @@ impl LiveBtrfs {
         })
     }
 
-    /// Bytes that are free for the data of files, as statfs(2) tells them.
+    /// Returns the bytes that file data can still use, like statfs(2).
     /// Errors: the mount does not answer.
     pub fn available_bytes(&self) -> Result<u64> {
         Ok(self.usage()?.available)
     }
 
-    /// The devices of the filesystem, in the order of their numbers.
+    /// Returns the devices of the filesystem, in the order of their numbers.
     /// Errors: the mount does not answer.
     pub fn devices(&self) -> Result<Vec<LiveDevice>> {
         let mut info = [0; FS_INFO_WORDS];
         self.answering.send::<FS_INFO, FS_INFO_WORDS>(&mut info).map_err(|errno| self.failed(errno))?;
         let (last, count) = (info[0], usize::try_from(info[1]).unwrap_or(usize::MAX));
         let mut devices = Vec::new();
-        // One alone has the highest number: of an image whatever its superblock says.
+        // A single device has the highest number, also for an image, whatever its superblock says.
         let first = if count == 1 { last } else { 0 };
         for id in first..=last {
             if devices.len() >= count {
@@ -163,14 +163,14 @@ impl LiveBtrfs {
         Ok(devices)
     }
 
-    /// The errors that are counted of a device. On a mount of ours they are those that Linux left in the image.
+    /// Returns the error counters of a device. On a mount of ours they are the counters in the image.
     /// Errors: there is no such device; the mount does not answer.
     pub fn device_errors(&self, id: DevId) -> Result<DeviceErrors> {
         self.device_stats(id, 0)
     }
 
-    /// Sets the numbers of a device to 0, durably with the next commit. Returns what they were.
-    /// Errors: as for [`LiveBtrfs::device_errors`]; permission denied, for all but root, and on ours the mounter; a mount of
+    /// Sets the counters of a device to 0, durably with the next commit. Returns their old values.
+    /// Errors: those of [`LiveBtrfs::device_errors`]; permission denied, for all but root, and on our mounts the mounter; a mount of
     /// ours is read-only.
     pub fn reset_device_errors(&self, id: DevId) -> Result<DeviceErrors> {
         self.device_stats(id, DEV_STATS_RESET)
@@ -185,9 +185,8 @@ impl LiveBtrfs {
         Ok(DeviceErrors::of_counts(&stats[DEV_STATS_COUNTS / 8..][..count]))
     }
 
-    /// What chunks have of each device, by kind and profile; none for who may not look into trees, as all but root (and the mounter,
-    /// on ours).
-    /// Errors: the mount does not answer.
+    /// Returns the space that chunks use on each device, by kind and profile; `None` for a caller that may not read trees: all but root (and the mounter,
+    /// on our mounts). Errors: the mount does not answer.
     pub fn shares(&self) -> Result<Option<Vec<LiveShare>>> {
         let all = ObjectId::FIRST_CHUNK_TREE.get();
         let chunks = match self.items(TreeId::CHUNK, all..=all, CHUNK_ITEM..=CHUNK_ITEM) {
@@ -218,7 +217,7 @@ fn device(info: &[u64; PAGE_WORDS]) -> LiveDevice {
     let path = PathBuf::from(OsString::from_vec(path));
     let mut uuid = [0; 16];
     uuid.copy_from_slice(&bytes[8..24]);
-    // A device of disks says how long it is where its end is.
+    // The length of a disk is the offset of its end.
     let len = len_of(&path);
     LiveDevice {
         id: DevId::new(info[0]),
@@ -230,8 +229,8 @@ fn device(info: &[u64; PAGE_WORDS]) -> LiveDevice {
     }
 }
 
-/// How long a block device or a file is. Nothing else is opened, for opening it may do something, and the server of a mount may have told
-/// its name.
+/// The length of a block device or a file. Opens nothing else, because that may have effects, and the name may come from the server of a
+/// mount.
 fn len_of(path: &Path) -> Option<u64> {
     let kind = std::fs::metadata(path).ok()?.file_type();
     if !kind.is_block_device() && !kind.is_file() {

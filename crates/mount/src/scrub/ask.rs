@@ -1,4 +1,4 @@
-//! The asking end: what `creamery scrub` does on a live mount.
+//! The asker's end: the work of `creamery scrub` on a live mount.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -12,7 +12,7 @@ use super::{Answer, Order, SCRUB, Wish, status_of};
 use crate::control::new_key;
 use crate::subvolumes::Live;
 
-/// Something bad that the scrub of a mount has found.
+/// A finding of the scrub of a mount.
 ///
 /// ```
 /// fn show(found: &creamery_mount::LiveFinding) {
@@ -23,15 +23,15 @@ use crate::subvolumes::Live;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LiveFinding {
-    /// What is bad.
+    /// The finding.
     pub finding: Finding,
-    /// Places of files that have it, a few at most.
+    /// Places of files that it affects, a few at most.
     pub files: Vec<LiveFindingFile>,
-    /// How many more have it.
+    /// The number of further places.
     pub more_files: u64,
 }
 
-/// A place of a file that has what the scrub of a mount has found.
+/// A place of a file that a finding affects.
 ///
 /// ```
 /// fn show(file: &creamery_mount::LiveFindingFile) {
@@ -41,17 +41,17 @@ pub struct LiveFinding {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct LiveFindingFile {
-    /// The subvolume that it is in.
+    /// The subvolume of the file.
     pub subvolume: TreeId,
-    /// Its inode.
+    /// The inode of the file.
     pub inode: ObjectId,
-    /// Bytes from its beginning.
+    /// Offset in the file, bytes.
     pub byte: u64,
-    /// Its path in the filesystem; none where that is unknown.
+    /// The path of the file in the filesystem; `None` if it is unknown.
     pub path: Option<Vec<u8>>,
 }
 
-/// The scrub of a live mount, as it is at one moment.
+/// The state of the scrub of a live mount.
 ///
 /// ```no_run
 /// use creamery_mount::{Live, LiveScrub};
@@ -65,55 +65,55 @@ pub struct LiveFindingFile {
 pub struct LiveScrub {
     /// The filesystem's UUID.
     pub uuid: Uuid,
-    /// How far the last one is, or how it ended; none if there was none.
+    /// The status of the running or last scrub; `None` if there was none.
     pub status: Option<Status>,
-    /// Whether one runs.
+    /// Whether a scrub runs.
     pub is_running: bool,
-    /// What it has found, as much as is kept.
+    /// The findings, as many as are kept.
     pub findings: Vec<LiveFinding>,
-    /// Findings that have no place there.
+    /// The number of findings that did not fit.
     pub left_out: u64,
-    /// The file that has all of them, with files; none if there are none, or they are not kept.
+    /// The file with all findings and their files; `None` if there are none, or they are not kept.
     pub findings_file: Option<PathBuf>,
-    /// Why its status is not kept.
+    /// The reason why its status is not kept.
     pub status_failure: Option<String>,
-    /// Why limits are unknown.
+    /// The reason why limits are unknown.
     pub limits_failure: Option<String>,
-    /// Why nothing can be mended through the mount, where that is so.
+    /// The reason why nothing can be repaired through the mount, if there is one.
     pub hindrance: Option<String>,
-    /// Devices, their paths, and the limits of those that have one, bytes a second.
+    /// Devices, their paths, and their limits if they have one, bytes per second.
     pub limits: Vec<(DevId, PathBuf, Option<u64>)>,
 }
 
 impl LiveScrub {
-    /// Asks how the scrub of a mount is.
-    /// Errors: permission denied, for all but root and the mounter; the server is gone, or does not know scrubs.
+    /// Returns the state of the scrub of a mount.
+    /// Errors: permission denied, for all but root and the mounter; the server died, or does not know scrubs.
     pub fn status(mount: &Live) -> Result<Self> {
         Self::order(mount, &Order::default())
     }
 
-    /// Begins one, which writes nothing if it `reads_only`, and reads each device no faster than `limit` bytes a second.
-    /// Errors: as for [`status`](Self::status); one runs; the mount is read-only.
+    /// Starts a scrub. It writes nothing if it `reads_only`, and reads each device no faster than `limit` bytes per second.
+    /// Errors: those of [`status`](Self::status); a scrub runs; the mount is read-only.
     pub fn start(mount: &Live, reads_only: bool, limit: Option<u64>) -> Result<Self> {
         let order = Order { wish: Wish::Start, reads_only, limit: limit.unwrap_or(0), ..Order::default() };
         Self::order(mount, &order)
     }
 
-    /// Goes on where the last one stopped.
-    /// Errors: as for [`start`](Self::start); not found: there is nothing to resume.
+    /// Resumes the last scrub.
+    /// Errors: those of [`start`](Self::start); not found: there is nothing to resume.
     pub fn resume(mount: &Live, reads_only: bool, limit: Option<u64>) -> Result<Self> {
         let order = Order { wish: Wish::Resume, reads_only, limit: limit.unwrap_or(0), ..Order::default() };
         Self::order(mount, &order)
     }
 
-    /// Has it end with what it reads at the moment.
-    /// Errors: as for [`status`](Self::status).
+    /// Ends the scrub after its current reads.
+    /// Errors: those of [`status`](Self::status).
     pub fn cancel(mount: &Live) -> Result<Self> {
         Self::order(mount, &Order { wish: Wish::Cancel, ..Order::default() })
     }
 
-    /// Notes how fast a device is read, or all of them, bytes a second; 0, as fast as it can be.
-    /// Errors: as for [`status`](Self::status); no such device.
+    /// Stores the limit of a device, or of all devices, bytes per second; 0 means no limit.
+    /// Errors: those of [`status`](Self::status); no such device.
     pub fn set_limit(mount: &Live, device: Option<u64>, limit: u64) -> Result<Self> {
         Self::order(mount, &Order { wish: Wish::Limit, device, limit, ..Order::default() })
     }

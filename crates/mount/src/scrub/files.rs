@@ -1,4 +1,4 @@
-//! The files that have what a scrub of a mount has found.
+//! Finds the files that findings of a mount's scrub affect.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,14 @@ use creamery_fs::{ExtentPart, Filesystem};
 use creamery_maint::scrub::{FILES_MAX, file_line};
 use serde::{Deserialize, Serialize};
 
-/// A place of a file that has what was found, as it is sent.
+/// A place of a file that a finding affects, as it is sent.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct FileText {
     pub(super) subvolume: u64,
     pub(super) inode: u64,
     pub(super) byte: u64,
-    /// Any bytes; none where it is unknown.
+    /// The path, any bytes; `None` if it is unknown.
     pub(super) path: Option<Vec<u8>>,
 }
 
@@ -29,17 +29,17 @@ impl FileText {
 /// Bytes of all paths that are kept.
 const PATHS_MAX: usize = 4 << 20;
 
-/// Files by what lies at an address: each copy that is bad is a finding of its own.
+/// Files by the address of their data: each bad copy is a separate finding.
 #[derive(Default)]
 pub(super) struct Known {
     files: BTreeMap<Logical, (Vec<FileText>, u64)>,
-    /// Bytes of their paths.
+    /// Bytes of the paths so far.
     paths: usize,
 }
 
 impl Known {
-    /// A few of the files that have what lies at an address, and how many more there are, by the last commit: what a scrub reads is there. What cannot be found is left
-    /// out. Where there are too many paths a file is without one.
+    /// Finds a few of the files with data at an address, and the number of further ones, as of the last commit, which is what a scrub reads. Files that cannot be found are left
+    /// out. If there are too many paths, a file comes without one.
     pub(super) fn files_of(&mut self, fs: &Filesystem, at: Logical) -> (Vec<FileText>, u64) {
         if let Some(files) = self.files.get(&at) {
             return files.clone();

@@ -1,17 +1,17 @@
-//! Room on the host for a commit that no user asked for.
+//! Space on the host for a commit without a request of a user.
 
 use std::os::unix::fs::MetadataExt;
 
 use creamery_base::{Error, ErrorKind, Result};
 use creamery_maint::scrub::HostPaths;
 
-/// A commit needs less.
+/// A commit needs less than this, bytes.
 const ROOM: u64 = 16 << 20;
 
-/// Looks whether the host has room for what a commit writes to devices that are sparse files. A commit that fails ends all writing to the mount, and the numbers
+/// Checks that the host has space for the writes of a commit to devices that are sparse files. A failed commit ends all writing to the mount, and the counters
 /// of a scrub are not worth that.
 ///
-/// Errors: no space: it has not.
+/// Errors: no space.
 pub(super) fn check_host_room(paths: &HostPaths) -> Result<()> {
     for path in paths.values() {
         let Ok(meta) = std::fs::metadata(path) else { continue };

@@ -1,8 +1,8 @@
 //! Scrubbing a live mount, by a control of ours.
 //!
 //! `creamery scrub` sends number 21 of the channel (`control`) to any directory of the mount, with an [`Order`] in JSON; the answer is the JSON of an
-//! [`Answer`]. Root and the mounter may. The scrub itself is background work (`work`): one step at a time, under a guard of its own, so that no operation
-//! waits for it and none pays for it. When the mount ends, so does the scrub, and its status says where.
+//! [`Answer`]. Root and the mounter may send it. The scrub itself is background work (`work`): one step at a time, under its own guard, so that no operation
+//! waits for it. When the mount ends, so does the scrub, and its status says where.
 
 mod ask;
 mod files;
@@ -27,7 +27,7 @@ pub(crate) use work::Scrubbing;
 
 pub(crate) const SCRUB: u32 = control_number::<PAGE>(GROUP, 21);
 
-/// What is asked.
+/// The kind of an order.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 enum Wish {
     #[default]
@@ -38,19 +38,19 @@ enum Wish {
     Limit,
 }
 
-/// A question, and how to scrub.
+/// An order, with the options of a scrub.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(default)]
 struct Order {
     wish: Wish,
     reads_only: bool,
-    /// Bytes of each device a second; 0, as fast as it can be.
+    /// Bytes of each device per second; 0 means no limit.
     limit: u64,
-    /// The device that the limit is for; none, all of them.
+    /// The device of the limit; `None` for all devices.
     device: Option<u64>,
 }
 
-/// How it went, and how the scrub is. Paths are any bytes.
+/// The result of an order, and the state of the scrub. Paths are any bytes.
 #[derive(Clone, Default, Debug, Serialize, Deserialize)]
 #[serde(default)]
 struct Answer {
@@ -61,17 +61,17 @@ struct Answer {
     status: Option<String>,
     is_running: bool,
     findings: Vec<FoundText>,
-    /// Findings that have no place there.
+    /// The number of findings that did not fit.
     left_out: u64,
-    /// The file that has the findings, if there are some and they are kept.
+    /// The file with the findings, if there are some and they are kept.
     findings_file: Option<Vec<u8>>,
-    /// Why its status is not kept.
+    /// The reason why its status is not kept.
     status_failure: Option<String>,
-    /// Why limits are unknown.
+    /// The reason why limits are unknown.
     limits_failure: Option<String>,
-    /// Why nothing can be mended through the mount.
+    /// The reason why nothing can be repaired through the mount.
     hindrance: Option<String>,
-    /// Devices, their paths, and bytes a second that each is read at most; 0, as fast as it can be.
+    /// Devices, their paths, and limits in bytes per second; 0 means no limit.
     limits: Vec<(u64, Vec<u8>, u64)>,
 }
 
@@ -86,7 +86,7 @@ struct FoundText {
     logical: Option<u64>,
     why: String,
     files: Vec<FileText>,
-    /// How many more have it.
+    /// The number of further places.
     more_files: u64,
 }
 
@@ -129,12 +129,12 @@ impl Scrubbing {
             Wish::Cancel => self.cancel(),
             Wish::Limit => self.set_limit(order.device, order.limit)?,
         }
-        // It was done, whatever can be said of it.
+        // The order was carried out, even if the answer is incomplete.
         self.tell().or_else(|_| self.tell_without_files())
     }
 }
 
-/// The status that a text says. Errors: it is none.
+/// Parses the text of a status. Errors: it is not a status.
 fn status_of(text: &str, uuid: &str) -> Result<Status> {
     let uuid = uuid.parse().map_err(|_| Error::invalid(format!("UUID {uuid:?}")))?;
     Status::parse(text.as_bytes(), uuid)

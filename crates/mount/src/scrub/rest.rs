@@ -1,42 +1,42 @@
-//! Rests of a scrub, for those who use the mount.
+//! Rests of a scrub, in favour of the mount's users.
 //!
-//! A scrub reads as fast as processors can compute checksums, and whoever waits for an fsync beside it waits for a processor. With all of them at it, 99 of
+//! A scrub reads as fast as processors can compute checksums, so an fsync beside it waits for a processor. With a scrub on all processors, 99 of
 //! 100 fsyncs took seven times as long, and half as many files were made. A lower priority helps little: a scheduler that shares processors out between
-//! sessions lets even the last thread of one session run before the first one of another. So a scrub rests, many times as long as it made processors work:
-//! the fewer processors there are, the more of those who wait meet it. A step of a few milliseconds delays one fsync, and then some hundred of them meet no
-//! scrub. One that waits for a slow device makes processors work little, and reads on nearly as fast as alone. It rests as long as requests
-//! come, and some seconds longer: one may be on its way. One that was begun with `--limit 0` never rests.
+//! sessions lets even the last thread of one session run before the first one of another. So a scrub rests many times as long as it made processors work.
+//! With fewer processors the rests are longer, because a step delays more of the requests. A step of a few milliseconds delays one fsync, and the next hundreds meet no
+//! scrub. A scrub that waits for a slow device makes processors work little, and reads on nearly as fast as alone. It rests as long as requests
+//! come, and some seconds longer, because the next one may be on its way. A scrub with `--limit 0` never rests.
 
 use std::num::NonZero;
 use std::time::Duration;
 
 use creamery_fuse::RequestCounts;
 
-/// With one processor a scrub rests so many times as long as that has worked for it.
+/// With one processor a scrub rests this many times as long as the processor worked for it.
 const TIMES: usize = 80;
-/// It rests so many times as long at least.
+/// A scrub rests at least this many times as long.
 const TIMES_MIN: usize = 5;
-/// Who has asked the mount for something may be at it so long.
+/// Time after a request in which the mount counts as in use.
 const IN_USE: Duration = Duration::from_secs(5);
 
-/// When a scrub goes on.
+/// Decides when a scrub goes on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Rest {
     times: u32,
-    /// Requests that have come, and until when whoever sent the last one may be at it.
+    /// Requests so far, and the end of the time in which the sender of the last one may still be active.
     requests: u64,
     in_use: Duration,
     until: Duration,
 }
 
 impl Rest {
-    /// On a host with so many processors.
+    /// For a host with this number of processors.
     pub(super) fn among(processors: NonZero<usize>) -> Self {
         let times = u32::try_from((TIMES / processors).max(TIMES_MIN)).unwrap_or(u32::MAX);
         Self { times, requests: 0, in_use: Duration::ZERO, until: Duration::ZERO }
     }
 
-    /// A step has ended at `now`, for which processors have worked so long. So many requests have come to the mount.
+    /// A step has ended at `now`, in which processors worked for `worked`. The mount has had `requests` requests so far.
     pub(super) fn after_step(&mut self, now: Duration, worked: Duration, requests: u64) {
         if requests > self.requests {
             (self.requests, self.in_use) = (requests, now.saturating_add(IN_USE));
@@ -46,19 +46,19 @@ impl Rest {
         }
     }
 
-    /// How long it rests from `now` on.
+    /// The rest of the pause from `now` on.
     pub(super) fn left(&self, now: Duration) -> Duration {
         self.until.saturating_sub(now)
     }
 }
 
-/// How many requests have come, but for so many about the scrub itself.
+/// The number of requests, without the `about_scrub` requests about the scrub itself.
 pub(super) fn of_users(counts: &RequestCounts, about_scrub: u64) -> u64 {
     let all: u64 = counts.all().map(|(_, seen)| seen.count).sum();
     all.saturating_sub(about_scrub)
 }
 
-/// How many processors the host has for this process.
+/// The number of processors that this process may use.
 pub(super) fn processors() -> NonZero<usize> {
     std::thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN)
 }

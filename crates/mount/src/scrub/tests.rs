@@ -1,4 +1,4 @@
-//! The scrub of a mount without its transport.
+//! Tests of a mount's scrub without the transport.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -18,7 +18,7 @@ use crate::access_times::Watched;
 
 const SECTOR: usize = 4096;
 
-/// A mount that nobody asks.
+/// A mount without a kernel.
 pub(super) struct Mount {
     device: Arc<FileDevice>,
     pub(super) fs: Arc<Filesystem>,
@@ -27,7 +27,7 @@ pub(super) struct Mount {
 }
 
 impl Mount {
-    /// One on a filesystem that mkfs.btrfs made; none, saying so, where there is no mkfs.btrfs.
+    /// A mount on a filesystem of mkfs.btrfs; `None`, with a message, if there is no mkfs.btrfs.
     pub(super) fn new() -> Option<Self> {
         let state = tempfile::tempdir().unwrap();
         let image = state.path().join("disk.img");
@@ -52,7 +52,7 @@ impl Mount {
         Some(Self { device, fs, scrubbing, state })
     }
 
-    /// Makes a file of a sector of these bytes with so many names, and lets the sector rot.
+    /// Makes a file with a sector of these bytes and `names` names, and puts rot into the sector.
     fn rot(&self, byte: u8, names: usize) {
         let top = self.fs.root(TreeId::FS).unwrap();
         let file = self.fs.create(top, format!("{byte}-0").as_bytes(), &NewInode::file(0o644)).unwrap().id;
@@ -85,7 +85,7 @@ impl Mount {
         }
     }
 
-    /// What is kept.
+    /// The stored status and findings.
     pub(super) fn kept(&self) -> (DeviceStatus, Findings) {
         let file = StatusFile::of_engine(&self.state.path().join("state"), self.fs.engine()).unwrap();
         (file.read().unwrap().unwrap().devices.remove(0), file.read_findings().unwrap())
@@ -121,7 +121,7 @@ fn files_are_named_by_the_last_commit_and_a_few_of_each_finding() {
     let text = findings.to_text();
     let files = |of: &str| text.lines().filter(|line| line.starts_with(&format!("  /{of}-"))).count();
     assert_eq!((files("7"), files("8")), (8, 1), "{text}");
-    // The numbers of the device are committed once, and nothing else is.
+    // The counters of the device are committed once, and nothing else is.
     mount.start(false);
     mount.to_the_end();
     assert_eq!(mount.generation(), before + 1);

@@ -26,32 +26,32 @@ use super::{Answer, FoundText, Order, Wish};
 use crate::access_times::{Watched, WriteRight};
 use crate::lost_writes::Tell;
 
-/// How long a scrub waits at most before it looks at the limits again.
+/// Time after which a scrub checks the limits again.
 const LIMITS_EVERY: Duration = Duration::from_secs(1);
-/// Bytes of a device that a step reads at most: what else the background has to do waits no longer.
+/// Bytes of a device that a step reads at most: this bounds the delay of other background work.
 const STEP: u64 = 8 << 20;
-/// Findings that an answer has, that are said, and whose files are named; the rest is counted.
+/// Findings that are logged, sent in an answer, and whose files are named; further ones are counted.
 const FINDINGS_MAX: usize = 1000;
 
 /// The scrub of a mount.
 pub(crate) struct Scrubbing {
     fs: Weak<Filesystem>,
     row: Arc<Watched>,
-    /// Where its status is kept, and the mount point; none where no such place is known.
+    /// The directory of its status, and the mount point; `None` if there is no such directory.
     kept: Option<(PathBuf, PathBuf)>,
     state: RankedMutex<State, { rank::LEAF }>,
     tell: OnceLock<Tell>,
-    /// The requests that have come to the mount.
+    /// The requests to the mount.
     requests: OnceLock<Arc<RequestCounts>>,
-    /// How many of them were about the scrub.
+    /// The number of those that were about the scrub.
     asked: AtomicU64,
-    /// Where the devices are: a server goes to another directory.
+    /// The paths of the devices: a server changes its working directory.
     paths: HostPaths,
 }
 
 #[derive(Default)]
 struct State {
-    /// None while a step of it is taken, too.
+    /// Also `None` during a step.
     work: Option<Box<Work>>,
     is_running: bool,
     is_cancelled: bool,
@@ -59,21 +59,21 @@ struct State {
     due: Duration,
     last: Option<Status>,
     findings: Findings,
-    /// Files of findings that are left, in their order.
+    /// Files of the remaining findings, in their order.
     files: Vec<(Vec<FileText>, u64)>,
     status_failure: Option<String>,
 }
 
-/// What is left to do.
+/// The rest of the work.
 struct Work {
     recorder: Recorder,
     devices: VecDeque<(DeviceScrub, Pace)>,
     ended: Vec<(DevId, Counts, Ended)>,
     together: Arc<Together>,
     reads_only: bool,
-    /// Whether something may have been mended, which is to be made durable.
+    /// Whether repairs may have been made, which must become durable.
     mends: bool,
-    /// Bytes of each device a second; none, as the file of limits says.
+    /// Bytes of each device per second; `None`: the limit in the file of limits.
     limit: Option<u64>,
     rest: Rest,
 }
@@ -81,7 +81,7 @@ struct Work {
 impl Scrubbing {
     pub(crate) fn new(fs: &Arc<Filesystem>, row: &Arc<Watched>, kept: Option<(PathBuf, PathBuf)>) -> Self {
         let paths = host_paths(fs.engine());
-        // What lies in the mount itself would keep it busy, and wait for itself.
+        // A directory in the mount itself would keep the mount busy, and wait for itself.
         let kept = kept.filter(|(dir, point)| !lies_below(dir, point));
         let (fs, row) = (Arc::downgrade(fs), Arc::clone(row));
         Self {
@@ -96,17 +96,17 @@ impl Scrubbing {
         }
     }
 
-    /// Has told what belongs into a log.
+    /// Sets the writer of the log.
     pub(crate) fn tell_to(&self, tell: Tell) {
         let _ = self.tell.set(tell);
     }
 
-    /// Users of the mount go first: their requests are counted there.
+    /// Makes the scrub rest for users of the mount, whose requests are counted there.
     pub(crate) fn rest_for(&self, requests: Arc<RequestCounts>) {
         let _ = self.requests.set(requests);
     }
 
-    /// A request has come that is about the scrub.
+    /// Counts a request about the scrub.
     pub(super) fn is_asked(&self) {
         self.asked.fetch_add(1, Ordering::Relaxed);
     }
@@ -116,7 +116,7 @@ impl Scrubbing {
         StatusFile::of_engine(dir, engine)
     }
 
-    /// Begins a scrub. Errors: one runs; the mount is read-only, and it is to mend; those of the trees.
+    /// Starts a scrub. Errors: one runs; it repairs and the mount is read-only; those of the trees.
     pub(super) fn start(&self, order: &Order) -> Result<()> {
         let fs = self.fs.upgrade().ok_or_else(gone)?;
         let engine = fs.engine();
@@ -185,14 +185,14 @@ impl Scrubbing {
         for id in left {
             match scrub.begin(id, &found) {
                 Ok(device) => work.devices.push_back((device, Pace::default())),
-                // It has begun for the others, and is in the place of the last one.
+                // The scrub of the other devices has begun, and replaces the last one.
                 Err(error) => work.ended.push(failed((id, Counts::default()), &error, &found)),
             }
         }
         Ok(work)
     }
 
-    /// Has the scrub end with what it reads at the moment.
+    /// Ends the scrub after its current reads.
     pub(super) fn cancel(&self) {
         let mut state = self.state.lock();
         state.is_cancelled = true;
@@ -203,7 +203,7 @@ impl Scrubbing {
         }
     }
 
-    /// Notes how fast a device is read, or all of them. Errors: no such device; there is no place for it.
+    /// Stores the limit of a device, or of all devices. Errors: no such device; there is no directory for it.
     pub(super) fn set_limit(&self, device: Option<u64>, limit: u64) -> Result<()> {
         let fs = self.fs.upgrade().ok_or_else(gone)?;
         let engine = fs.engine();
@@ -221,12 +221,12 @@ impl Scrubbing {
         Ok(())
     }
 
-    /// How the scrub is, without what a file says.
+    /// The state of the scrub, without the contents of files.
     pub(super) fn tell_without_files(&self) -> Result<Answer> {
         self.tell_with(None)
     }
 
-    /// How the scrub is.
+    /// The state of the scrub.
     pub(super) fn tell(&self) -> Result<Answer> {
         let fs = self.fs.upgrade().ok_or_else(gone)?;
         let file = self.file(fs.engine());
@@ -277,9 +277,9 @@ impl Scrubbing {
         Ok(answer)
     }
 
-    /// Why nothing can be mended through the mount, if that is so.
+    /// The reason why nothing can be repaired through the mount, if there is one.
     fn hindrance(&self, engine: &Engine) -> Option<String> {
-        // A question takes no right to write, for which a remount would have to wait.
+        // A query takes no right to write, because a remount would have to wait for it.
         if engine.read_only().is_some() || self.row.is_read_only() {
             let advice = "unmount it, and scrub what it was mounted from";
             return Some(format!("the mount is read-only: {advice}"));
@@ -287,7 +287,7 @@ impl Scrubbing {
         engine.volume().check_mendable().err().map(|error| error.with_advice())
     }
 
-    /// The mount ends: what is left is for a later scrub.
+    /// Ends the scrub with the mount: the rest is left for a later scrub.
     pub(crate) fn stop(&self) {
         let work = self.state.lock().work.take();
         let (Some(mut work), Some(fs)) = (work, self.fs.upgrade()) else { return };
@@ -295,8 +295,8 @@ impl Scrubbing {
         if let Err(error) = work.give_up(engine) {
             self.say(&format!("the scrub ended: {error}"));
         }
-        // The commit may make superblocks good, so the status and the findings come behind it.
-        // One that became read-only while the scrub rested is not written to.
+        // The commit may repair superblocks, so the status and the findings come after it.
+        // A mount that became read-only while the scrub rested is not written to.
         if !work.reads_only
             && !self.row.was_read_only()
             && let Err(error) = self.count_errors(&fs, &mut work)
@@ -316,15 +316,15 @@ impl Scrubbing {
         }
     }
 
-    /// Takes the scrub on. Gives what is left of it.
+    /// Continues the scrub. Returns the rest of the work.
     fn go_on(&self, fs: &Filesystem, mut work: Box<Work>) -> Result<Option<Box<Work>>> {
         let engine = fs.engine();
         let now = engine.env().monotonic();
-        // A file is read here, so this comes before the right to write.
+        // This reads a file, so it comes before the right to write.
         let waits = work.waits(now);
         let next = waits.iter().position(|(wait, _)| wait.is_zero());
         let limit = next.and_then(|next| waits[next].1);
-        // While it is held a mount that becomes read-only waits.
+        // A mount that becomes read-only waits while the right is held.
         let right = if work.reads_only { None } else { self.row.write_in_background().ok() };
         let is_aborted = engine.aborted().is_some();
         if is_aborted || !work.reads_only && (right.is_none() || engine.read_only().is_some()) {
@@ -366,7 +366,7 @@ impl Scrubbing {
                 work.ended.push(failed((device.device(), *device.counts()), &error, &found));
             }
         }
-        // The step's guard is gone, and so is the right to write: no writer and no remount waits while the status is written.
+        // The guard of the step and the right to write are gone, so no writer and no remount waits for the write of the status.
         drop(right);
         let flush = || if work.mends { engine.volume().mender().and_then(Mender::flush) } else { Ok(()) };
         work.recorder.write_if_due(engine, &flush);
@@ -380,7 +380,7 @@ impl Scrubbing {
         Ok(Some(work))
     }
 
-    /// All devices have ended. `right` is the right to write, if it mends.
+    /// Ends the scrub of all devices. `right` is the right to write, if it repairs.
     fn end(&self, fs: &Filesystem, mut work: Work, right: Option<WriteRight<'_>>) {
         let engine = fs.engine();
         if work.mends
@@ -388,7 +388,7 @@ impl Scrubbing {
         {
             let error = error.context("what was mended may not be durable");
             let found = Found { scrubbing: self, recorder: &work.recorder, engine };
-            // It is unknown what is: another scrub goes over it once more.
+            // It is unknown what is durable: the next scrub reads the device again.
             for end in &mut work.ended {
                 *end = failed((end.0, Counts::default()), &error, &found);
             }
@@ -399,7 +399,7 @@ impl Scrubbing {
         {
             uncounted = Some(format!("the numbers of `device stats` are not kept: {error}"));
         }
-        // While files are written and named no remount waits.
+        // No remount waits while files are written and named.
         drop(right);
         let kept = work.recorder.end(engine, &work.ended);
         let status = work.recorder.status();
@@ -413,8 +413,8 @@ impl Scrubbing {
         state.last = Some(kept.unwrap_or(status));
     }
 
-    /// Names the files that have what is left, as far as they are known, and gives them in the order of the findings. Of findings that an answer has no place for
-    /// they are not looked for.
+    /// Finds the files of the remaining findings, as far as they are known, in the order of the findings. Does not search for findings that do not fit
+    /// in an answer.
     fn name_files(&self, fs: &Filesystem, recorder: &Recorder) -> (Result<()>, Vec<(Vec<FileText>, u64)>) {
         let (mut all, mut known) = (Vec::new(), Known::default());
         let kept = recorder.name_files(FINDINGS_MAX, &mut |finding| {
@@ -428,7 +428,7 @@ impl Scrubbing {
         (kept, all)
     }
 
-    /// Adds what was found to the numbers that the filesystem keeps. The commit that has them also makes bad superblocks good.
+    /// Adds the findings to the error counters of the filesystem. The commit of the counters also repairs bad superblocks.
     fn count_errors(&self, fs: &Filesystem, work: &mut Work) -> Result<()> {
         let engine = fs.engine();
         let mut is_changed = false;
@@ -459,14 +459,14 @@ impl Scrubbing {
     }
 }
 
-/// When the first device may be read, or limits are looked at again: one may be changed between looking and waiting.
+/// The time when the first device may be read, or limits are checked again: one may change between the check and the wait.
 fn due(now: Duration, waits: &[(Duration, Option<u64>)]) -> Duration {
     let first = waits.iter().map(|(wait, _)| *wait).min().unwrap_or_default();
     now + first.min(LIMITS_EVERY)
 }
 
 impl Work {
-    /// How long each device waits from `now` on, and its limit.
+    /// The wait of each device from `now` on, and its limit.
     fn waits(&self, now: Duration) -> Vec<(Duration, Option<u64>)> {
         let of_device = |(device, pace): &(DeviceScrub, Pace)| {
             let limit = self.limit.or_else(|| self.recorder.limit(device.device()));
@@ -476,7 +476,7 @@ impl Work {
         self.devices.iter().map(of_device).collect()
     }
 
-    /// Ends the scrub of all devices where it is, each with all that was counted of it.
+    /// Ends the scrub of all devices early, each with its counters.
     fn give_up(&mut self, engine: &Engine) -> Result<()> {
         let mut devices = std::mem::take(&mut self.devices);
         let scrub = self.scrub(engine)?;
@@ -497,7 +497,7 @@ impl Work {
             Some(mender) => Scrub::mending(engine, mender),
             None => Scrub::reading(engine),
         };
-        // Others use the mount meanwhile.
+        // Other processes use the mount meanwhile.
         let threads = NonZero::new(processors().get() / 2).unwrap_or(NonZero::<usize>::MIN);
         Ok(scrub
             .beside_commits()
@@ -507,14 +507,14 @@ impl Work {
     }
 }
 
-/// The end of a device that has counted so much and cannot be scrubbed any more, which is one error more and a finding.
+/// The end of a device with these counters that cannot be scrubbed any more, which adds one error and a finding.
 fn failed((dev, mut counts): (DevId, Counts), error: &Error, found: &Found<'_>) -> (DevId, Counts, Ended) {
     found.found(&Finding::of_device(dev, error));
     counts.uncorrectable_errors = counts.uncorrectable_errors.saturating_add(1);
     (dev, counts, Ended::Failed)
 }
 
-/// Whether a path that may not be there yet leads to `point` or below.
+/// Whether a path, which need not exist, leads to `point` or below.
 fn lies_below(path: &Path, point: &Path) -> bool {
     let Ok(point) = point.canonicalize() else { return false };
     path.ancestors().find_map(|above| above.canonicalize().ok()).is_none_or(|there| there.starts_with(&point))
@@ -558,7 +558,7 @@ impl BackgroundWork for Scrubbing {
     }
 }
 
-/// What a panic takes away does not run any more.
+/// Marks the scrub as ended if a panic drops its work.
 struct EndsInPanic<'s>(&'s Scrubbing);
 
 impl Drop for EndsInPanic<'_> {
@@ -569,7 +569,7 @@ impl Drop for EndsInPanic<'_> {
     }
 }
 
-/// Takes what a step finds.
+/// Receives the findings of a step.
 struct Found<'f> {
     scrubbing: &'f Scrubbing,
     recorder: &'f Recorder,

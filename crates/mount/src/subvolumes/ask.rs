@@ -1,4 +1,4 @@
-//! The asking end: what `creamery subvolume` does on a live mount.
+//! The asker's end: the work of `creamery subvolume` on a live mount.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -19,14 +19,14 @@ use crate::control::{Channel, KEY, O_DIRECTORY, new_key, with_way_out};
 use crate::facts::LiveFacts;
 use crate::table::is_ours;
 
-/// Time between two questions whether the kernel was told.
+/// Time between two checks whether the kernel was notified.
 const TOLD_AGAIN: Duration = Duration::from_millis(1);
-/// Questions after which it is no matter of time; each waits for a while at the mount's end.
+/// Checks before it counts as failed; each waits for a while at the mount's end.
 const TOLD_MAX: usize = 1000;
 
-/// A directory of a live mount, whose subvolumes are made, deleted and changed there. It keeps the mount busy.
+/// A directory of a live mount, to make, delete and change subvolumes in. It keeps the mount busy.
 ///
-/// What an operation did is to be seen on the mount when it returns, and is durable as what mkdir(2) does is: with the next commit. A
+/// When an operation returns, its effect is visible on the mount. It is durable with the next commit, like that of mkdir(2). A
 /// snapshot is durable at once.
 ///
 /// ```no_run
@@ -46,7 +46,7 @@ pub struct Live {
 }
 
 impl Live {
-    /// Opens the directory `dir`; none if it is not on a live mount of an image.
+    /// Opens the directory `dir`; `None` if it is not on a live mount of an image.
     /// Errors: those of opening it; the server is gone.
     pub fn at(dir: &Path) -> Result<Option<Self>> {
         let failed = |error: std::io::Error| with_way_out(Error::from(error).context(dir.display()), dir);
@@ -55,7 +55,7 @@ impl Live {
         let channel = Channel::of(file, dir.to_owned());
         match is_ours(device)? {
             Some(true) => {}
-            // The mounter may have chosen another type for the table to show.
+            // The mounter may have chosen another type for the mount table.
             Some(false) if channel.statistics().is_ok() => {}
             _ => return Ok(None),
         }
@@ -73,18 +73,18 @@ impl Live {
         self.device == other.device
     }
 
-    /// Makes a subvolume in the directory, in the quota groups `groups`; it belongs to who asks.
-    /// Errors: permission denied, for who may not make directories there; the name is taken; a group is not there, or a subvolume's;
+    /// Makes a subvolume in the directory, in the quota groups `groups`; it belongs to the caller's user.
+    /// Errors: permission denied, without the right to make directories there; the name is taken; a group does not exist, or belongs to a subvolume;
     /// read-only; no space.
     pub fn create_subvolume(&self, name: &OsStr, groups: &[QgroupId]) -> Result<()> {
         let order = Order { name: name.as_bytes().to_vec(), groups: groups.to_vec(), ..Order::default() };
         self.order::<CREATE>(new_key(), &order).map(drop)
     }
 
-    /// Takes a snapshot, called `name` in this directory and in the quota groups `groups`, of the subvolume whose root is `source`. It
-    /// is durable then.
-    /// Errors: permission denied, for who may not make directories here or does not own the source; the source is no root of
-    /// a subvolume, or on another mount; the name is taken; a group is not there, or a subvolume's; read-only; no space.
+    /// Takes a snapshot of the subvolume whose root is `source`, with the name `name` in this directory, in the quota groups `groups`. It
+    /// is durable when this returns.
+    /// Errors: permission denied, without the right to make directories here or if another user owns the source; the source is not the root of
+    /// a subvolume, or is on another mount; the name is taken; a group does not exist, or belongs to a subvolume; read-only; no space.
     pub fn create_snapshot(
         &self,
         source: &Self,
@@ -102,30 +102,30 @@ impl Live {
         self.order::<SNAPSHOT>(key, &order).map(drop)
     }
 
-    /// Deletes the subvolume `name` of this directory with all that is in it, other subvolumes only if it is `recursive`. Who
-    /// has files of it open may go on. Its space comes back in the background ([`Live::sync_subvolumes`]).
-    /// Errors: permission denied, for all but root and the mounter; not found; no subvolume; it has others in it; it is what
-    /// is mounted. Of several some may be deleted then.
+    /// Deletes the subvolume `name` of this directory with everything in it, other subvolumes only if `recursive`. Open
+    /// files in it stay usable. Its space comes back in the background ([`Live::sync_subvolumes`]).
+    /// Errors: permission denied, for all but root and the mounter; not found; it is not a subvolume; it has others in it; it is
+    /// mounted. Of several subvolumes some may be deleted then.
     pub fn delete_subvolume(&self, name: &OsStr, recursive: bool) -> Result<Vec<DeletedSubvolume>> {
         let order = Order { name: name.as_bytes().to_vec(), recursive, ..Order::default() };
         self.order::<DELETE>(new_key(), &order).map(|outcome| outcome.deleted)
     }
 
-    /// As [`Live::delete_subvolume`], by its number, wherever it is.
+    /// Deletes a subvolume by its number, like [`Live::delete_subvolume`].
     pub fn delete_subvolume_by_id(&self, id: u64, recursive: bool) -> Result<Vec<DeletedSubvolume>> {
         let order = Order { id: Some(id), recursive, ..Order::default() };
         self.order::<DELETE>(new_key(), &order).map(|outcome| outcome.deleted)
     }
 
-    /// Makes `id`, or the subvolume whose root this is, the one that is mounted when none is named.
+    /// Makes `id`, or the subvolume whose root this is, the one that is mounted by default.
     /// Errors: permission denied, for all but root and the mounter; not found.
     pub fn set_default_subvolume(&self, id: Option<u64>) -> Result<()> {
         self.order::<SET_DEFAULT>(new_key(), &Order { id, ..Order::default() }).map(drop)
     }
 
-    /// Waits until nothing is left of the subvolumes `ids`, or of all that are deleted by now, and their space is free. It looks
-    /// again after `every`, and calls `progress` with how many are left.
-    /// Errors: one of `ids` is not deleted; what was written before is not durable.
+    /// Waits until the subvolumes `ids`, or all that are deleted by now, are dropped and their space is free. Checks
+    /// again after `every`, and calls `progress` with the number that is left.
+    /// Errors: one of `ids` is not deleted; earlier writes cannot be made durable.
     pub fn sync_subvolumes(
         &self,
         ids: &[u64],
@@ -140,7 +140,7 @@ impl Live {
             waiting(Some(*id))?;
         }
         let wanted = if ids.is_empty() { waiting(None)? } else { ids.to_vec() };
-        // A crash before the next commit would bring them back, so nothing of them is dropped before.
+        // A crash before the next commit would bring them back, so they are dropped only after it.
         self.channel.sync()?;
         loop {
             let left = waiting(None)?.iter().filter(|id| wanted.contains(id)).count();
@@ -152,7 +152,7 @@ impl Live {
         }
     }
 
-    /// What is known of all subvolumes, the subvolume that this directory is in, and whether it is the root of that.
+    /// Returns a table of all subvolumes, the subvolume of this directory, and whether it is the root of that subvolume.
     /// Errors: permission denied, for all but root and the mounter; damage.
     pub fn subvolume_table(&self) -> Result<(SubvolumeTable, TreeId, bool)> {
         let outcome = self.order::<TABLE>(new_key(), &Order::default())?;
@@ -162,10 +162,10 @@ impl Live {
         }
     }
 
-    /// Reports the extents of the files of the subvolume whose root this is that transaction `since` or a later one made, until
-    /// `each` breaks. Returns the last transaction that changed it, to ask from the next time. What was written before
-    /// is made durable first.
-    /// Errors: permission denied, for all but root and the mounter; it is no root of a subvolume; damage.
+    /// Reports the extents of this subvolume's files that transaction `since` or a later one made, until
+    /// `each` breaks. This must be the root of the subvolume. Returns the last transaction that changed it, for the next call. Earlier writes
+    /// are made durable first.
+    /// Errors: permission denied, for all but root and the mounter; it is not the root of a subvolume; damage.
     pub fn find_new(
         &self,
         since: Generation,
@@ -190,14 +190,14 @@ impl Live {
         }
     }
 
-    /// Changes the quotas of the filesystem; the subvolume that this directory is in is meant where no group is named. Durable
-    /// when it returns. A rescan goes on in the background.
-    /// Errors: permission denied, for all but root and the mounter; as [`creamery_fs::Filesystem::change_quotas`].
+    /// Changes the quotas of the filesystem. A change without a group applies to the subvolume of this directory. Durable
+    /// when this returns. A rescan goes on in the background.
+    /// Errors: permission denied, for all but root and the mounter; those of [`creamery_fs::Filesystem::change_quotas`].
     pub fn change_quotas(&self, change: QuotaChange) -> Result<()> {
         self.order::<QUOTAS>(new_key(), &Order { quotas: Some(change), ..Order::default() }).map(drop)
     }
 
-    /// The quotas there are, and the subvolume that this directory is in.
+    /// Returns the quotas, and the subvolume of this directory.
     /// Errors: permission denied, for all but root and the mounter; damage.
     pub fn quota_report(&self) -> Result<(QuotaReport, TreeId)> {
         let outcome = self.order::<QUOTAS>(new_key(), &Order::default())?;
@@ -207,20 +207,20 @@ impl Live {
         }
     }
 
-    /// Has the filesystem take more of a device ([`creamery_fs::Filesystem::resize`]). Durable when it returns.
-    /// Errors: permission denied, for all but root and the mounter; as there.
+    /// Grows the filesystem on a device ([`creamery_fs::Filesystem::resize`]). Durable when this returns.
+    /// Errors: permission denied, for all but root and the mounter; those of that function.
     pub fn resize(&self, device: DevId, size: NewSize) -> Result<Resized> {
         let order = Order { resize: Some((device.get(), size)), ..Order::default() };
         self.order::<WHOLE>(new_key(), &order)?.resized.ok_or_else(|| ErrorKind::Io.into())
     }
 
-    /// What the filesystem is called.
+    /// Returns the label of the filesystem.
     /// Errors: the mount does not answer.
     pub fn label(&self) -> Result<Vec<u8>> {
         Ok(self.order::<WHOLE>(new_key(), &Order::default())?.label)
     }
 
-    /// What the server tells of itself and its filesystem.
+    /// Returns information about the server and its filesystem.
     /// Errors: the mount does not answer; its server is of an earlier version.
     pub fn facts(&self) -> Result<LiveFacts> {
         self.order::<WHOLE>(new_key(), &Order::default())?.facts.ok_or_else(|| {
@@ -229,34 +229,34 @@ impl Live {
         })
     }
 
-    /// Flags, bytes and used bytes of its block groups, those of one kind and profile together.
+    /// Flags, bytes and used bytes of the block groups, one entry for each kind and profile.
     /// Errors: the mount does not answer.
     pub(crate) fn spaces(&self) -> Result<Vec<[u64; 3]>> {
         Ok(self.order::<WHOLE>(new_key(), &Order::default())?.space)
     }
 
-    /// Gives the filesystem another label; an empty one is none. Durable when it returns.
-    /// Errors: permission denied, for all but root and the mounter; as [`creamery_fs::Filesystem::set_label`].
+    /// Sets the label; an empty one removes it. Durable when this returns.
+    /// Errors: permission denied, for all but root and the mounter; those of [`creamery_fs::Filesystem::set_label`].
     pub fn set_label(&self, label: &[u8]) -> Result<()> {
         let order = Order { label: Some(label.to_vec()), ..Order::default() };
         self.order::<WHOLE>(new_key(), &order).map(drop)
     }
 
-    /// The files that refer to the data at the logical address `at`, as the last commit left them: their inodes, and where in them.
-    /// Errors: permission denied, for all but root and the mounter; as [`creamery_fs::Filesystem::resolve_logical`].
+    /// Returns the files that refer to the data at the logical address `at`, as of the last commit: inodes, and offsets in bytes.
+    /// Errors: permission denied, for all but root and the mounter; those of [`creamery_fs::Filesystem::resolve_logical`].
     pub fn resolve_logical(&self, at: u64, part: ExtentPart) -> Result<Vec<(InodeId, u64)>> {
         let order = Order { logical: Some((at, part == ExtentPart::Whole)), ..Order::default() };
         let users = self.order::<USERS>(new_key(), &order)?.users.into_iter();
         Ok(users.map(|(subvolume, ino, offset)| (InodeId::new(subvolume, ino), offset)).collect())
     }
 
-    /// Makes durable what was done on the mount, as [`sync`](crate::sync).
-    /// Errors: why it is not.
+    /// Makes all changes on the mount durable, like [`sync`](crate::sync).
+    /// Errors: the reason why they are not durable.
     pub fn sync(&self) -> Result<()> {
         self.channel.sync()
     }
 
-    /// Sends an order and waits until the kernel knows what it has changed.
+    /// Sends an order and waits until the kernel knows the changes.
     fn order<const NUMBER: u32>(&self, key: [u8; KEY], order: &Order) -> Result<Outcome> {
         let mut outcome: Outcome = self.channel.ask_with::<NUMBER, _>(key, order)?;
         for _ in 0..TOLD_MAX {

@@ -1,11 +1,11 @@
-//! The controls of Linux' Btrfs that a server of FUSE can answer: those whose argument is all in the bytes that their numbers tell
-//! (linux/btrfs.h). What they mean, who may send them and what they answer is as on Linux; where root may there, the mounter
-//! may here.
+//! The controls of Linux' Btrfs that a FUSE server can answer: those whose whole argument is in the bytes that their numbers announce
+//! (linux/btrfs.h). Their meaning, the rights that they need and their answers are those of Linux. The mounter may do here
+//! everything that root may do there.
 //!
-//! A snapshot is asked for with a descriptor of the caller's, which nobody else can look at. So that is refused, and the log says
-//! once what to do instead.
+//! A snapshot request contains a descriptor of the caller's, which no other process can use. So it is refused, and the log says
+//! once which command to use instead.
 //!
-//! `BTRFS_IOC_FS_INFO` tells what has always been asked for: which of the younger fields are wanted does not reach a server.
+//! `BTRFS_IOC_FS_INFO` returns the original fields: a server does not see which of the newer fields the caller wants.
 
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::Ordering;
@@ -22,7 +22,7 @@ use crate::messages::{
     RECEIVED_TRANSID, SEARCH_HEADER, SEARCH_KEY,
 };
 
-/// Bytes of `struct btrfs_ioctl_vol_args` and those that are as long.
+/// Bytes of `struct btrfs_ioctl_vol_args` and of structures of the same length.
 const ARGS: usize = 4096;
 /// `_IOW(0x94, NUMBER, struct btrfs_ioctl_vol_args)`, and of its second version.
 const fn of_args(number: u32) -> u32 {
@@ -46,8 +46,8 @@ const DEV_INFO: u32 = 0xd000_941e;
 const GET_DEV_STATS: u32 = 0xc408_9434;
 const GET_SUBVOL_INFO: u32 = 0x81f8_943c;
 
-/// Where the name begins in both versions of the arguments, where the flags of the second are, how long its
-/// `struct btrfs_qgroup_inherit` is, and its number of a subvolume.
+/// The offset of the name in both versions of the arguments, of the flags in the second, the length of its
+/// `struct btrfs_qgroup_inherit`, and its number of a subvolume.
 const NAME: usize = 8;
 const FLAGS_V2: usize = 16;
 const INHERIT_LEN_V2: usize = 24;
@@ -56,12 +56,12 @@ const NAME_V2: usize = 56;
 const BY_ID: u64 = 1 << 4;
 /// `BTRFS_SUBVOL_RDONLY`.
 const READ_ONLY: u64 = 1 << 1;
-/// `BTRFS_SUBVOL_QGROUP_INHERIT`: in quota groups, which are told behind a pointer; as many bytes can be there.
+/// `BTRFS_SUBVOL_QGROUP_INHERIT`: in quota groups, which are behind a pointer; that many bytes can be there.
 const QGROUP_INHERIT: u64 = 1 << 2;
 const INHERIT_LENS: std::ops::RangeInclusive<u64> = 72..=4096;
 
 impl Server<'_> {
-    /// Answers a control of Linux' that the thread `asker` sent to the inode `at`; none if it is none of these.
+    /// Answers a control of Linux' that the thread `asker` sent to the inode `at`; `None` if it is not one of these.
     pub(crate) fn answer_of_linux(
         &self,
         command: u32,
@@ -107,11 +107,11 @@ impl Server<'_> {
         {
             return Err(Errno::EINVAL.into());
         }
-        // What is behind a pointer of the caller's a server cannot see.
+        // A server cannot read data behind a pointer of the caller's.
         if flags & !READ_ONLY != 0 {
             return Err(Errno::EOPNOTSUPP.into());
         }
-        // Linux 6.18 takes `READ_ONLY`, and makes one that can be written to.
+        // Linux 6.18 accepts `READ_ONLY`, and makes a writable subvolume.
         self.create_named(asker, dir, input, NAME_V2)
     }
 
@@ -135,7 +135,7 @@ impl Server<'_> {
         Ok(Vec::new())
     }
 
-    /// Deletes a subvolume by its number, which is for the administrator; what is wrong is told in the order in which Linux looks.
+    /// Deletes a subvolume by its number, for administrators only; errors come in the order in which Linux checks.
     fn delete_by_id(&self, asker: &Asker, at: InodeId, id: TreeId) -> Result<TreeId> {
         if id.objectid() < ObjectId::FIRST_FREE {
             return Err(Errno::EINVAL.into());
@@ -180,7 +180,7 @@ impl Server<'_> {
         Ok(Vec::new())
     }
 
-    /// That it was not received is all that can be said so far.
+    /// Clears the received state. Other values are not supported.
     fn set_received(&self, asker: &Asker, at: InodeId, input: &[u8]) -> Result<Vec<u8>> {
         let _right = self.may_set_read_only(asker, at)?;
         if input.get(..RECEIVED).is_none_or(|args| args.iter().any(|byte| *byte != 0)) {
@@ -203,7 +203,7 @@ impl Server<'_> {
         Ok(subvolume_info(&info))
     }
 
-    /// The subvolume that `at` is in, which anybody may ask for, as the root of one; and where an inode of one is.
+    /// Returns the subvolume of `at`, for every user, and the path of an inode in a subvolume, for administrators only.
     fn path_of(&self, asker: &Asker, at: InodeId, input: &[u8]) -> Result<Vec<u8>> {
         let (tree, ino) = (number(input, 0)?, number(input, 8)?);
         if !asker.administrates() && ino != ObjectId::FIRST_FREE.get() {
@@ -242,7 +242,7 @@ impl Server<'_> {
         answer
     }
 
-    /// The device with the number that is given, and with the UUID, where that is, too.
+    /// The device with this number, and with this UUID, if one is given.
     fn device_info(&self, input: &[u8]) -> Result<Vec<u8>> {
         let id = number(input, 0)?;
         let uuid = input.get(8..24).ok_or(Errno::EINVAL)?;
@@ -262,8 +262,8 @@ impl Server<'_> {
         Ok(answer)
     }
 
-    /// The errors of a device, as many of the five numbers as are asked for. Anybody may read them; setting them to 0 is for the
-    /// administrator, and takes a mount that may be written to.
+    /// The error counters of a device, as many of the five numbers as are wanted. Every user may read them. Setting them to 0 is for the
+    /// administrator, and needs a writable mount.
     fn device_errors(&self, asker: &Asker, at: InodeId, input: &[u8]) -> Result<Vec<u8>> {
         let (id, wanted, flags) = (DevId::new(number(input, 0)?), number(input, 8)?, number(input, 16)?);
         let resets = flags & DEV_STATS_RESET != 0;
@@ -303,7 +303,7 @@ impl Server<'_> {
             objectids: (word(8)?, word(16)?),
             offsets: (word(24)?, word(32)?),
             transids: (word(40)?, word(48)?),
-            // Linux looks at no more than a type has.
+            // Linux ignores the higher bits of a type.
             types: (low(types) & 0xff, low(types >> 32) & 0xff),
         };
         let wanted = low(word(64)?);
@@ -312,7 +312,7 @@ impl Server<'_> {
         let mut put = |item: FoundItem<'_>| {
             let room = ARGS - answer.len();
             let whole = SEARCH_HEADER + item.data.len();
-            // As Linux does it: of an item that fits nowhere the first version tells no more than that there is one.
+            // Like Linux: if an item is too large for the answer, the first version only reports that it exists.
             let data = if whole <= room { item.data } else { &[] };
             if whole > room && found > 0 {
                 return std::ops::ControlFlow::Break(());
@@ -320,7 +320,7 @@ impl Server<'_> {
             answer.extend(SearchHeader::of(&item, data.len()));
             answer.extend(data);
             found += 1;
-            // One is told also to who wants none.
+            // A caller that wants no items gets one, too.
             let is_last = whole > room || found >= wanted;
             if is_last { std::ops::ControlFlow::Break(()) } else { std::ops::ControlFlow::Continue(()) }
         };
@@ -345,18 +345,18 @@ impl SearchHeader {
     }
 }
 
-/// The lower half.
+/// The lower 32 bits.
 const fn low(word: u64) -> u32 {
     (word & 0xffff_ffff) as u32
 }
 
-/// The number at `at` in an argument.
+/// The number at offset `at` in an argument.
 fn number(input: &[u8], at: usize) -> Result<u64> {
     let bytes = input.get(at..).and_then(|rest| rest.first_chunk()).ok_or(Errno::EINVAL)?;
     Ok(u64::from_le_bytes(*bytes))
 }
 
-/// The name that begins at `at` and ends with a zero. None at all is what nobody may look up.
+/// The name at offset `at`, up to its zero byte. Errors: `ENAMETOOLONG` without a zero byte; `EACCES` for an empty name.
 fn name_in(input: &[u8], at: usize) -> Result<&[u8]> {
     let name = input.get(at..).ok_or(Errno::EINVAL)?;
     match name.iter().position(|byte| *byte == 0) {
@@ -366,7 +366,7 @@ fn name_in(input: &[u8], at: usize) -> Result<&[u8]> {
     }
 }
 
-/// The same of a subvolume to delete: a directory's name for itself is none.
+/// The name of a subvolume to delete. A directory's name for itself is not valid.
 fn name_to_delete(input: &[u8], at: usize) -> Result<&[u8]> {
     match name_in(input, at)? {
         b"." => Err(Errno::EACCES.into()),
@@ -399,7 +399,7 @@ fn subvolume_info(info: &SubvolumeInfo) -> Vec<u8> {
     answer.extend(transids.iter().flat_map(|transid| transid.get().to_le_bytes()));
     for Timespec { sec, nsec } in [info.ctime, info.otime, info.stime, info.rtime] {
         answer.extend(sec.to_le_bytes());
-        answer.extend(u64::from(nsec).to_le_bytes()); // with what pads it
+        answer.extend(u64::from(nsec).to_le_bytes()); // with padding
     }
     answer.resize(messages::SUBVOL_INFO, 0);
     answer

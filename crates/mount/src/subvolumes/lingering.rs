@@ -1,13 +1,13 @@
-//! Names in deleted subvolumes that the kernel remembers although nobody uses them.
+//! Names in deleted subvolumes that the kernel caches although no process uses them.
 //!
-//! When a subvolume is deleted the kernel drops what it remembers of it, but not what is in use just then. A name that is let go of
-//! later it remembers like any other, and with it the directories above, and the subvolume is not dropped before. It is told to
-//! forget the names that are known to be in use: of open files and of directories. A name that somebody asks for in that
-//! very moment nobody can know. So a thread looks which names of deleted subvolumes are left and has them forgotten,
-//! again and again with longer pauses, until there are none.
+//! When a subvolume is deleted, the kernel drops the names in it that are not in use at that moment. A name that is released
+//! later stays cached like any other, with the directories above, and the subvolume cannot be dropped before. The server notifies the kernel to
+//! forget the names that it knows to be in use: those of open files and of directories. It cannot know a name that a process looks up at that
+//! very moment. So a thread checks which names of deleted subvolumes are left and notifies the kernel to forget them,
+//! again and again with longer pauses, until none is left.
 //!
 //! # Invariants
-//! - LINGER-1: a deleted subvolume that nobody uses is dropped, whatever was asked while it was deleted.
+//! - LINGER-1: a deleted subvolume without users is dropped, whatever was requested while it was deleted.
 //!   Shown by `subvolumes/walked-while-deleted`.
 
 use std::collections::BTreeSet;
@@ -20,17 +20,17 @@ use creamery_base::TreeId;
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// Where to say that a subvolume was deleted; nothing ends the thread.
+/// The queue for deleted subvolumes; `None` ends the thread.
 pub(super) type Deleted = Sender<Option<TreeId>>;
 
-/// The thread. Dropping it ends it.
+/// The thread, with its queue. Dropping it ends the thread.
 pub(crate) struct Lingering {
     deleted: Deleted,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Lingering {
-    /// Starts it. `forget` has the kernel forget the names of a deleted subvolume, and says whether none was left.
+    /// Starts the thread. `forget` notifies the kernel to forget the names of a deleted subvolume, and returns whether none was left.
     pub(super) fn spawn(forget: impl Fn(TreeId) -> bool + Send + 'static) -> Self {
         let (deleted, receiver) = channel();
         let thread = std::thread::Builder::new()
@@ -40,7 +40,7 @@ impl Lingering {
         Self { deleted, thread: Some(thread) }
     }
 
-    /// Where to say what was deleted.
+    /// The queue for deleted subvolumes.
     pub(super) fn deleted(&self) -> Deleted {
         self.deleted.clone()
     }
@@ -60,7 +60,7 @@ fn forget_all(receiver: &Receiver<Option<TreeId>>, forget: impl Fn(TreeId) -> bo
     loop {
         let order = match left.is_empty() {
             true => receiver.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            // Others that are deleted meanwhile do not put it off.
+            // Further deleted subvolumes do not delay the next round.
             false => receiver.recv_timeout(due.saturating_duration_since(Instant::now())),
         };
         match order {

@@ -1,31 +1,31 @@
-//! Subvolumes of a live mount: making, deleting and changing them, which no request of FUSE's does.
+//! Makes, deletes and changes subvolumes of a live mount. FUSE has no requests for that.
 //!
-//! `creamery subvolume` sends controls of ours to the directory that has the name (`server` has the mount's end, `ask` the
-//! other one); other programs send those of Linux' Btrfs (`ioctl`). Both come to the same, and who asks is judged as
-//! Linux would (`crate::rights`).
+//! `creamery subvolume` sends controls of ours to the directory of the name (`server` has the mount's end, `ask` the
+//! asker's); other programs send those of Linux' Btrfs (`ioctl`). Both have the same effect, and both check the asker's rights
+//! like Linux (`crate::rights`).
 //!
-//! A control carries a page as all of the channel do (`control`), with an [`Order`](orders::Order) in JSON behind the number of who
-//! asks; the answer is the JSON of an [`Outcome`](orders::Outcome).
+//! A control carries a page like every control of the channel (`control`), with an [`Order`](orders::Order) in JSON behind the key of
+//! the asker; the answer is the JSON of an [`Outcome`](orders::Outcome).
 //!
 //! | number | sent to | |
 //! |---|---|---|
 //! | 5 | a directory | make a subvolume there |
-//! | 6 | the root of a subvolume | it is the source of the snapshot that who asks will ask for: who sends this could open it |
+//! | 6 | the root of a subvolume | name the source of the asker's next snapshot: the asker could open it |
 //! | 7 | a directory | take the snapshot |
-//! | 8 | a directory | delete a subvolume: the one with this name, or any by its number; with those in it, if wanted |
+//! | 8 | a directory | delete a subvolume: the one with this name, or any by its number; with nested ones, if wanted |
 //! | 9 | the root of a subvolume, or any directory with a number | make it the default |
 //! | 10 | the root of a subvolume | make it read-only, or writable |
-//! | 11 | any directory | which wait for being dropped? |
-//! | 12 | any directory | has the kernel been told of all that changed? |
-//! | 13 | any directory | what is known of all subvolumes? |
-//! | 14 | the root of a subvolume | which extents are new? |
-//! | 18 | any directory | change the quotas, or tell what they are |
-//! | 19 | any directory | change how large the filesystem is, or what it is called; or tell that |
-//! | 20 | any directory | who refers to data? |
+//! | 11 | any directory | list deleted subvolumes that are not yet dropped |
+//! | 12 | any directory | ask whether the kernel was notified of all changes |
+//! | 13 | any directory | list all subvolumes |
+//! | 14 | the root of a subvolume | list new extents |
+//! | 18 | any directory | change the quotas, or return them |
+//! | 19 | any directory | change the size or the label of the filesystem, or return them |
+//! | 20 | any directory | list the files that refer to data |
 //!
-//! The kernel learns of changed names from a thread (`told`), and none of those that answer may wait for it long. So an answer says
-//! whether it was told, and who asked asks again until it was: what his next command sees is what he has done. Waiting until
-//! deleted subvolumes are dropped is done like that too, so it keeps nobody, and ends when who waits does.
+//! A thread (`told`) notifies the kernel of changed names, and the threads that answer must not wait for it long. So an answer says
+//! whether the kernel was notified, and the asker repeats the question until it was: then its next command sees its changes. Waiting until
+//! deleted subvolumes are dropped works in the same way, so it blocks no thread, and ends with the asker.
 
 mod ask;
 mod ioctl;
@@ -58,7 +58,7 @@ pub(crate) const QUOTAS: u32 = control_number::<PAGE>(GROUP, 18);
 pub(crate) const WHOLE: u32 = control_number::<PAGE>(GROUP, 19);
 pub(crate) const USERS: u32 = control_number::<PAGE>(GROUP, 20);
 
-/// Which control.
+/// The controls of this module.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Control {
     Create,
@@ -76,7 +76,7 @@ pub(crate) enum Control {
 }
 
 impl Control {
-    /// The one with this number; none if it is not of this room.
+    /// The control with this number; `None` if it does not belong to this module.
     pub(crate) const fn of(number: u32) -> Option<Self> {
         Some(match number {
             CREATE => Self::Create,
@@ -97,7 +97,7 @@ impl Control {
 }
 
 impl Server<'_> {
-    /// Carries out the order in a page that the thread `asker` sent to the directory `at`, who may give up. Returns the answer's text.
+    /// Carries out the order in a page that the thread `asker` sent to the directory `at`. The asker may give up. Returns the answer's text.
     pub(crate) fn answer(
         &self,
         what: Control,

@@ -1,4 +1,4 @@
-//! What is asked of a mount, and what it answers, as JSON.
+//! Orders to a mount, and its answers, as JSON.
 
 use creamery_base::{Error, ObjectId, QgroupId, TreeId};
 use creamery_fs::{NewExtents, NewSize, QuotaChange, QuotaReport, Resized, SubvolumeTable};
@@ -7,31 +7,31 @@ use serde::{Deserialize, Serialize};
 use crate::facts::LiveFacts;
 use crate::why::Why;
 
-/// What is asked; which fields count the number of the control says.
+/// An order; the number of the control says which fields count.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Order {
-    /// The name in the directory that is asked, any bytes.
+    /// The name in the directory that got the order, any bytes.
     pub(crate) name: Vec<u8>,
-    /// A subvolume, instead of a name.
+    /// The number of a subvolume, instead of a name.
     pub(crate) id: Option<u64>,
-    /// Whether nothing may be changed in it.
+    /// Whether the subvolume is or becomes read-only.
     pub(crate) read_only: bool,
-    /// Also what is in it.
+    /// Also deletes nested subvolumes.
     pub(crate) recursive: bool,
     /// The first transaction that counts.
     pub(crate) since: u64,
-    /// The inode and the offset where to go on.
+    /// The inode and the offset to continue at.
     pub(crate) from: Option<(ObjectId, u64)>,
-    /// The quota groups that a new subvolume is in.
+    /// The quota groups of a new subvolume.
     pub(crate) groups: Vec<QgroupId>,
-    /// What is to become of quotas.
+    /// The change of the quotas.
     pub(crate) quotas: Option<QuotaChange>,
-    /// Another label.
+    /// The new label.
     pub(crate) label: Option<Vec<u8>>,
-    /// The device that is to have another size, and which.
+    /// A device number, and the new size on that device.
     pub(crate) resize: Option<(u64, NewSize)>,
-    /// A logical address, and whether any of its extent counts.
+    /// A logical address, and whether the whole extent counts.
     pub(crate) logical: Option<(u64, bool)>,
 }
 
@@ -43,43 +43,43 @@ pub(crate) struct Order {
 /// ```
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct DeletedSubvolume {
-    /// Its number.
+    /// The number of the subvolume.
     pub id: u64,
-    /// Where it was: from the top level, or its name where that was all that was asked for.
+    /// The path of the subvolume from the top level, or its name if the order had a name.
     pub path: Vec<u8>,
 }
 
-/// How it went.
+/// The result of an order.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Outcome {
-    /// Why not.
+    /// The error message, if it failed.
     pub(crate) failure: Option<String>,
-    /// What kind of a failure that is.
+    /// The kind of the failure.
     pub(crate) why: Why,
-    /// Those that were deleted, also before a failure.
+    /// The deleted subvolumes, also those before a failure.
     pub(crate) deleted: Vec<DeletedSubvolume>,
-    /// Those that wait for being dropped.
+    /// Deleted subvolumes that are not yet dropped.
     pub(crate) waiting: Vec<u64>,
-    /// The subvolume that was asked, and whether in its root.
+    /// The subvolume of the directory, and whether the directory is its root.
     pub(crate) here: Option<(TreeId, bool)>,
-    /// All of them.
+    /// All subvolumes.
     pub(crate) table: Option<SubvolumeTable>,
-    /// What is new in it.
+    /// The new extents of a subvolume.
     pub(crate) extents: Option<NewExtents>,
-    /// The quotas there are.
+    /// The quotas.
     pub(crate) quotas: Option<QuotaReport>,
-    /// What the filesystem is called.
+    /// The label of the filesystem.
     pub(crate) label: Vec<u8>,
-    /// A device that has another size now.
+    /// The device with a new size.
     pub(crate) resized: Option<Resized>,
-    /// Flags, bytes and used bytes of block groups of one kind and profile.
+    /// Flags, bytes and used bytes of block groups, one entry for each kind and profile.
     pub(crate) space: Vec<[u64; 3]>,
-    /// What is known of the server and its filesystem.
+    /// Information about the server and its filesystem.
     pub(crate) facts: Option<LiveFacts>,
-    /// Who refers to data: subvolume, inode, offset.
+    /// References to data: subvolume, inode, offset in bytes.
     pub(crate) users: Vec<(TreeId, ObjectId, u64)>,
-    /// Whether the kernel has been told of all that changed so far.
+    /// Whether the kernel was notified of all changes so far.
     pub(crate) told: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The mount's end: judges who asks, does it, and has the kernel know.
+//! The mount's end: checks the asker's rights, carries out orders, and notifies the kernel.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
@@ -27,33 +27,33 @@ use crate::nodes::Nodes;
 use crate::options::Owner;
 use crate::rights::{Judged, Refused, SEARCH, WRITE};
 
-/// More sources than these are not waiting for their snapshot.
+/// Sources that may wait for their snapshot.
 const SOURCES_MAX: usize = 256;
 
-/// What is remembered of those who ask.
+/// State between controls.
 #[derive(Default)]
 pub(crate) struct Subvolumes {
-    /// What was named as the source of a snapshot, by the number of who asked.
+    /// The sources of snapshots, by the key of the asker.
     sources: RankedMutex<VecDeque<([u8; KEY], InodeId)>, { rank::LEAF }>,
     pub(crate) told: Told,
-    /// Those that were deleted.
+    /// Subvolumes that were deleted.
     gone: RankedRwLock<BTreeSet<TreeId>, { rank::LEAF }>,
     any_gone: AtomicBool,
     lingering: OnceLock<Deleted>,
-    /// The paths of the devices, for a server goes to another directory.
+    /// The paths of the devices: a server changes its working directory.
     paths: OnceLock<Vec<(DevId, PathBuf)>>,
     tell: OnceLock<Tell>,
-    /// Whether the log says already what is to be done instead of what was refused.
+    /// Whether the log already says which command to use instead of a refused control.
     pub(super) has_refused: AtomicBool,
 }
 
 impl Subvolumes {
-    /// Has told what belongs into a log.
+    /// Sets the writer of the log.
     pub(crate) fn tell_to(&self, tell: Tell) {
         let _ = self.tell.set(tell);
     }
 
-    /// Notes where the devices are, before the server goes to another directory.
+    /// Records the paths of the devices, before the server changes its working directory.
     pub(crate) fn note_devices(&self, fs: &Filesystem) {
         let volume = fs.engine().volume();
         let path = |id| {
@@ -63,14 +63,14 @@ impl Subvolumes {
         let _ = self.paths.set(fs.engine().devices().iter().filter_map(|device| path(device.id)).collect());
     }
 
-    /// Where a device is; none of one that is missing.
+    /// The path of a device; `None` if it is missing.
     pub(super) fn path_of(&self, id: DevId) -> Option<&Path> {
         let mut paths = self.paths.get()?.iter();
         paths.find(|(noted, _)| *noted == id).map(|(_, path)| path.as_path())
     }
 
-    /// A name is looked up in `dir` of a subvolume. Of one that was deleted the kernel is not to remember it: it would remember all
-    /// that is above it, too, and nothing of that is dropped before. It acts on that when it has taken the answer in, for until
+    /// Handles a lookup of a name in `dir` of a subvolume. The kernel must not cache a name in a deleted subvolume: it would also keep everything
+    /// above it, and the subvolume could not be dropped before. The kernel acts on the notification after it has processed the answer, because until
     /// then it has the directory locked.
     pub(crate) fn looked_up(&self, id: TreeId, dir: NodeId, name: &[u8]) {
         if self.is_gone(id) {
@@ -78,7 +78,7 @@ impl Subvolumes {
         }
     }
 
-    /// Whether a subvolume was deleted.
+    /// Whether a subvolume is deleted.
     pub(crate) fn is_gone(&self, id: TreeId) -> bool {
         self.any_gone.load(Ordering::Acquire) && self.gone.read().contains(&id)
     }
@@ -87,11 +87,11 @@ impl Subvolumes {
         self.gone.write().insert(id);
         self.any_gone.store(true, Ordering::Release);
         if let Some(lingering) = self.lingering.get() {
-            let _ = lingering.send(Some(id)); // when it has ended the mount is going
+            let _ = lingering.send(Some(id)); // the thread ends only with the mount
         }
     }
 
-    /// The mount is there: has the kernel forget what it remembers of deleted subvolumes, until what is given back is dropped.
+    /// Starts the thread that makes the kernel forget the names of deleted subvolumes, until they can be dropped.
     /// `forget` is [`Server::forget_names_of`].
     pub(crate) fn begin_forgetting(&self, forget: impl Fn(TreeId) -> bool + Send + 'static) -> Lingering {
         let lingering = Lingering::spawn(forget);
@@ -106,7 +106,7 @@ impl Subvolumes {
     }
 }
 
-/// What answering takes.
+/// The parts of the mount that answering needs.
 pub(crate) struct Server<'a> {
     pub(crate) fs: &'a Filesystem,
     pub(crate) nodes: &'a Nodes,
@@ -117,11 +117,11 @@ pub(crate) struct Server<'a> {
     pub(crate) mapped_pages: &'a MappedPages,
 }
 
-/// A result of this room.
+/// A result of this module.
 pub(super) type Result<T> = std::result::Result<T, Refused>;
 
 impl Server<'_> {
-    /// Does what a control says that was sent to the directory `at`.
+    /// Carries out a control that was sent to the directory `at`.
     pub(super) fn carry_out(
         &self,
         (asker, is_interrupted): (&Asker, &dyn Fn() -> bool),
@@ -143,7 +143,7 @@ impl Server<'_> {
                 outcome.waiting = self.fs.dead_subvolumes().into_iter().map(TreeId::get).collect();
                 let asked =
                     order.id.map_or(Ok(()), |id| self.check_deleted(TreeId::new(id), &outcome.waiting));
-                // The asker waits for these, so they are not to wait for a change.
+                // The asker waits for these, so their removal does not wait for a change.
                 match (asked, self.may_write(asker, at)) {
                     (Ok(()), Ok(_right)) if !outcome.waiting.is_empty() => {
                         self.fs.begin_changes().map_err(Into::into)
@@ -163,7 +163,7 @@ impl Server<'_> {
         Outcome { deleted, told: self.state.told.wait(), ..outcome }
     }
 
-    /// Makes a subvolume called `name` in `dir`, in quota groups, for which nobody needs more rights.
+    /// Makes a subvolume called `name` in `dir`, in quota groups, which need no further rights.
     pub(super) fn create(
         &self,
         asker: &Asker,
@@ -199,13 +199,13 @@ impl Server<'_> {
         if let Err(error) = &made
             && error.kind() == ErrorKind::Interrupted
         {
-            // Who asked is being killed, and reads no answer.
+            // The asker is being killed and reads no answer.
             self.state.say(&error.with_advice());
         }
         Ok(made?)
     }
 
-    /// Deletes the subvolume called `name` in `dir`, which is for the administrator.
+    /// Deletes the subvolume called `name` in `dir`, for administrators only.
     pub(super) fn delete(
         &self,
         right: &WriteRight<'_>,
@@ -231,13 +231,13 @@ impl Server<'_> {
             Some(_) if !asker.administrates() => return Err(Errno::EPERM.into()),
             Some(id) => InodeId::new(TreeId::new(*id), ObjectId::FIRST_FREE),
         };
-        // A plain directory is in a subvolume, and that is not what was named.
+        // A plain directory is in a subvolume, which is not the one that the asker named.
         if root.ino != ObjectId::FIRST_FREE {
             return Err(Error::invalid("not a subvolume").into());
         }
         let mut ids = if *recursive { self.fs.nested_subvolumes(root.subvolume)? } else { Vec::new() };
         ids.push(root.subvolume);
-        // What stays is refused before others are gone.
+        // All refusals come before the first deletion.
         ids.iter().rev().try_for_each(|id| self.check_may_go(*id))?;
         if id.is_none() && !recursive {
             let id = self.remove(&right, at, name)?.get();
@@ -255,7 +255,7 @@ impl Server<'_> {
         Ok(())
     }
 
-    /// Refuses, in words, what nobody may delete.
+    /// Rejects, with a message, a subvolume that cannot be deleted.
     fn check_may_go(&self, id: TreeId) -> Result<()> {
         if id == self.nodes.root().subvolume {
             return Err(is_mounted(id).into());
@@ -280,9 +280,9 @@ impl Server<'_> {
         Ok(deleted)
     }
 
-    /// Keeps the directories of a subvolume that the kernel knows, as long as it does: somebody may be in one. Whoever has a file
-    /// open keeps that by himself. Returns where all these are: of what is in use when the subvolume goes the kernel would
-    /// remember the name for long, and with it all directories above, and the subvolume is not dropped before.
+    /// Keeps the inodes of directories of a subvolume as long as the kernel knows them: one may be a working directory. An open
+    /// file keeps its own inode. Returns the directory and name of all inodes in use: the kernel would
+    /// cache those names for long, with all directories above, and the subvolume could not be dropped before.
     fn keep_directories(&self, id: TreeId) -> Vec<(InodeId, Vec<u8>)> {
         let mut used = self.handles.open_in(id);
         for id in self.nodes.known_in(id) {
@@ -298,11 +298,11 @@ impl Server<'_> {
         used.into_iter().filter_map(|id| self.place_of(id).ok()).collect()
     }
 
-    /// Has the kernel forget the names that it knows in a deleted subvolume; whether there are none. Those that are in use it
-    /// forgets when they are let go of.
+    /// Notifies the kernel to forget the names that it knows in a deleted subvolume; true if there are none. The kernel forgets a name in use
+    /// when it is released.
     pub(crate) fn forget_names_of(&self, id: TreeId) -> bool {
         let known = self.nodes.known_in(id);
-        // Nobody finds the subvolume any more, but its directories were kept. With none of them nothing keeps it.
+        // The subvolume has no name any more, but its directories were kept. Without any of them, nothing keeps it.
         let Some(kept) = self.nodes.kept_in(id) else { return known.is_empty() };
         for id in known.iter().filter(|id| id.ino != ObjectId::FIRST_FREE) {
             for (dir, name) in self.fs.names_beside(&kept, id.ino).unwrap_or_default() {
@@ -314,7 +314,7 @@ impl Server<'_> {
         false
     }
 
-    /// The directory that an inode is in, or one of them, and its name there.
+    /// One directory of an inode, and its name there.
     fn place_of(&self, id: InodeId) -> Result<(InodeId, Vec<u8>)> {
         let mut path = self.fs.path_in_subvolume(id)?;
         let name = path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
@@ -333,15 +333,15 @@ impl Server<'_> {
         Ok(self.fs.set_default_subvolume(id)?)
     }
 
-    /// The right of `asker` to forbid or allow changes in the subvolume whose root is `at`.
+    /// Checks the right of `asker` to set or clear the read-only flag of the subvolume whose root is `at`.
     pub(super) fn may_set_read_only(&self, asker: &Asker, at: InodeId) -> Result<WriteRight<'_>> {
         Judged::of(self.fs, self.owner, at)?.check_owner(asker)?;
         let right = self.may_write(asker, at)?;
         check_root(at).map(|()| right)
     }
 
-    /// Forbids or allows changes in a subvolume. What mappings changed before that is written back first, for later it is refused.
-    /// Errors: `EBUSY` where the kernel does not hand the changed pages over: they would be lost.
+    /// Sets or clears the read-only flag of a subvolume. Mapped pages that changed before are written back first, because later that fails.
+    /// Errors: `EBUSY` if the kernel does not hand the changed pages over: they would be lost.
     pub(super) fn set_read_only(&self, at: InodeId, read_only: bool) -> Result<()> {
         let mut mapped = if read_only { self.handles.open_in(at.subvolume) } else { Vec::new() };
         mapped.retain(|id| self.handles.may_be_mapped(*id));
@@ -355,7 +355,7 @@ impl Server<'_> {
         Ok(self.fs.set_read_only_around(at, read_only)?)
     }
 
-    /// Refuses to wait for a subvolume that nobody has deleted.
+    /// Fails for a subvolume that is not deleted.
     fn check_deleted(&self, id: TreeId, waiting: &[u64]) -> Result<()> {
         match self.fs.subvolume_info(id) {
             Ok(info) if !info.is_deleted && !waiting.contains(&id.get()) => {
@@ -366,7 +366,7 @@ impl Server<'_> {
         }
     }
 
-    /// Tells of all subvolumes, which is for the administrator, as on Linux.
+    /// Returns all subvolumes, for administrators only, as on Linux.
     fn tell_all(&self, asker: &Asker, at: InodeId, outcome: &mut Outcome) -> Result<()> {
         if !asker.administrates() {
             return Err(Errno::EPERM.into());
@@ -376,7 +376,7 @@ impl Server<'_> {
         Ok(())
     }
 
-    /// The same of new extents.
+    /// Returns the new extents of a subvolume, for administrators only, as on Linux.
     fn tell_new(&self, asker: &Asker, at: InodeId, order: &Order, outcome: &mut Outcome) -> Result<()> {
         if !asker.administrates() {
             return Err(Errno::EPERM.into());
@@ -387,7 +387,7 @@ impl Server<'_> {
         Ok(())
     }
 
-    /// Changes the quotas, or tells what they are, which is for the administrator.
+    /// Changes or returns the quotas, for administrators only.
     fn quotas(&self, asker: &Asker, at: InodeId, order: &Order, outcome: &mut Outcome) -> Result<()> {
         if !asker.administrates() {
             return Err(Errno::EPERM.into());
@@ -403,7 +403,7 @@ impl Server<'_> {
                 if report.rescan.is_some()
                     && let Ok(_right) = self.may_write(asker, at)
                 {
-                    // The asker may wait for it, so it is not to wait for a change.
+                    // The asker may wait for the rescan, so it does not wait for a change.
                     self.fs.begin_changes()?;
                 }
                 outcome.quotas = Some(report);
@@ -412,7 +412,7 @@ impl Server<'_> {
         Ok(())
     }
 
-    /// Changes the filesystem as a whole, which is for the administrator; what is told is for everybody.
+    /// Changes the filesystem as a whole, for administrators only; every user gets the information.
     fn change_whole(&self, asker: &Asker, at: InodeId, order: &Order, outcome: &mut Outcome) -> Result<()> {
         if (order.resize.is_some() || order.label.is_some()) && !asker.administrates() {
             return Err(Errno::EPERM.into());
@@ -433,7 +433,7 @@ impl Server<'_> {
         Ok(())
     }
 
-    /// What is told of the server and its filesystem. Paths outside of what is mounted are for the administrator.
+    /// Information about the server and its filesystem. Paths outside of the mount are for administrators only.
     fn facts(&self, asker: &Asker) -> LiveFacts {
         let volume = self.fs.engine().volume();
         let superblock = volume.superblock();
@@ -456,7 +456,7 @@ impl Server<'_> {
         }
     }
 
-    /// Tells who refers to data, which is for the administrator. What was done before is committed: references are those of a commit.
+    /// Returns the files that refer to data, for administrators only. Earlier changes are committed first: references are those of a commit.
     fn tell_users(&self, asker: &Asker, order: &Order, outcome: &mut Outcome) -> Result<()> {
         if !asker.administrates() {
             return Err(Errno::EPERM.into());
@@ -468,13 +468,13 @@ impl Server<'_> {
         Ok(())
     }
 
-    /// The right to write for a control that `asker` sent to `at`: until it is given back a mount that becomes read-only waits.
+    /// The right to write for a control that `asker` sent to `at`. A mount that becomes read-only waits until the right is given back.
     /// Errors: `EROFS`.
     pub(super) fn may_write(&self, asker: &Asker, at: InodeId) -> Result<WriteRight<'_>> {
         Ok(self.row.write_unasked(asker.thread(), self.nodes.number(at)?)?)
     }
 
-    /// Whether `asker` may make `name` in `dir`; what is wrong is told in the order in which Linux looks.
+    /// Whether `asker` may make `name` in `dir`; errors come in the order in which Linux checks.
     fn check_may_add(&self, _: &WriteRight<'_>, asker: &Asker, dir: InodeId, name: &[u8]) -> Result<()> {
         if name.is_empty() || name.contains(&b'/') {
             return Err(Errno::EINVAL.into());
@@ -490,7 +490,7 @@ impl Server<'_> {
         Ok(judged.check_access(asker, WRITE | SEARCH)?)
     }
 
-    /// Of what is read-only Linux says so before it looks at permissions.
+    /// Fails for a read-only subvolume, which Linux checks before permissions.
     fn check_subvolume_writable(&self, dir: InodeId) -> Result<()> {
         match self.fs.subvolume_info(dir.subvolume)? {
             info if info.is_read_only() => {
@@ -501,7 +501,7 @@ impl Server<'_> {
         }
     }
 
-    /// Whether `asker` may delete the subvolume `name` of `dir`. Returns its root.
+    /// Checks whether `asker` may delete the subvolume `name` of `dir`. Returns its root.
     fn check_may_delete(
         &self,
         _: &WriteRight<'_>,
@@ -534,7 +534,7 @@ impl Server<'_> {
         }
     }
 
-    /// Notes that a name was made, or was that of `gone`.
+    /// Notifies the kernel of a new name, or of one that belonged to `gone`.
     fn name_changed(&self, dir: InodeId, name: &[u8], gone: Option<InodeId>) {
         let Ok(parent) = self.nodes.node(dir) else { return };
         self.nodes.name_changed(parent);

@@ -1,11 +1,11 @@
-//! Telling the kernel of names that did not come and go through it.
+//! Notifies the kernel of names that did not come and go through it.
 //!
-//! It keeps names for a while, also that there is none of a name, and it keeps listings. What a control changes it does not see, so it
-//! is told; by a thread of its own, for it may have to lock the directory, and whoever has that locked may wait for us.
+//! The kernel caches names for a while, also negative entries, and it caches listings. It does not see the changes of a control, so the server
+//! notifies it. A separate thread does that: the notification may have to lock the directory, and the thread that holds the lock may wait for the server.
 //!
 //! # Invariants
-//! - TOLD-1: of the threads that answer one at most waits until the kernel is told, and not for long: what it waits for may
-//!   take an answer of the others.
+//! - TOLD-1: of the threads that answer, at most one waits until the kernel is notified, and not for long: the notification may
+//!   need an answer of the other threads.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use creamery_fuse::{NodeId, Notice, NotifyQueue};
 
-/// As long as a thread waits that could answer others.
+/// Longest wait of a thread that could answer other requests.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// The way to the kernel.
+/// The queue of notifications to the kernel.
 #[derive(Default)]
 pub(crate) struct Told {
     queue: OnceLock<NotifyQueue>,
@@ -24,12 +24,12 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    /// The mount is there.
+    /// Begins with the queue of the mount.
     pub(crate) fn begin(&self, queue: NotifyQueue) {
         assert!(self.queue.set(queue).is_ok(), "one mount has one queue");
     }
 
-    /// `name` in `parent` is not what it was; it was `child`, where that is gone.
+    /// Notifies that `name` in `parent` has changed; `child` is the old inode, if it is gone.
     pub(super) fn name_changed(&self, parent: NodeId, name: &[u8], child: Option<NodeId>) {
         let Some(queue) = self.queue.get() else { return };
         let name = name.to_vec();
@@ -37,18 +37,18 @@ impl Told {
             Some(child) => Notice::Deleted { parent, child, name },
             None => Notice::Entry { parent, name },
         });
-        // Where it has no such name it has dropped nothing so far: neither attributes nor listing.
+        // Without a cached name, the kernel has dropped nothing so far: neither attributes nor listing.
         queue.send(Notice::Inode { node: parent, offset: 0, len: 0 });
     }
 
-    /// `name` in `parent` is not to be remembered.
+    /// Notifies the kernel to forget `name` in `parent`.
     pub(super) fn forget_name(&self, parent: NodeId, name: &[u8]) {
         if let Some(queue) = self.queue.get() {
             queue.send(Notice::Entry { parent, name: name.to_vec() });
         }
     }
 
-    /// Waits until the kernel has been told all; false where that takes long, or somebody else waits already.
+    /// Waits until the kernel was notified of everything; false if that takes long, or another thread waits already.
     pub(super) fn wait(&self) -> bool {
         let Some(queue) = self.queue.get() else { return true };
         let mark = queue.mark();

@@ -1,4 +1,4 @@
-//! Collecting what a scrub finds, while it runs.
+//! Collects the findings of a scrub while it runs.
 
 use std::collections::BTreeMap;
 
@@ -16,9 +16,9 @@ pub(super) struct Found<'p> {
     pub(super) mender: Option<Mender<'p>>,
     pub(super) progress: &'p dyn Progress,
     pub(super) recorder: &'p Recorder,
-    /// Bytes of each device a second, at most; without it as the file of limits says.
+    /// Bytes of each device per second, at most; default: the limit in the file of limits.
     pub(super) limit: Option<u64>,
-    /// Bytes of each device.
+    /// Bytes scrubbed of each device.
     pub(super) bytes: RankedMutex<BTreeMap<DevId, u64>, { rank::LEAF }>,
 }
 
@@ -31,7 +31,7 @@ impl Sink for Found<'_> {
         self.recorder.note(self.engine, (device, counts));
         self.recorder.write_if_due(self.engine, &|| self.mender.map_or(Ok(()), Mender::flush));
         let mut bytes = self.bytes.lock();
-        // Of two threads the one that is less far may say so later.
+        // Two threads may report in the wrong order, so the larger number counts.
         let of_device = bytes.entry(device).or_default();
         *of_device = (*of_device).max(counts.data_bytes_scrubbed + counts.tree_bytes_scrubbed);
         let all = bytes.values().sum();

@@ -1,4 +1,4 @@
-//! Scrub: reading everything that is in use on each device, and mending what is bad from what is good.
+//! Scrub: reads everything in use on each device, and repairs bad copies from good ones.
 
 mod found;
 mod progress;
@@ -28,7 +28,7 @@ pub use creamery_tree::ReadAheadCounters;
 pub use progress::{NoProgress, Progress};
 pub use report::{Damage, DeviceReport, Report};
 
-/// How to scrub.
+/// Options of a scrub.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -45,50 +45,50 @@ pub struct Scrub {
     without_read_ahead: bool,
     accepts_unsummed: bool,
     limit: Option<u64>,
-    /// Where its status is kept, and whether it resumes the one that is there.
+    /// The directory of its status, and whether it resumes the scrub there.
     status: Option<(PathBuf, bool)>,
 }
 
 impl Scrub {
-    /// Writes nothing: what could be mended is said.
+    /// Writes nothing: repairs that are possible are reported.
     #[must_use]
     pub fn read_only(self) -> Self {
         Self { reads_only: true, ..self }
     }
 
-    /// Reads nothing of the trees ahead, to measure what that is worth.
+    /// Turns off read-ahead of the trees, to measure its benefit.
     #[must_use]
     pub fn without_read_ahead(self) -> Self {
         Self { without_read_ahead: true, ..self }
     }
 
-    /// Rewrites parity that is not that of its data also where data has no checksum, which is then taken as it stands. Without this such parity is
-    /// reported, and left.
+    /// Also rewrites parity that does not match its data if the data has no checksum, and takes that data as correct. Without this such parity is
+    /// reported and left.
     #[must_use]
     pub fn rewriting_parity(self) -> Self {
         Self { accepts_unsummed: true, ..self }
     }
 
-    /// Reads each device no faster than that, bytes a second; with `u64::MAX` as fast as it goes, whatever limit is noted.
+    /// Limits the reads of each device, bytes per second; with `u64::MAX` there is no limit, not even a stored one.
     #[must_use]
     pub fn limit(self, bytes_per_second: u64) -> Self {
         Self { limit: Some(bytes_per_second.max(1)), ..self }
     }
 
-    /// Keeps its status in this directory while it runs ([`status_file`](Self::status_file)). Limits that are noted there hold for it.
+    /// Keeps its status in this directory while it runs ([`status_file`](Self::status_file)). Limits that are stored there apply.
     #[must_use]
     pub fn kept_in(self, dir: impl Into<PathBuf>) -> Self {
         Self { status: Some((dir.into(), false)), ..self }
     }
 
-    /// Goes on where the last scrub stopped of which the status is kept in this directory. One that only read stays so: what its first part found is to be
-    /// mended by a new one.
+    /// Resumes the last scrub whose status is in this directory. A scrub that only reads stays so: start a new one to repair the damage
+    /// that its first part found.
     #[must_use]
     pub fn resuming(self, dir: impl Into<PathBuf>) -> Self {
         Self { status: Some((dir.into(), true)), ..self }
     }
 
-    /// The file in a directory that has the status of the last scrub of a filesystem, if there was one ([`kept_in`](Self::kept_in)).
+    /// Returns the file in a directory with the status of the last scrub of a filesystem ([`kept_in`](Self::kept_in)). It need not exist.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -102,11 +102,11 @@ impl Scrub {
     /// ```
     ///
     /// # Errors
-    /// The devices cannot be opened, or have no superblock to go by.
+    /// The devices cannot be opened, or have no superblock.
     pub fn status_file(image: impl Into<NamedSet>, dir: &Path) -> Result<StatusFile> {
         let mut members = image.into().superblocks(&mut |_| ())?;
         members.sort_by_key(|(_, superblock)| superblock.dev_item().dev_id());
-        // What was made from a seed is a filesystem of its own, and newer than that.
+        // A filesystem made from a seed has its own UUID, and is newer than the seed.
         let newest = members.iter().map(|(_, superblock)| superblock).max_by_key(|one| one.generation());
         let fsid = newest.ok_or_else(|| Error::invalid("no device given"))?.fsid();
         let first = members.iter().find(|(_, superblock)| superblock.fsid() == fsid);
@@ -115,22 +115,22 @@ impl Scrub {
         Ok(StatusFile::new(dir, fsid, place))
     }
 
-    /// Scrubs the filesystem on an image, each of its devices by itself. To mend it needs all of its devices, each one named: it writes to none that it found by
-    /// itself. What it finds on the one device of a filesystem is added to the numbers that the filesystem keeps of it
+    /// Scrubs the filesystem on an image, each of its devices separately. A repair needs all devices, each one named: it does not write to a device that it found
+    /// itself. The findings on the only device of a filesystem are added to its error counters
     /// ([`device_errors`](crate::volume::Volume::device_errors)).
     ///
     /// # Errors
-    /// When it cannot be opened, or somebody else has it open; when devices are missing or missed writes, and it is to be mended. Damage found is no error.
+    /// When it cannot be opened, or is open elsewhere; when a repair finds devices missing or with missed writes. Damage is not an error.
     pub fn run(&self, image: impl Into<NamedSet>, progress: &dyn Progress) -> Result<Report> {
         let set = image.into();
         self.as_it_began(&set)?.run_set(&set, progress)
     }
 
-    /// How to go on with a scrub that is resumed: one that only read stays so.
-    /// Errors: that does not go with the options.
+    /// Returns the options of a resumed scrub: one that only reads stays so.
+    /// Errors: the scrub does not go with the options.
     fn as_it_began(&self, set: &NamedSet) -> Result<Self> {
         let Some((dir, true)) = &self.status else { return Ok(self.clone()) };
-        // Opening says why a status cannot be found out.
+        // Opening reports why the status is not available.
         let Ok(file) = Self::status_file(set.clone(), dir) else { return Ok(self.clone()) };
         match file.read()?.map(|last| last.mode()) {
             Some(Mode::ReadsOnly) if self.accepts_unsummed => {
@@ -149,9 +149,9 @@ impl Scrub {
         }
         let access = if self.reads_only { Access::ReadOnly } else { Access::ReadWrite };
         let run = |devices: DeviceSet| {
-            // As long as that is there the scrub counts as running.
+            // The scrub counts as running as long as the recorder exists.
             let (mut report, recorder) = self.run_on_set(&devices, progress)?;
-            // One that is resumed reads only if it did when it began, whatever the options say.
+            // A resumed scrub keeps its mode, whatever the options say.
             if report.mode == Mode::Mends {
                 count_errors(&mut report, &devices, &recorder);
             }
@@ -161,7 +161,7 @@ impl Scrub {
         set.open(access, run).map_err(|error| if self.reads_only { error } else { with_devices(error, set) })
     }
 
-    /// Scrubs the filesystem on devices of one's own (see [`device`](crate::device)): all of them, in any order. Nothing is written but what is mended.
+    /// Scrubs the filesystem on devices of your own (see [`device`](crate::device)): all of them, in any order. Only repairs write.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -175,7 +175,7 @@ impl Scrub {
     /// ```
     ///
     /// # Errors
-    /// As [`run`](Self::run).
+    /// Those of [`run`](Self::run).
     pub fn run_on(
         &self,
         devices: impl IntoIterator<Item = Arc<dyn BlockDevice>>,
@@ -238,7 +238,7 @@ impl Scrub {
         Ok((report, recorder))
     }
 
-    /// What keeps the findings, and the status where that is asked for.
+    /// The recorder of the findings, and of the status if that is wanted.
     fn recorder(&self, engine: &Engine) -> Result<Recorder> {
         let paths = host_paths(engine);
         let mode = if self.reads_only { Mode::ReadsOnly } else { Mode::Mends };
@@ -252,7 +252,7 @@ impl Scrub {
         }
     }
 
-    /// Scrubs all devices that are there, at once.
+    /// Scrubs all present devices at once.
     fn scrub_all(
         &self,
         engine: &Engine,
@@ -295,7 +295,7 @@ impl Scrub {
     }
 }
 
-/// Adds what was found on the one device of a filesystem to the numbers that it keeps. Of several devices nothing is written but what is mended.
+/// Adds the findings on the only device of a filesystem to its error counters. With several devices only repairs write.
 fn count_errors(report: &mut Report, devices: &DeviceSet, recorder: &Recorder) {
     let [device] = &report.devices[..] else { return };
     let has_log = report.has_log;
@@ -308,13 +308,13 @@ fn count_errors(report: &mut Report, devices: &DeviceSet, recorder: &Recorder) {
         damage.finding.what == What::Superblock && damage.finding.outcome != Outcome::Mended
     };
     let counted = match has_log {
-        // What replays it is to be asked for. A mount through which nothing is written leaves it.
+        // The log needs a replay. A mount without writes leaves it.
         true => {
             let advice =
                 format!("`creamery touch {}:/` writes what it has into a commit", device.path.display());
             Err(Error::new(ErrorKind::Busy, "a log waits to be replayed").advise(advice))
         }
-        // A commit would write all copies anew.
+        // A commit would rewrite all copies.
         false if report.damages.iter().any(is_in_doubt) => {
             let what = Error::new(ErrorKind::Corrupt, "a copy of the superblock is in doubt");
             Err(what.advise("see `creamery rescue super-recover`"))
@@ -322,7 +322,7 @@ fn count_errors(report: &mut Report, devices: &DeviceSet, recorder: &Recorder) {
         false => Image::options().write().open_set(devices.clone()).and_then(|fs| {
             fs.fs.add_device_errors(device.id, &errors)?;
             fs.fs.engine().commit()?;
-            // A status that knows this commit is not gone on with where an older state was put in its place.
+            // A status with this commit is not resumed after an older state was restored.
             recorder.noted((device.id, &device.counts), fs.fs.engine().volume().generation());
             fs.close()?;
             recorder.keep()
@@ -335,7 +335,7 @@ fn count_errors(report: &mut Report, devices: &DeviceSet, recorder: &Recorder) {
     }
 }
 
-/// Names the files of what is bad of data. It judges nothing: what cannot be named stays an address.
+/// Finds the files of bad data. This judges nothing: a sector whose file cannot be named stays an address.
 fn name_files(report: &mut Report, devices: &DeviceSet, goes_on: &dyn Fn() -> bool) {
     let is_data = |damage: &&mut Damage| damage.finding.what.is_of_files();
     let is_left = |damage: &&mut Damage| damage.finding.outcome != Outcome::Mended;
@@ -345,7 +345,7 @@ fn name_files(report: &mut Report, devices: &DeviceSet, goes_on: &dyn Fn() -> bo
     }
     let rescue = Rescue { ignore_bad_roots: true, ignore_super_flags: true, ..Rescue::default() };
     let Ok(fs) = Image::options().rescue(rescue).open_set(devices.clone()) else { return };
-    // Each copy that is bad is a finding of its own.
+    // Each bad copy is a separate finding.
     let mut known = BTreeMap::new();
     for damage in damages {
         if !goes_on() {
@@ -356,9 +356,9 @@ fn name_files(report: &mut Report, devices: &DeviceSet, goes_on: &dyn Fn() -> bo
     }
 }
 
-/// To what a filesystem was made from nothing is written. Errors: it was made from a seed.
+/// Rejects a filesystem made from a seed: nothing is written to the seed. Errors: it was made from a seed.
 fn refuse_seeds(set: &NamedSet) -> Result<()> {
-    // Opening says why superblocks cannot be read.
+    // Opening reports why superblocks cannot be read.
     let members = set.superblocks(&mut |_| ()).unwrap_or_default();
     let fsids: Vec<Uuid> = members.iter().map(|(_, superblock)| superblock.fsid()).collect();
     if fsids.iter().all(|fsid| Some(fsid) == fsids.first()) {
@@ -368,7 +368,7 @@ fn refuse_seeds(set: &NamedSet) -> Result<()> {
     Err(Error::unsupported(what).advise("scrub it with --readonly (-r)"))
 }
 
-/// What names all devices, where some were found and are not named.
+/// Adds the devices that were found but not named to the advice of an error.
 fn with_devices(error: Error, set: &NamedSet) -> Error {
     if error.kind() != ErrorKind::DeviceMissing {
         return error;

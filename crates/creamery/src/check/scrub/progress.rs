@@ -1,4 +1,4 @@
-//! Following a scrub while it runs.
+//! Progress of a scrub.
 
 use creamery_base::{DevId, Uuid};
 
@@ -15,21 +15,21 @@ use creamery_base::{DevId, Uuid};
 /// }
 /// ```
 pub trait Progress: Sync {
-    /// The scrub of these devices of the filesystem with this UUID has begun: they are open, and nobody else scrubs them.
+    /// The scrub of these devices of the filesystem with this UUID has begun: they are open, and no other scrub of them runs.
     fn begins(&self, filesystem: Uuid, devices: &[DevId]) {
         let _ = (filesystem, devices);
     }
 
-    /// So many bytes of data and tree blocks are scrubbed, those of all devices together. Whether to go on.
+    /// `bytes` of data and tree blocks are scrubbed, of all devices together. Returns whether to go on.
     fn scrubbed(&self, bytes: u64) -> bool;
 
-    /// All is scrubbed, and the files that have what is left are looked for, one finding after the other. Whether to go on with that.
+    /// All devices are scrubbed, and the scrub looks for the files of the remaining damage, one finding after the other. Returns whether to go on with that.
     fn names_on(&self) -> bool {
         true
     }
 }
 
-/// Reports to nobody, and goes on.
+/// Ignores the progress, and goes on.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;

@@ -1,4 +1,4 @@
-//! What a scrub reports.
+//! The report of a scrub.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use creamery_volume::Volume;
 
 use crate::check::DamagedFile;
 
-/// What was scrubbed of a device.
+/// The part of a report about one device.
 ///
 /// ```no_run
 /// # fn example(device: &creamery::check::scrub::DeviceReport) {
@@ -20,17 +20,17 @@ use crate::check::DamagedFile;
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct DeviceReport {
-    /// Its number in the filesystem.
+    /// The number of the device in the filesystem.
     pub id: DevId,
-    /// Where it is on the host.
+    /// The path of the device on the host.
     pub path: PathBuf,
-    /// What was counted.
+    /// The counters of the device.
     pub counts: Counts,
-    /// How it ended.
+    /// The end of the scrub of this device.
     pub ended: Ended,
 }
 
-/// Something bad, and the files that have it.
+/// A finding, and the files that it affects.
 ///
 /// ```no_run
 /// # fn example(damage: &creamery::check::scrub::Damage) {
@@ -40,15 +40,15 @@ pub struct DeviceReport {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Damage {
-    /// What is bad.
+    /// The finding.
     pub finding: Finding,
-    /// The files that have it, a few at most.
+    /// The files that it affects, a few at most.
     pub files: Vec<DamagedFile>,
-    /// How many more have it.
+    /// The number of further files.
     pub more_files: u64,
 }
 
-/// What a scrub found.
+/// The result of a scrub.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -64,23 +64,23 @@ pub struct Damage {
 pub struct Report {
     /// The filesystem's UUID.
     pub uuid: Uuid,
-    /// Whether it mends: one that was resumed as it began.
+    /// Whether it repairs; a resumed scrub keeps its mode.
     pub mode: Mode,
     /// Each device.
     pub devices: Vec<DeviceReport>,
-    /// What is bad, as much as is kept: first what is left, then what was mended. It is that of all scrubs that this one resumed.
+    /// Findings, as many as are kept: first the remaining ones, then the repaired ones. They include those of all scrubs that this one resumed.
     pub damages: Vec<Damage>,
-    /// How much of what is left has no place there. Its files are not named.
+    /// The number of remaining findings that did not fit. Their files are not named.
     pub left_out: u64,
-    /// The file that has what is bad, if that is kept.
+    /// The file with the findings, if they are kept.
     pub findings_file: Option<PathBuf>,
-    /// Why nothing can be mended at the moment, where that is so: a device is missing, or missed writes.
+    /// The reason why nothing can be repaired now: a device is missing, or missed writes.
     pub hindrance: Option<String>,
     /// Tree blocks that were read ahead, of the extent tree and of the checksum tree.
     pub read_ahead: [ReadAheadCounters; 2],
-    /// How often the extent tree and the checksum tree were searched.
+    /// Number of searches of the extent tree and the checksum tree.
     pub searches: Searches,
-    /// What could not be kept, and why: its status, where that was asked for, or the numbers of `device stats`.
+    /// The part that could not be stored, and why: the status, if that is wanted, or the counters of `device stats`.
     pub not_kept: Option<String>,
     pub(super) has_log: bool,
 }
@@ -105,9 +105,9 @@ impl Report {
         }
     }
 
-    /// Keeps the status.
+    /// Stores the status.
     pub(super) fn keep(&mut self, recorder: &Recorder, engine: &Engine) {
-        // Of one that failed it is unknown what is durable: another scrub goes over it once more.
+        // After a failure it is unknown what is durable: the next scrub reads the device again.
         let counts = |device: &DeviceReport| match device.ended {
             Ended::Failed => Counts { uncorrectable_errors: 1, ..Counts::default() },
             Ended::Whole | Ended::Cancelled => device.counts,
@@ -118,12 +118,12 @@ impl Report {
         self.not_kept = kept.err().map(|error| error.context("the status is not kept").to_string());
     }
 
-    /// Keeps the names of files with what is left.
+    /// Stores the names of files with remaining damage.
     pub(super) fn keep_files(&mut self, recorder: &Recorder) {
         let line = |file: &DamagedFile| {
             file_line(file.raw_path().as_deref(), (file.subvolume, file.inode), file.offset)
         };
-        // The findings stand here in the same order: what is left comes first.
+        // The findings are in the same order here: the remaining ones come first.
         let mut damages = self.damages.iter();
         let mut files = |finding: &Finding| {
             let its = damages.next().filter(|damage| damage.finding.at == finding.at);
@@ -138,14 +138,14 @@ impl Report {
         }
     }
 
-    /// Adds what earlier scrubs have counted that this one resumed.
+    /// Adds the counters of earlier scrubs that this one resumed.
     pub(super) fn add_before(&mut self, recorder: &Recorder) {
         for device in &mut self.devices {
             device.counts += recorder.before(device.id);
         }
     }
 
-    /// The numbers of all devices together.
+    /// The counters of all devices together.
     #[must_use]
     pub fn counts(&self) -> Counts {
         let mut all = Counts::default();
@@ -153,7 +153,7 @@ impl Report {
         all
     }
 
-    /// How it ended: as the device that ended worst.
+    /// The end of the scrub: that of the device with the worst end.
     #[must_use]
     pub fn ended(&self) -> Ended {
         self.devices.iter().map(|device| device.ended).max().unwrap_or(Ended::Whole)

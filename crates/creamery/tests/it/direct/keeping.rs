@@ -1,4 +1,4 @@
-//! A device that answers writes of marked data, and reads of it, when the test says so.
+//! A device that answers writes of marked data, and reads of it, on the test's command.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +22,7 @@ impl Keeping {
         Self { below, kept: Mutex::default(), keeps_reads: AtomicBool::new(false) }
     }
 
-    /// From now on it answers reads, too, when the test says so.
+    /// From now on it also holds reads until the test's command.
     pub(super) fn keep_reads(&self) {
         self.keeps_reads.store(true, Ordering::SeqCst);
     }
@@ -31,7 +31,7 @@ impl Keeping {
         self.kept.lock().expect("nobody panicked")
     }
 
-    /// Requests that are not answered.
+    /// Requests without an answer.
     pub(super) fn kept(&self) -> usize {
         self.lock().len()
     }
@@ -40,20 +40,20 @@ impl Keeping {
         self.lock().pop_front().expect("it was asked")
     }
 
-    /// Answers the oldest request that is not, on this thread.
+    /// Answers the oldest open request, on this thread.
     pub(super) fn answer(&self) {
         let (request, done) = self.next();
         self.below.submit(request, done);
     }
 
-    /// Answers it with an error.
+    /// Fails the oldest open request.
     pub(super) fn fail(&self) {
         let (request, done) = self.next();
         drop(request);
         done(Err(Error::new(ErrorKind::Io, "the device fails")));
     }
 
-    /// Whether all of a request is marked.
+    /// Whether all data of a request is marked.
     fn is_marked(&self, request: &Request) -> bool {
         let mut first = [0; SECTOR];
         match request {

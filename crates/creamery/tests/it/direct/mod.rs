@@ -1,4 +1,4 @@
-//! Direct requests that are in flight while their caller goes on.
+//! Direct requests in flight while their caller goes on.
 
 mod keeping;
 #[path = "../../../examples/many_in_flight.rs"]
@@ -21,7 +21,7 @@ use creamery_testkit::{Judge, Judges, LoopMount, Random, btrfs_check};
 
 use keeping::{Keeping, MARK, SECTOR};
 
-/// How often it was woken.
+/// Counts wake-ups.
 #[derive(Default)]
 struct Woken(AtomicUsize);
 
@@ -55,14 +55,14 @@ fn mark(sector: u64) -> DirectRequest {
     write(sector * SECTOR as u64, &[MARK; SECTOR])
 }
 
-/// What a request is answered, each time.
+/// The answers to a request.
 fn answers(file: &File, request: DirectRequest) -> Receiver<DirectDone> {
     let (send, receive) = channel();
     file.submit(request, move |done| drop(send.send(done)));
     receive
 }
 
-/// What a request is answered that waits for no device: once.
+/// The answer to a request that waits for no device: exactly one.
 fn answer(file: &File, request: DirectRequest) -> DirectDone {
     let answers = answers(file, request);
     let done = answers.recv().expect("an answer");
@@ -70,7 +70,7 @@ fn answer(file: &File, request: DirectRequest) -> DirectDone {
     done
 }
 
-/// The kind of a refusal, in each way of asking; the buffer comes back as it was.
+/// The kind of a refusal, by each kind of call; the buffer comes back unchanged.
 fn refused(file: &File, request: impl Fn() -> DirectRequest) -> ErrorKind {
     let (DirectRequest::Read { buffer, .. } | DirectRequest::Write { data: buffer, .. }) = request() else {
         unreachable!("there are two sorts")
@@ -89,7 +89,7 @@ fn without_threads() -> Tuning {
     tuning
 }
 
-/// A file of eight sectors, 1 in each byte, behind a device that answers marked requests when the test says so.
+/// A file of eight sectors, 1 in each byte, behind a device that answers marked requests on the test's command.
 struct World {
     device: Arc<Keeping>,
     fs: Filesystem,
@@ -109,7 +109,7 @@ impl World {
     }
 }
 
-/// Opened for reading, with nothing in the background.
+/// A filesystem opened for reading, without background threads.
 fn open_for_reading(device: Arc<Keeping>) -> Result<(Filesystem, File)> {
     let fs = Image::options().open_device(device)?;
     let file = fs.open("/file")?;
@@ -121,7 +121,7 @@ fn the_example_of_many_requests_in_flight_works() -> Result<()> {
     many_in_flight::main()
 }
 
-/// Each round has 64 in flight at once, whose order among each other nobody knows: so they are about places of their own.
+/// Each round has 64 requests in flight, in an unknown order: so their places do not overlap.
 #[test]
 fn sixty_four_reads_and_writes_in_flight_are_what_plain_ones_are() -> Result<()> {
     const PLACES: usize = 64;
@@ -142,7 +142,7 @@ fn sixty_four_reads_and_writes_in_flight_are_what_plain_ones_are() -> Result<()>
             let mut started = Vec::new();
             for place in 0..PLACES {
                 let (skipped, count) = (random.below(4) as usize, 1 + random.below(2) as usize);
-                // Some are no whole sectors.
+                // Some are not whole sectors.
                 let odd = if random.below(8) == 0 { 100 } else { 0 };
                 let at = place * LEN + skipped * SECTOR + odd;
                 let range = at..(at + count * SECTOR).min((place + 1) * LEN);
@@ -184,7 +184,7 @@ fn judge(image: &Path, content: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// With and without threads in the background it is the last one that is woken with the answer.
+/// With and without background threads, the last registered waker is woken with the answer.
 #[test]
 fn a_waker_takes_the_place_of_the_one_before() -> Result<()> {
     for threads in [0, 1] {
@@ -310,7 +310,7 @@ fn a_filesystem_that_is_opened_for_reading_reads_and_refuses_writes() -> Result<
     Ok(())
 }
 
-/// Nobody waits for the request, or polls for it.
+/// No thread waits for the request, or polls for it.
 #[test]
 fn threads_that_were_asked_for_complete_reads_where_nothing_is_written() -> Result<()> {
     let World { device, fs, file } = World::new(Tuning::default())?;
@@ -380,7 +380,7 @@ fn what_a_device_fails_is_in_the_answer_and_nowhere_else() -> Result<()> {
     let reads = file.start(read(2 * SECTOR as u64, SECTOR));
     thread::scope(|scope| {
         let waits = scope.spawn(|| reads.wait());
-        // There is no other copy, but it is tried again.
+        // There is no other copy, but the read is repeated.
         while !waits.is_finished() {
             if device.kept() > 0 {
                 device.fail();
@@ -415,7 +415,7 @@ fn who_starts_more_than_may_be_in_flight_waits() -> Result<()> {
     fs.close()
 }
 
-/// It has no threads then, and its last user is the file.
+/// The filesystem has no threads then, and its last user is the file.
 #[test]
 fn a_filesystem_that_is_dropped_answers_while_a_file_of_it_is_open() -> Result<()> {
     let World { device, fs, file } = World::new(Tuning::default())?;
@@ -437,7 +437,7 @@ fn a_filesystem_that_is_dropped_answers_while_a_file_of_it_is_open() -> Result<(
     Ok(())
 }
 
-/// A file of an image on the host, and one on a device that says nothing of its room.
+/// A file of an image on the host, and one on a device that does not report its space.
 #[test]
 fn who_must_not_wait_begins_before_anything_was_written_and_not_where_a_device_works_on_its_own_thread()
 -> Result<()> {
@@ -477,7 +477,7 @@ fn who_must_not_wait_begins_before_anything_was_written_and_not_where_a_device_w
     fs.close()
 }
 
-/// What was answered is in the image by then: a copy of that, as a power cut would leave it, has all of it, for Linux, too.
+/// Answered data is in the image by then: a copy of the image, as after a power cut, has all of it, for Linux, too.
 #[test]
 fn a_write_that_was_answered_as_durable_survives_for_linux() -> Result<()> {
     let dir = tempfile::tempdir()?;

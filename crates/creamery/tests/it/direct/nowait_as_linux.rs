@@ -1,4 +1,4 @@
-//! Which writes begin that must not wait, and which come back: the states of fstests' btrfs/226, made by Linux, and asked of Linux and of the
+//! Writes that must not wait: which ones begin, and which come back. The states are those of fstests' btrfs/226, made by Linux; the test asks Linux and the
 //! library.
 
 use std::fs::{File as HostFile, OpenOptions as HostOptions};
@@ -17,7 +17,7 @@ use super::write;
 
 const KIB: u64 = 1 << 10;
 const NAMES: [&str; 7] = ["copied", "snapshot", "reflink", "prealloc", "holes", "punched", "alone"];
-/// Where each is written to, and how much: in KiB.
+/// Offset and length of each write, in KiB.
 const WRITES: [(u64, u64); 7] = [(32, 64), (32, 64), (32, 32), (64, 64), (64, 128), (0, 128), (32, 64)];
 
 /// A file with these parts, in KiB, each an extent of its own.
@@ -62,7 +62,7 @@ fn data((_, len): (u64, u64)) -> Vec<u8> {
     vec![0xff; (len * KIB) as usize]
 }
 
-/// Which writes Linux begins.
+/// The writes that Linux begins.
 fn of_linux(dir: &Path) -> Vec<bool> {
     let begins = |(name, at): (&&str, (u64, u64))| {
         let file = HostOptions::new()
@@ -86,7 +86,7 @@ fn of_linux(dir: &Path) -> Vec<bool> {
     NAMES.iter().zip(WRITES).map(begins).collect()
 }
 
-/// Which writes the library begins, once all that it looks at is in memory.
+/// The writes that the library begins, with everything it needs in memory.
 fn of_ours(image: &Path) -> Result<Vec<bool>> {
     let fs = Image::options().write().open(image)?;
     fs.write("/warm", vec![1; 4096])?;

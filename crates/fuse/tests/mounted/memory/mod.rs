@@ -1,7 +1,7 @@
-//! A filesystem in memory, complete enough to be lived in: what the tests mount.
+//! A filesystem in memory, complete enough for real use: the tests mount it.
 //!
-//! One lock around everything; the transport is what is tested here. Nodes count their references, so that a
-//! test can see whether `FORGET` and `RELEASE` come as they should: a node without name, reference and handle
+//! There is one lock around everything, because the tests are about the transport. Nodes count their references, so that a
+//! test can see whether `FORGET` and `RELEASE` come correctly: a node without name, reference and handle
 //! is gone.
 
 mod data;
@@ -24,7 +24,7 @@ const S_IFREG: u32 = 0o100_000;
 const S_IFLNK: u32 = 0o120_000;
 pub const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
 
-/// What an inode holds.
+/// The content of an inode.
 pub enum Content {
     File(Data),
     Directory { names: BTreeMap<Vec<u8>, u64>, order: BTreeMap<u64, (Vec<u8>, u64)>, next: u64, parent: u64 },
@@ -45,7 +45,7 @@ pub struct Node {
     btime: Timespec,
     xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
     flags: u32,
-    /// References the kernel holds.
+    /// References of the kernel.
     lookups: u64,
     /// Open handles.
     opens: u64,
@@ -57,7 +57,7 @@ pub struct State {
     next: u64,
 }
 
-/// How often something was asked.
+/// Counts of requests.
 #[derive(Default)]
 pub struct Counters {
     pub forgotten: AtomicU64,
@@ -213,7 +213,7 @@ impl State {
         Ok(())
     }
 
-    /// Takes a name out of a directory and says what it meant.
+    /// Removes a name from a directory and returns its inode.
     fn take_name(&mut self, parent: NodeId, name: &[u8]) -> Result<u64> {
         let directory = self.node(parent)?;
         directory.touch();
@@ -228,7 +228,7 @@ impl State {
         Ok(id)
     }
 
-    /// One name of `id` less.
+    /// Removes one link of `id`.
     fn drop_link(&mut self, id: u64) {
         if let Some(node) = self.nodes.get_mut(&id) {
             node.nlink = if node.is_directory() { 0 } else { node.nlink - 1 };

@@ -21,7 +21,7 @@ type Context<'a> = &'a RequestContext<'a>;
 
 const GETFLAGS: u32 = 0x8008_6601;
 const SETFLAGS: u32 = 0x4008_6602;
-/// The kernel asks this before it lets anybody change the flags.
+/// The kernel sends this before it lets a process change the flags.
 const FSGETXATTR: u32 = 0x801c_581f;
 const KEEP_SIZE: u32 = 1;
 const PUNCH_HOLE: u32 = 2;
