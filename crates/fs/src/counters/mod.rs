@@ -1,5 +1,6 @@
 //! What operations on files came to, counted for the statistics of a filesystem.
 
+mod declare;
 mod direct;
 mod fsyncs;
 mod nocow;
