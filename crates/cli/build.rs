@@ -1,4 +1,4 @@
-//! What the program brings along of the tree that it was built from: the pages of `docs`, packed, and the commit.
+//! Data that the program contains from its source tree: the pages of `docs`, compressed, and the commit.
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Writes all pages, one behind the other and packed, and where each lies in that.
+/// Writes all pages, joined and compressed, and a table of their offsets.
 fn pack_pages(out: &Path) -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed={PAGES}");
     let mut names = Vec::new();
@@ -46,8 +46,8 @@ fn pack_pages(out: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The version of the package, with the commit and its date where they are known: there is no git in every place where this is
-/// built, and no commit in what the registry hands out.
+/// The version of the package, with the commit and its date if they are known: not every build host has git, and the registry's sources
+/// have no commit.
 fn version(out: &Path) -> Result<String, Box<dyn Error>> {
     let package = env::var("CARGO_PKG_VERSION")?;
     for file in ["HEAD", "logs/HEAD"] {
@@ -57,7 +57,7 @@ fn version(out: &Path) -> Result<String, Box<dyn Error>> {
     }
     let commit = git(&["show", "--no-patch", "--format=%h %cs", "--abbrev=12", "HEAD"]);
     if commit.is_none() && lacks_git() {
-        // A file that is missing has cargo ask again the next time.
+        // The file does not exist, so cargo runs this script again the next time.
         println!("cargo::rerun-if-changed={}", out.join("no-git").display());
     }
     Ok(commit.map_or_else(|| package.clone(), |commit| format!("{package} ({commit})")))
@@ -70,13 +70,13 @@ fn lacks_git() -> bool {
     is_in_one && Command::new("git").arg("--version").output().is_err()
 }
 
-/// What git says about the repository that this file belongs to.
+/// The output of git about the repository of this file.
 fn git(words: &[&str]) -> Option<String> {
     let ask = |words: &[&str]| {
         let said = Command::new("git").args(words).output().ok().filter(|said| said.status.success())?;
         String::from_utf8(said.stdout).ok().map(|said| said.trim().to_owned())
     };
-    // Sources that were unpacked into somebody else's repository are not of its commits.
+    // Sources that were unpacked into another repository do not belong to its commits.
     ask(&["ls-files", "--error-unmatch", "build.rs"])?;
     ask(words)
 }

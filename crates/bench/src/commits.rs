@@ -1,5 +1,5 @@
-//! Look-ups beside commits: how long each takes with nothing going on, beside a thread that computes, and beside one that makes
-//! files and commits them again and again.
+//! Look-ups beside commits: the time of each without other work, beside a thread that computes, and beside one that repeatedly makes files
+//! and commits them.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -16,7 +16,7 @@ use crate::times::spread;
 const BATCH: usize = 500;
 const NAMES_OF_A_DIR: usize = 1000;
 
-/// Looks `lookups` of `files` names up in each of the three.
+/// Looks up `lookups` of `files` names in each of the three situations.
 pub(crate) fn run(side: &dyn Side, files: usize, lookups: usize) -> Result<Value> {
     for dir in 0..files.div_ceil(NAMES_OF_A_DIR) {
         side.make_dir(&dir.to_string())?;
@@ -59,7 +59,7 @@ pub(crate) fn run(side: &dyn Side, files: usize, lookups: usize) -> Result<Value
     }))
 }
 
-/// Does `work` while another thread does something else again and again.
+/// Runs `work` while another thread repeats `other`.
 fn beside<T: Send>(other: impl Fn() + Sync, work: impl FnOnce() -> Result<T>) -> Result<T> {
     let ends = AtomicBool::new(false);
     std::thread::scope(|scope| {

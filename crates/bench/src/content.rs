@@ -1,16 +1,16 @@
-//! What files contain: bytes that do not compress, or text, which does; the same on every side, and known at every offset.
+//! The content of files: bytes that do not compress, or text, which does. It is equal on every side, and known at every offset.
 
 use anyhow::{Result, ensure};
 use creamery_testkit::Random;
 
-/// The content repeats after so many bytes, which no piece divides.
+/// Bytes after which the content repeats; no piece divides them.
 const PERIOD: usize = (4 << 20) + 4096;
-/// The longest piece that can be asked for.
+/// The longest piece, bytes.
 pub(crate) const PIECE_MAX: usize = 1 << 20;
-/// How far the contents of two generations, and of two files, are apart.
+/// The distance between the contents of two generations, and of two files, bytes.
 const GENERATION: usize = 1_000_003;
 const FILE: usize = 10_007;
-/// How much of a piece is compared when time is measured: enough to tell it from any other, and from nothing.
+/// Bytes of a piece that are compared while time is measured: enough to tell it from any other, and from zeros.
 const GLANCE: usize = 16;
 
 const SEED: u64 = 20_251_121;
@@ -19,7 +19,7 @@ const SEED: u64 = 20_251_121;
 pub(crate) struct Contents {
     pool: Vec<u8>,
     generation: usize,
-    /// The server answers with zeros, whatever was written.
+    /// Whether to expect zeros: the server keeps no data.
     zeros: bool,
 }
 
@@ -28,7 +28,7 @@ impl Contents {
         Self::of(Random::new(SEED).bytes(PERIOD), generation, zeros)
     }
 
-    /// The same of text.
+    /// Content of text, which compresses.
     pub(crate) fn text(generation: usize) -> Self {
         Self::of(Random::new(SEED).text(PERIOD), generation, false)
     }
@@ -45,12 +45,12 @@ impl Contents {
         &self.pool[start..start + len]
     }
 
-    /// Insists that `found` begins as it should.
+    /// Checks that `found` begins with the expected content.
     pub(crate) fn glance(&self, file: usize, offset: u64, found: &[u8]) -> Result<()> {
         self.compare(file, offset, &found[..found.len().min(GLANCE)])
     }
 
-    /// Insists that `found` is what it should be.
+    /// Checks that `found` is the expected content.
     pub(crate) fn compare(&self, file: usize, offset: u64, found: &[u8]) -> Result<()> {
         let right = match self.zeros {
             true => found.iter().all(|byte| *byte == 0),

@@ -15,15 +15,15 @@ use crate::times::{Times, in_threads, spread};
 /// The kinds of work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Workload {
-    /// Into a new file.
+    /// Writes a new file.
     Write,
-    /// Over everything in a file.
+    /// Overwrites a file completely.
     Overwrite,
-    /// With nothing cached, as far as a process that has just opened the filesystem has nothing.
+    /// Reads with nothing cached in the process, which has just opened the filesystem.
     Read,
-    /// The same, a second time.
+    /// A second `Read` of the same files.
     ReadWarm,
-    /// As `Read`, with each byte compared.
+    /// Reads like `Read`, and compares each byte.
     Verify,
 }
 
@@ -34,7 +34,7 @@ pub(crate) enum Order {
     Random,
 }
 
-/// How much of it, and how.
+/// The size of the workload, and its variants.
 #[derive(Clone, Debug)]
 pub(crate) struct Shape {
     pub(crate) threads: usize,
@@ -43,17 +43,17 @@ pub(crate) struct Shape {
     /// Bytes of one operation.
     pub(crate) piece: usize,
     pub(crate) order: Order,
-    /// Pieces of each file that are read or written at most, those that come first; 0: all.
+    /// Maximum number of pieces of each file that are read or written, in order; 0: all.
     pub(crate) pieces: usize,
-    /// After so many pieces the file is made durable; 0: not before the end.
+    /// The number of pieces after which the file is made durable; 0: only at the end.
     pub(crate) sync_every: usize,
-    /// Of the content that is written or expected.
+    /// The generation of the content that is written or expected.
     pub(crate) generation: usize,
-    /// Whether it is text, which compresses.
+    /// Whether the content is text, which compresses.
     pub(crate) is_text: bool,
-    /// Expected are zeros: the server keeps nothing.
+    /// Whether to expect zeros: the server keeps no data.
     pub(crate) zeros: bool,
-    /// The directory that has the files.
+    /// The directory of the files.
     pub(crate) below: String,
 }
 
@@ -71,7 +71,7 @@ impl Shape {
         below: String::new(),
     };
 
-    /// Where each piece of `file` lies, in the order in which they come.
+    /// The offset of each piece of `file`, in the order of work.
     fn offsets(&self, file: usize) -> Vec<u64> {
         let mut offsets: Vec<u64> =
             (0..self.bytes / self.piece as u64).map(|index| index * self.piece as u64).collect();
@@ -90,7 +90,7 @@ struct Part {
     number: usize,
     file: Box<dyn Content>,
     offsets: Vec<u64>,
-    /// How long it took each time to write as many pieces as are made durable together, and to do that.
+    /// The time of each group of pieces: writing them and making them durable.
     synced: Mutex<Vec<Duration>>,
 }
 
@@ -114,7 +114,7 @@ impl Workload {
         }
     }
 
-    /// Does it and measures: all together, and each time that a file was made durable.
+    /// Runs the workload and measures it: in total, and for each time that a file was made durable.
     pub(crate) fn run(self, side: &dyn Side, shape: &Shape) -> Result<Value> {
         ensure!((1..=PIECE_MAX).contains(&shape.piece), "a piece has 1 to {PIECE_MAX} bytes");
         ensure!(shape.bytes.is_multiple_of(shape.piece as u64) && shape.bytes > 0, "a file has whole pieces");
@@ -143,7 +143,7 @@ impl Workload {
         Ok(said)
     }
 
-    /// One thread's part; gives back how many pieces it was.
+    /// One thread's part; returns the number of its pieces.
     fn work(self, part: &Part, shape: &Shape, contents: &Contents) -> Result<usize> {
         let Part { number, file, offsets, synced } = part;
         let mut piece = vec![0; shape.piece];

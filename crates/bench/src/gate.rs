@@ -1,6 +1,6 @@
-//! A stranger among those who write: one thread overwrites a file in very many extents, at random, and makes that durable; another
-//! one changes the mode of a file that has nothing to do with it, all the time, and notes how long each change took. Then it does
-//! the same with nothing going on, for as long.
+//! A bystander among writers: one thread overwrites a file of very many extents in random order and makes that durable. Another one, the
+//! stranger, changes the mode of an unrelated file all the time, and notes the time of each change. Then it does that alone for as long,
+//! for comparison.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -16,19 +16,19 @@ use crate::times::{Times, spread};
 
 const FILE: &str = "data-0";
 const STRANGER: &str = "stranger";
-/// Between two of its changes.
+/// Time between two changes of the stranger.
 const PAUSE: Duration = Duration::from_micros(100);
-/// The stranger's time alone, at least.
+/// Minimum time of the stranger alone.
 const ALONE_MIN: Duration = Duration::from_millis(500);
-/// How often it is asked how much waits.
+/// How often the number of waiting changes is polled.
 const ASKED: usize = 32;
 
-/// Overwrites the pieces of the file that `write` made, each once; `shape.generation` is of what is written.
+/// Overwrites each piece of the file that `write` made once. `shape.generation` is that of the new content.
 pub(crate) fn run(side: &dyn Side, shape: &Shape) -> Result<(Times, Value)> {
     ensure!((1..=PIECE_MAX).contains(&shape.piece), "a piece has 1 to {PIECE_MAX} bytes");
     let contents = Contents::new(shape.generation, false);
     let mut offsets: Vec<u64> = (0..shape.bytes).step_by(shape.piece).collect();
-    // In another order than that in which they were written: what is freed is scattered, too.
+    // The order differs from the order of the first writes, so freed space is scattered, too.
     Random::new(1_000 + shape.generation as u64).shuffle(&mut offsets);
     let file = side.open(FILE, How::Write)?;
     side.create(STRANGER)?;
@@ -56,7 +56,7 @@ pub(crate) fn run(side: &dyn Side, shape: &Shape) -> Result<(Times, Value)> {
     Ok((times, said))
 }
 
-/// With nothing else going on.
+/// The stranger's changes while nothing else runs.
 fn alone(side: &dyn Side, time: Duration) -> Result<Vec<Duration>> {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -67,7 +67,7 @@ fn alone(side: &dyn Side, time: Duration) -> Result<Vec<Duration>> {
     })
 }
 
-/// Changes the stranger's mode until it is `over`, at least once: how long each change took.
+/// Changes the mode of the stranger's file until `over`, at least once; returns the time of each change.
 fn changes(side: &dyn Side, over: &AtomicBool) -> Result<Vec<Duration>> {
     let mut took = Vec::new();
     let mut mode = 0o600;

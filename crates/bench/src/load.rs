@@ -1,17 +1,17 @@
-//! What a load file of dbench says: the requests that a client of a file server once made, a line each.
+//! A load file of dbench: recorded requests of a client of a file server, one a line.
 //!
 //! ```text
 //! NTCreateX "\clients\client1\file" OPTIONS DISPOSITION HANDLE STATUS
 //! WriteX HANDLE OFFSET BYTES BYTES STATUS
 //! ```
-//! The status is what the server answered: whoever does the same again gets the same.
+//! The status is the server's answer: a replay must get the same.
 
 use anyhow::{Context, Result, bail};
 
 /// A request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Request {
-    /// A directory, made if it is not there.
+    /// Opens a directory, and makes it if it does not exist.
     OpenDir {
         path: String,
         handle: u32,
@@ -41,17 +41,17 @@ pub(crate) enum Request {
     Unlink(String),
     RemoveTree(String),
     MakeDir(String),
-    /// What is known of a name.
+    /// The attributes of a name.
     Stat(String),
-    /// Of an open file.
+    /// The attributes of an open file.
     StatOpen(u32),
-    /// Of the filesystem.
+    /// The space of the filesystem.
     Space,
     Touch(u32),
     List(String),
 }
 
-/// A request, and whether it went well.
+/// A request, and whether it succeeded.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Recorded {
     pub(crate) request: Request,
@@ -59,7 +59,7 @@ pub(crate) struct Recorded {
 }
 
 impl Request {
-    /// The name that the load file has for it.
+    /// The name of the request in the load file.
     pub(crate) const fn name(&self) -> &'static str {
         match self {
             Self::OpenDir { .. } | Self::Open { .. } => "NTCreateX",
@@ -80,8 +80,8 @@ impl Request {
     }
 }
 
-/// All requests of a load file. Locks of byte ranges are left out: they are no business of a filesystem.
-/// Errors: a line that says nothing known.
+/// Parses a load file. Omits locks of byte ranges, which do not concern a filesystem.
+/// Errors: a line is unknown.
 pub(crate) fn parse(text: &str) -> Result<Vec<Recorded>> {
     let lines = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty());
     let all = lines.map(|(number, line)| self::line(line).with_context(|| format!("line {number}: {line}")));
@@ -131,7 +131,7 @@ fn line(line: &str) -> Result<Option<Recorded>> {
         _ => bail!("an unknown request"),
     };
     let goes_well = match line.split_whitespace().last() {
-        // A directory can be listed, whether something in it suits or not.
+        // A directory can be listed, whether a name in it matches or not.
         Some("NT_STATUS_OK" | "NT_STATUS_NO_SUCH_FILE") => true,
         Some(status) if status.starts_with("NT_STATUS_") => false,
         _ => bail!("no status"),
@@ -139,7 +139,7 @@ fn line(line: &str) -> Result<Option<Recorded>> {
     Ok(Some(Recorded { request, goes_well }))
 }
 
-/// What is left of a line.
+/// The rest of a line.
 struct Words<'l>(&'l str);
 
 impl<'l> Words<'l> {
@@ -149,7 +149,7 @@ impl<'l> Words<'l> {
         if word.is_empty() { bail!("it ends too early") } else { Ok(word) }
     }
 
-    /// A quoted path, as a relative one of ours.
+    /// A quoted path, turned into a relative path with slashes.
     fn path(&mut self) -> Result<String> {
         let rest = self.0.strip_prefix('"').context("no path")?;
         let (path, rest) = rest.split_once('"').context("a path without an end")?;

@@ -1,8 +1,8 @@
 //! `creamery-bench WORKLOAD SIDE [OPTIONS]`: one workload on one side, its times as one line of JSON. `cargo xtask bench`
 //! runs both sides in turn and compares.
 //!
-//! The side is `--image FILE`, a filesystem that the library opens, or `--dir DIR`, one that is mounted. Both do the same
-//! operations by the same names, from as many threads. Direct requests also go to a file of the host, `--file FILE`.
+//! The side is `--image FILE`, a filesystem that the library opens, or `--dir DIR`, a mounted one. Both run the same operations on the same
+//! names, with the same number of threads. Direct requests also go to a file of the host, `--file FILE`.
 
 mod commits;
 mod content;
@@ -78,7 +78,7 @@ fn run(words: &[String]) -> Result<serde_json::Value> {
     Ok(said)
 }
 
-/// What is done to an image that nobody opens as a filesystem.
+/// Runs a workload on an image without opening it as a filesystem, if it is one of these.
 fn of_image(workload: &str, options: &Options) -> Option<Result<serde_json::Value>> {
     let Some(Target::Image(image)) = &options.target else { return None };
     match workload {
@@ -97,7 +97,7 @@ fn of_image(workload: &str, options: &Options) -> Option<Result<serde_json::Valu
     }
 }
 
-/// Direct requests, which go to one file.
+/// Runs direct requests on one file, if that is the workload.
 fn direct(workload: &str, options: &Options) -> Option<Result<serde_json::Value>> {
     if workload != "direct" {
         return None;
@@ -111,7 +111,7 @@ fn direct(workload: &str, options: &Options) -> Option<Result<serde_json::Value>
     })
 }
 
-/// All that can be done.
+/// All workloads.
 enum Workload {
     Names(names::Workload),
     Data(data::Workload),
@@ -143,7 +143,7 @@ impl Workload {
             .or_else(commits)
     }
 
-    /// What is to be said of it.
+    /// Runs the workload; returns the output.
     fn run(&self, side: &dyn Side, options: &Options) -> Result<serde_json::Value> {
         let Options { threads, files, rounds, .. } = *options;
         let times: Result<Times> = match self {
@@ -184,7 +184,7 @@ enum Target {
     File(PathBuf),
 }
 
-/// What the words after the workload say.
+/// The options behind the workload.
 struct Options {
     target: Option<Target>,
     servers: Vec<u32>,

@@ -12,7 +12,7 @@ pub(crate) enum Workload {
     Create,
     /// Each thread asks for every file of its directories once, in a scattered order.
     Lookup,
-    /// The same, a second time.
+    /// A second `Lookup` of the same files.
     LookupWarm,
     /// Each thread lists its directories.
     Readdir,
@@ -22,7 +22,7 @@ pub(crate) enum Workload {
     Mixed,
 }
 
-/// How much of it.
+/// The size of the workload.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scale {
     pub(crate) threads: usize,
@@ -36,7 +36,7 @@ fn dir(thread: usize, round: usize) -> String {
     format!("thread-{thread}-round-{round}")
 }
 
-/// 40 bytes, as fs_mark's names are.
+/// A name of 40 bytes, the length of fs_mark's names.
 fn name(thread: usize, round: usize, file: usize) -> String {
     format!("{}/{file:08x}-a-name-of-forty-bytes-as-usual~~", dir(thread, round))
 }
@@ -54,7 +54,7 @@ impl Workload {
         })
     }
 
-    /// Does it and measures.
+    /// Runs the workload and measures it.
     pub(crate) fn run(self, side: &dyn Side, scale: Scale) -> Result<Times> {
         match self {
             Self::Create => {
@@ -73,7 +73,7 @@ impl Workload {
         Times::measure(side, scale.threads, &|thread| self.work(side, scale, thread))
     }
 
-    /// One thread's part; gives back how many operations it did.
+    /// One thread's part; returns the number of its operations.
     fn work(self, side: &dyn Side, scale: Scale, thread: usize) -> Result<usize> {
         let mut operations = 0;
         for round in 0..scale.rounds {
@@ -89,7 +89,7 @@ impl Workload {
             for index in 0..scale.files {
                 match self {
                     Self::Create => side.create(&name(thread, round, index))?,
-                    // A stride that is prime to any smaller number of files meets each once.
+                    // A stride that is prime to any smaller number of files visits each once.
                     Self::Lookup | Self::LookupWarm => {
                         let scattered = index.wrapping_mul(7_368_787) % scale.files;
                         ensure!(side.stat(&name(thread, round, scattered))? > 0);
@@ -105,7 +105,7 @@ impl Workload {
     }
 }
 
-/// Create, ask, rename, remove the one before: every operation in the directory that all threads share.
+/// Create, stat, rename, remove the one before: every operation in the directory that all threads share.
 fn mixed(side: &dyn Side, thread: usize, round: usize, index: usize) -> Result<()> {
     let path = |what: &str, index: usize| format!("shared/{what}-{thread}-{round}-{index:08}");
     side.create(&path("new", index))?;

@@ -1,5 +1,5 @@
-//! A load file replayed by several clients at once, again and again until the time is over: how much data went through, and how long
-//! each kind of request took, as dbench tells it.
+//! Several clients replay a load file at once, repeatedly until the time is over: measures the amount of data, and the times of each kind
+//! of request, as dbench does.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -14,12 +14,12 @@ use crate::load::{Recorded, Request, parse};
 use crate::side::{Content, How, Side};
 use crate::times::in_threads;
 
-/// The client that load files are of.
+/// The directory of the client in load files.
 const CLIENT: &str = "clients/client1";
-/// One of so many parts of the time is for getting warm, and is not counted.
+/// One part in this many of the time is a warm-up, and is not counted.
 const WARM_PART: u32 = 5;
 
-/// What requests of one kind took.
+/// The times of one kind of request.
 #[derive(Clone, Copy, Default)]
 struct Latency {
     count: u64,
@@ -27,14 +27,14 @@ struct Latency {
     most: Duration,
 }
 
-/// What one client has measured.
+/// The measurements of one client.
 #[derive(Default)]
 struct Taken {
     bytes: u64,
     latencies: BTreeMap<&'static str, Latency>,
 }
 
-/// A client: a directory of its own, and what it has open there.
+/// A client: its directory, and its open files there.
 struct Client<'s> {
     side: &'s dyn Side,
     dir: String,
@@ -42,12 +42,12 @@ struct Client<'s> {
     piece: Vec<u8>,
 }
 
-/// Replays `load` by `threads` clients for `time` behind the time for getting warm.
+/// Replays `load` with `threads` clients for `time` after the warm-up.
 pub(crate) fn run(side: &dyn Side, load: &Path, threads: usize, time: Duration) -> Result<Value> {
     let text = std::fs::read_to_string(load).with_context(|| format!("reading {}", load.display()))?;
     let requests = parse(&text).with_context(|| load.display().to_string())?;
     ensure!(!requests.is_empty(), "{} has no request", load.display());
-    // Whose mkdir comes first is left to chance in the file, not here.
+    // In the load file chance decides whose mkdir comes first, but not here.
     side.make_dir("clients")?;
     let (begun, all) = (Instant::now(), Mutex::new(Taken::default()));
     let warm = begun + time / WARM_PART;
@@ -144,7 +144,7 @@ impl<'s> Client<'s> {
         open.with_context(|| format!("{handle} is no open file"))
     }
 
-    /// Does it; how many bytes went through.
+    /// Runs a request; returns its bytes of data.
     fn request(&mut self, request: &Request) -> Result<u64> {
         let side = self.side;
         match request {

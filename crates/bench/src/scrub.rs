@@ -1,4 +1,4 @@
-//! Scrubs of an image, and what nothing that verifies it can do without: its bytes read once and their checksums computed.
+//! Scrubs of an image, and the minimum for any verification: reading the bytes once and computing their checksums.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -16,14 +16,14 @@ use serde_json::{Value, json};
 
 use crate::times::in_threads;
 
-/// Bytes that a thread reads at once, as many as a scrub does.
+/// Bytes of one read by a thread, equal to those of a scrub.
 const PIECE: u64 = 512 << 10;
 const SECTOR: usize = 4096;
 
-/// How an image is scrubbed.
+/// The parameters of a scrub.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Setting {
-    /// How long its device takes for each request.
+    /// The time of its device for each request.
     pub(crate) latency: Option<Duration>,
     pub(crate) without_read_ahead: bool,
 }
@@ -52,7 +52,7 @@ pub(crate) fn scrub(image: &Path, setting: Setting) -> Result<Value> {
     }))
 }
 
-/// Reads all that was ever written to these files, in `threads` threads, and computes the checksum of each sector.
+/// Reads all written data of these files, without holes, in `threads` threads, and computes the checksum of each sector.
 pub(crate) fn sum(files: &[PathBuf], kind: ChecksumType, threads: usize) -> Result<Value> {
     let mut pieces = Vec::new();
     let opened: Vec<File> = files.iter().map(File::open).collect::<Result<_, _>>()?;

@@ -1,5 +1,5 @@
-//! Data and holes: a file that has 4 KiB of data and a hole of 4 KiB in turn, asked in turn where the next data and the next hole
-//! begin, from answer to answer to its end, as `cp` and `tar -S` do.
+//! Data and holes: a file with 4 KiB of data and a hole of 4 KiB in turn. The workload asks in turn for the next data and the next hole,
+//! from answer to answer to the file's end, as `cp` and `tar -S` do.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::side::{Content, How, Side};
 use crate::times::Times;
 
-/// Bytes of data, and of the hole behind them.
+/// Bytes of a piece of data, and of the hole behind it.
 const PIECE: usize = 4096;
 const STEP: u64 = 2 * PIECE as u64;
 const BYTE: u8 = 0xab;
@@ -18,22 +18,22 @@ const BYTE: u8 = 0xab;
 /// The kinds of work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Workload {
-    /// Makes the file, for others to go through it.
+    /// Makes the file for a later workload.
     Sparse,
-    /// Goes through it, and a second time with the data read.
+    /// Goes through the file, and a second time with the data read.
     Seek,
-    /// Makes the file and asks for the first data and the first hole, again and again, with all the rest behind.
+    /// Makes the file, and asks repeatedly for the first data and the first hole, with all the rest behind.
     SeekFirst,
 }
 
-/// What became of the file before.
+/// The state of the file before the measurement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum State {
-    /// It was written, and nothing synced since.
+    /// Written, and nothing synced since.
     Dirty,
-    /// It was written and synced.
+    /// Written and synced.
     Flushed,
-    /// It is there, and the filesystem was opened or mounted anew.
+    /// Written before the filesystem was opened or mounted anew.
     Cold,
 }
 
@@ -47,27 +47,27 @@ impl State {
         })
     }
 
-    /// What was flushed is cold for who comes later.
+    /// The name of the file: a flushed file is cold for a later run.
     const fn file(self) -> &'static str {
         if matches!(self, Self::Dirty) { "sparse-dirty" } else { "sparse-flushed" }
     }
 }
 
-/// How much of it, and how.
+/// The size of the workload, and its variants.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scale {
-    /// Of the file, whole steps of 8 KiB.
+    /// Bytes of the file, a multiple of 8 KiB.
     pub(crate) bytes: u64,
     pub(crate) state: State,
-    /// Whether it is gone through a second time.
+    /// Whether to go through the file a second time and read its data.
     pub(crate) reading: bool,
-    /// Whether the bytes that are read are to be zeros: the server keeps nothing.
+    /// Whether to expect zeros when reading: the server keeps no data.
     pub(crate) zeros: bool,
-    /// Calls that ask for the first.
+    /// Calls that ask for the first data or hole.
     pub(crate) calls: usize,
 }
 
-/// What was found on the way.
+/// The result of going through the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Found {
     calls: usize,
@@ -85,7 +85,7 @@ impl Workload {
         })
     }
 
-    /// Does it and measures.
+    /// Runs the workload and measures it.
     pub(crate) fn run(self, side: &dyn Side, scale: Scale) -> Result<Value> {
         ensure!(
             scale.bytes > 0 && scale.bytes.is_multiple_of(STEP),
@@ -98,7 +98,7 @@ impl Workload {
         if scale.state == State::Flushed {
             side.sync()?;
         }
-        // Of who may write, a mount asks the kernel what mappings changed; nobody who copies does that.
+        // If a file is open for writing, a mount asks the kernel for changes of mappings; copying programs open for reading only.
         let file = side.open(path, How::Read)?;
         let before = is_as_said(side, scale)?;
         let mut said = match self {
@@ -109,11 +109,11 @@ impl Workload {
         said["delayed_bytes"] = json!(before);
         said["is_delayed"] = json!(file.is_delayed()?);
         if self != Self::Sparse {
-            // What the background wrote back meanwhile was not measured in the state that is told.
+            // Background writeback in between would mean that the measured state is not the reported one.
             is_as_said(side, scale).context("afterwards")?;
         }
         if self == Self::SeekFirst {
-            // It need not be written for nobody.
+            // The file is removed first, so that nothing is written back.
             drop(file);
             side.unlink(path)?;
         }
@@ -130,7 +130,7 @@ fn make(file: &dyn Content, bytes: u64) -> Result<()> {
     (0..bytes / STEP).try_for_each(|step| file.write_all_at(&data, step * STEP))
 }
 
-/// How much is delayed, where it is told: all of a dirty file, and nothing of another one.
+/// Checks the delayed bytes, where they are reported: all data of a dirty file, else 0.
 fn is_as_said(side: &dyn Side, scale: Scale) -> Result<Option<u64>> {
     let Some(statistics) = side.statistics() else { return Ok(None) };
     let delayed = statistics.writeback.delayed_bytes;
@@ -142,7 +142,7 @@ fn is_as_said(side: &dyn Side, scale: Scale) -> Result<Option<u64>> {
     Ok(Some(delayed))
 }
 
-/// From answer to answer; the last one is that there is no more data.
+/// Goes from answer to answer; the last one is that there is no more data.
 fn go_through(file: &dyn Content, mut at_data: impl FnMut(u64, u64) -> Result<()>) -> Result<Found> {
     let (mut found, mut at) = (Found::default(), 0);
     loop {
@@ -158,7 +158,7 @@ fn go_through(file: &dyn Content, mut at_data: impl FnMut(u64, u64) -> Result<()
     }
 }
 
-/// Insists that all was seen.
+/// Checks that all extents were seen.
 fn is_whole(found: Found, bytes: u64) -> Result<()> {
     let extents = bytes / STEP;
     let wanted = Found { calls: steps(bytes)? * 2 + 1, extents, data_bytes: extents * PIECE as u64 };
@@ -189,7 +189,7 @@ fn scan(side: &dyn Side, file: &dyn Content, scale: Scale) -> Result<Value> {
     Ok(said)
 }
 
-/// The first data and the first hole, so many times.
+/// Asks for the first data and the first hole, `calls` times.
 fn first(side: &dyn Side, file: &dyn Content, calls: usize) -> Result<Value> {
     let (_, (work, cpu)) = timed(side, || {
         for call in 0..calls {
@@ -204,7 +204,7 @@ fn first(side: &dyn Side, file: &dyn Content, calls: usize) -> Result<Value> {
     Ok(Times::of(calls, work, Duration::ZERO, cpu).to_json())
 }
 
-/// What `work` gives back, and how long it took, on the wall and of CPU time.
+/// The result of `work`, and its wall and CPU time.
 fn timed<T>(side: &dyn Side, work: impl FnOnce() -> Result<T>) -> Result<(T, (Duration, Option<Duration>))> {
     let cpu = CpuMeter::start(side.servers()).ok();
     let start = Instant::now();
@@ -219,7 +219,7 @@ mod tests {
 
     use super::{Content, Found, PIECE, STEP, go_through, is_whole};
 
-    /// One whose every second piece is data, and of which so many bytes are told.
+    /// A file whose every second piece is data, and which reports this many bytes.
     struct Pieces(u64);
 
     impl Content for Pieces {

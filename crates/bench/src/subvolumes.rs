@@ -1,4 +1,4 @@
-//! Snapshots, clones, and creating while a deleted subvolume is dropped.
+//! Snapshots, clones, and creating files while a deleted subvolume is dropped.
 
 use std::time::{Duration, Instant};
 
@@ -12,40 +12,40 @@ use crate::times::Times;
 
 const WORK: &str = "work";
 const FILLED: &str = "filled";
-/// Bytes of a file of `WORK`; each fourth has extents, the others lie in the tree.
+/// Bytes of a small file of `WORK`; every fourth file has extents, the others are inline.
 const SMALL: usize = 300;
 const LARGE: usize = 12 << 10;
 const FILES_OF_A_DIR: usize = 500;
-/// Files that are written anew between two snapshots, in leaves that differ.
+/// Files that are rewritten between two snapshots, in different leaves.
 const CHANGED: usize = 16;
-/// Names of a directory in which is created.
+/// Names of a directory in which files are created.
 const NAMES_OF_A_DIR: usize = 25_000;
 
 /// The kinds of work.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Workload {
-    /// So many of one subvolume, of which the last are measured, and deleted.
+    /// Takes `count` snapshots of one subvolume, measures the last ones, and deletes them.
     Snapshots,
-    /// So many of one file.
+    /// Makes `count` clones of one file.
     Clones,
-    /// A directory of files.
+    /// Fills a directory with files.
     Fill,
-    /// A copy of that.
+    /// Copies that directory.
     CopyWithin,
-    /// A subvolume with so many files is dropped while others are made.
+    /// Drops a subvolume with `files` files while others are made.
     Drop,
 }
 
-/// How much of it.
+/// The size of the workload.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scale {
     /// Files of the subvolume.
     pub(crate) files: usize,
     /// Snapshots or clones.
     pub(crate) count: usize,
-    /// How many of these are measured.
+    /// The number of these that are measured.
     pub(crate) measured: usize,
-    /// Bytes of the file that is cloned, and of each extent of it.
+    /// Bytes of the cloned file; `piece` has those of each extent of it.
     pub(crate) bytes: u64,
     pub(crate) piece: usize,
 }
@@ -62,7 +62,7 @@ impl Workload {
         })
     }
 
-    /// What is to be said of it.
+    /// Runs the workload; returns the output.
     pub(crate) fn run(self, side: &dyn Side, scale: Scale) -> Result<Value> {
         match self {
             Self::Snapshots => snapshots(side, scale),
@@ -81,7 +81,7 @@ impl Workload {
     }
 }
 
-/// Takes the snapshots, with changes between; the last ones are measured, and deleting as many.
+/// Takes the snapshots, with changes between; measures the last ones, and deleting the same number.
 fn snapshots(side: &dyn Side, Scale { files, count, measured, .. }: Scale) -> Result<Value> {
     ensure!((1..=count).contains(&measured), "of {count} snapshots {measured} cannot be measured");
     let contents = Contents::new(0, false);
@@ -106,7 +106,7 @@ fn snapshots(side: &dyn Side, Scale { files, count, measured, .. }: Scale) -> Re
             let file = side.open(&file_of(number), How::Write)?;
             file.write_all_at(contents.at(number + snapshot, 0, SMALL), 0)?;
         }
-        // Writing that is no part of the snapshot's price, on either side.
+        // This writeback does not belong to the cost of the snapshot, on either side.
         side.sync()?;
         let begun = Instant::now();
         side.snapshot(WORK, &snapshot_of(snapshot))?;
@@ -165,7 +165,7 @@ fn clones(side: &dyn Side, Scale { count, bytes, piece, .. }: Scale) -> Result<V
     Ok(times.to_json())
 }
 
-/// Makes files whose copies are measured.
+/// Makes files for measuring their copies.
 fn fill(side: &dyn Side, Scale { files, bytes, .. }: Scale) -> Result<Value> {
     let contents = Contents::new(0, false);
     side.make_dir(FILLED)?;
@@ -189,7 +189,7 @@ fn compare_copies(side: &dyn Side, Scale { files, bytes, .. }: Scale) -> Result<
     Ok(())
 }
 
-/// Creates files with nothing else going on, and then as long as a subvolume is dropped.
+/// Creates files without other work, and then while a subvolume is dropped.
 fn creates_beside_a_drop(side: &dyn Side, files: usize) -> Result<Value> {
     side.make_subvolume(WORK)?;
     for dir in 0..files.div_ceil(NAMES_OF_A_DIR) {
@@ -207,9 +207,9 @@ fn creates_beside_a_drop(side: &dyn Side, files: usize) -> Result<Value> {
     Ok(json!({ "alone": alone, "beside": beside }))
 }
 
-/// Creates in steps as long as `goes_on` says so of how many were made: how many, and in what time.
+/// Creates files in steps while `goes_on` returns true for the number made; returns the number and the time.
 fn creates(side: &dyn Side, made: &mut usize, goes_on: &dyn Fn(usize) -> Result<bool>) -> Result<Value> {
-    /// After so many it is asked again.
+    /// The number of files between two calls of `goes_on`.
     const STEP: usize = 500;
     let (begun, before) = (Instant::now(), *made);
     while goes_on(*made - before)? {

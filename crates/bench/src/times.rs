@@ -1,4 +1,4 @@
-//! Measuring: several threads at work, then everything made durable.
+//! Measures several threads at work, then making everything durable.
 
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
@@ -9,20 +9,20 @@ use serde_json::json;
 
 use crate::side::Side;
 
-/// What was measured.
+/// The measurements.
 #[derive(Debug)]
 pub(crate) struct Times {
     operations: usize,
-    /// All threads' work, by the clock on the wall.
+    /// Wall time of all threads' work.
     work: Duration,
-    /// Making it durable afterwards.
+    /// Time of making it durable afterwards.
     sync: Duration,
-    /// CPU time of both; none where the kernel's threads cannot be seen.
+    /// CPU time of both; `None` if the kernel's threads cannot be seen.
     cpu: Option<Duration>,
 }
 
 impl Times {
-    /// Runs `work` in each thread, which gives back how many operations it did, and then makes everything durable.
+    /// Runs `work` in each thread, which returns the number of its operations, and then makes everything durable.
     pub(crate) fn measure(
         side: &dyn Side,
         threads: usize,
@@ -39,12 +39,12 @@ impl Times {
         Ok(Self { operations, work, sync, cpu })
     }
 
-    /// What was measured otherwise.
+    /// Takes measurements from elsewhere.
     pub(crate) const fn of(operations: usize, work: Duration, sync: Duration, cpu: Option<Duration>) -> Self {
         Self { operations, work, sync, cpu }
     }
 
-    /// The work, and making it durable.
+    /// The time of the work and of making it durable.
     pub(crate) fn took(&self) -> Duration {
         self.work + self.sync
     }
@@ -60,7 +60,7 @@ impl Times {
     }
 }
 
-/// The most memory that this process had so far, as the kernel counts it; none where it does not say.
+/// The peak memory of this process so far, as the kernel counts it; `None` if it does not report it.
 fn peak_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
@@ -88,7 +88,7 @@ pub(crate) fn in_threads(threads: usize, work: &(dyn Fn(usize) -> Result<usize> 
     })
 }
 
-/// How long each of several took: the middle, the 99th and 999th of a hundred and of a thousand, and the worst.
+/// The distribution of several times: median, 99th percentile, 99.9th percentile, and maximum.
 pub(crate) fn spread(mut took: Vec<Duration>) -> serde_json::Value {
     took.sort_unstable();
     json!({
@@ -100,7 +100,7 @@ pub(crate) fn spread(mut took: Vec<Duration>) -> serde_json::Value {
     })
 }
 
-/// The time that so many thousandths of at least one do not exceed.
+/// The time that this many thousandths of the times (at least one) do not exceed.
 fn thousandth(sorted: &[Duration], thousandths: usize) -> f64 {
     let behind = (sorted.len() * thousandths).div_ceil(1_000);
     sorted[behind.saturating_sub(1)].as_secs_f64()

@@ -7,28 +7,28 @@ use anyhow::{Context, Result, ensure};
 use crate::side::Side;
 use crate::times::Times;
 
-/// The tree's name on the side.
+/// The name of the tree on the side.
 const TREE: &str = "tree";
 
 /// The kinds of work.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Workload {
-    /// From the host, with all attributes.
+    /// Copies from the host, with all attributes.
     CopyIn,
-    /// The attributes of everything.
+    /// Reads the attributes of everything.
     Walk,
-    /// To the host, with all attributes.
+    /// Copies to the host, with all attributes.
     CopyOut,
-    /// All of it.
+    /// Removes everything.
     Remove,
 }
 
-/// Which tree.
+/// The tree.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tree {
-    /// Where it comes from on the host, or goes to.
+    /// Its source on the host, or its target there.
     pub(crate) host: Option<PathBuf>,
-    /// How many regular files it has.
+    /// The number of its regular files.
     pub(crate) files: usize,
 }
 
@@ -43,7 +43,7 @@ impl Workload {
         })
     }
 
-    /// Does it and measures; a file is an operation.
+    /// Runs the workload and measures it; a file is an operation.
     pub(crate) fn run(self, side: &dyn Side, tree: &Tree) -> Result<Times> {
         let host = || tree.host.as_deref().context("--host DIR is missing");
         Times::measure(side, 1, &|_| {

@@ -1,4 +1,4 @@
-//! Every workload on every side at sizes that take no time, and that what fails is told and not measured.
+//! Runs every workload on every side with small sizes, and checks that failures are reported, not measured.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Output};
@@ -9,8 +9,8 @@ use creamery_testkit::walk::{Compare, Walk, expect_same};
 use creamery_testkit::{FuseMount, Judge, LoopMount, Run, btrfs_check, tree};
 
 const FILES: u64 = 50;
-/// Workloads in an order in which each finds what it needs, and how many operations they say they did. HOST and OUT are directories of
-/// the host.
+/// Workloads in an order in which each finds its files, and the number of operations that each reports. HOST and OUT are directories of the
+/// host.
 const STEPS: [(&str, u64); 27] = [
     ("create --threads 2 --files 20 --rounds 2", 80),
     ("lookup --threads 2 --files 20 --rounds 2", 80),
@@ -41,14 +41,14 @@ const STEPS: [(&str, u64); 27] = [
     ("write --below directory --bytes 1048576 --piece 1048576", 1),
 ];
 
-/// The same of subvolumes and clones, which a mount of FUSE makes otherwise, and what they say.
+/// Workloads of subvolumes and clones, the name of the reported number, and its value. A mount by FUSE makes these differently.
 const SUBVOLUME_STEPS: [(&str, &str, u64); 3] = [
     ("snapshots --files 600 --count 5 --measured 2", "/deleted/operations", 2),
     ("clones --count 3 --bytes 1048576 --piece 131072", "/operations", 3),
     ("drop --files 4000", "/alone/operations", 1000),
 ];
 
-/// What one client of a file server did.
+/// The recorded requests of one client of a file server.
 const LOAD: &str = r#"Deltree "\clients\client1" NT_STATUS_OK
 NTCreateX "\clients\client1" 0x1 0x2 1 NT_STATUS_OK
 Close 1 NT_STATUS_OK
@@ -123,7 +123,7 @@ fn ours(bench: &Bench) -> Result<PathBuf> {
     Ok(image)
 }
 
-/// A filesystem of the kernel's.
+/// A filesystem made by mkfs.btrfs and mounted by the kernel.
 fn kernels(bench: &Bench) -> Result<LoopMount> {
     let image = bench.scratch.file("kernel.img");
     std::fs::File::create_new(&image)?.set_len(256 << 20)?;
@@ -165,7 +165,7 @@ fn all_steps(bench: &Bench, side: &[&str]) -> Result<()> {
     replay(bench, side)
 }
 
-/// A load file: two clients do what it says, and who is refused where it was not, or not where it was, is told.
+/// Replays a load file with two clients. A request that should fail and succeeds, or the other way round, is reported.
 fn replay(bench: &Bench, side: &[&str]) -> Result<()> {
     let load = bench.scratch.file("load");
     std::fs::write(&load, LOAD)?;
@@ -175,12 +175,12 @@ fn replay(bench: &Bench, side: &[&str]) -> Result<()> {
     let said: serde_json::Value = serde_json::from_slice(&output.stdout)?;
     let count = |name: &str| said["latencies"][name]["count"].as_u64().unwrap_or(0);
     ensure!(count("Flush") > 0 && count("LockX") == 0, "{step}: {said}");
-    // Of each 4 KiB written, 100 bytes are read.
+    // For each 4 KiB written, 100 bytes are read.
     ensure!(said["bytes"].as_u64() > Some(4096 * (count("WriteX") - 1)), "{step}: {said}");
     Ok(())
 }
 
-/// Direct requests move something on every side, and those that must not wait are counted.
+/// Direct requests transfer data on every side, and non-blocking ones are counted.
 fn direct(bench: &Bench) -> Result<()> {
     const SHAPE: &str = "direct --threads 2 --depth 4 --seconds 1 --bytes 16777216";
     let file = bench.scratch.file("file");

@@ -1,4 +1,4 @@
-//! Data that is not what was written, until it is known whose it is: checksums are read before files are.
+//! Bad data whose files are not known yet: checksums are read before files.
 
 use std::collections::BTreeMap;
 
@@ -10,19 +10,19 @@ use crate::damaged_sector::{DamagedFile, DamagedSector};
 use crate::problem::Problem;
 use crate::report::{Place, Sink};
 
-/// One sector of which a copy is bad.
+/// A sector with a bad copy.
 pub(crate) struct BadSector {
     pub(crate) logical: u64,
-    /// Where the copy lies.
+    /// The place of the copy.
     pub(crate) at: Option<Physical>,
     pub(crate) problem: Problem,
     pub(crate) why: String,
 }
 
-/// Where a file has a sector: tree, inode, byte of the file.
+/// The place of a sector in a file: tree, inode, byte of the file.
 type Owner = (TreeId, ObjectId, u64);
 
-/// Bad sectors by address, and a file for each.
+/// Bad sectors by address, with one file for each.
 pub(crate) struct BadData {
     sectors: BTreeMap<u64, Vec<BadSector>>,
     owners: RankedMutex<BTreeMap<u64, Owner>, { rank::LEAF }>,
@@ -37,7 +37,7 @@ impl BadData {
         Self { sectors, owners: RankedMutex::new(BTreeMap::new()) }
     }
 
-    /// A file has the data of `[start, end)`; `offset` says at which of its bytes an address lies.
+    /// Notes that a file has the data of `[start, end)`; `offset` gives the byte of the file for an address.
     pub(crate) fn claim(
         &self,
         (start, end): (u64, u64),
@@ -45,29 +45,29 @@ impl BadData {
         ino: ObjectId,
         offset: impl Fn(u64) -> u64,
     ) {
-        // Nearly always there is nothing bad at all.
+        // Nearly always no sector is bad.
         if self.sectors.is_empty() || start >= end {
             return;
         }
         for logical in self.sectors.range(start..end).map(|(logical, _)| *logical) {
             let owner = (tree, ino, offset(logical));
             let mut owners = self.owners.lock();
-            // Of several files the first, whatever thread came first.
+            // Of several files the first one counts, regardless of the order of threads.
             owners.entry(logical).and_modify(|old| *old = owner.min(*old)).or_insert(owner);
         }
     }
 
-    /// How many bad sectors are known.
+    /// The number of bad sectors.
     pub(crate) fn len(&self) -> usize {
         self.sectors.values().map(Vec::len).sum()
     }
 
-    /// Whether some of the data of `[start, end)` is bad.
+    /// Whether any of the data of `[start, end)` is bad.
     pub(crate) fn touches(&self, start: u64, end: u64) -> bool {
         start < end && self.sectors.range(start..end).next().is_some()
     }
 
-    /// Reports everything, with the file where there is one.
+    /// Reports all bad sectors, with the file if one is known.
     pub(crate) fn report(self, sink: &Sink) {
         let owners = self.owners.into_inner();
         for (logical, sectors) in self.sectors {

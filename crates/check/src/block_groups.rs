@@ -1,9 +1,9 @@
-//! Block groups, as their items tell of them.
+//! Block groups, from their items.
 
 use creamery_base::TreeId;
 use creamery_format::BlockGroupFlags;
 
-/// A block group as its item says.
+/// A block group, from its item.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BlockGroup {
     pub(crate) start: u64,

@@ -1,8 +1,7 @@
-//! Chunks, devices and block groups against each other, and all of them against the superblock.
+//! Compares chunks, devices and block groups with each other, and all of them with the superblock.
 //!
-//! The chunk tree says where logical addresses lie, the device tree says the same from the devices' side, the
-//! superblock repeats the system chunks and its own device, and block groups repeat the chunks. They are few, so all
-//! are held in memory.
+//! The chunk tree maps logical addresses to devices, and the device tree has the same map from the devices' side. The superblock repeats
+//! the system chunks and its own device, and block groups repeat the chunks. All of these are few, so they are held in memory.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -19,7 +18,7 @@ use crate::problem::Problem;
 use crate::report::{Place, Sink};
 use crate::walk::{Meta, Sequence};
 
-/// All chunks by address, with the bytes in use in each.
+/// All chunks by address, with the used bytes of each.
 #[derive(Default)]
 pub(crate) struct ChunkTable {
     chunks: Vec<Chunk>,
@@ -27,7 +26,7 @@ pub(crate) struct ChunkTable {
 }
 
 impl ChunkTable {
-    /// Counts a range as used; gives the kind of its chunk, or none when no chunk has all of it.
+    /// Counts a range as used. Returns the kind of its chunk, or `None` if no chunk contains the whole range.
     pub(crate) fn use_range(&mut self, start: u64, len: u64) -> Option<BlockGroupFlags> {
         let after = self.chunks.partition_point(|chunk| chunk.start.get() <= start);
         let index = after.checked_sub(1)?;
@@ -45,7 +44,7 @@ impl ChunkTable {
         Some((&self.chunks[index], self.used[index]))
     }
 
-    /// Logical ranges of a chunk that lie over superblock copies, and are therefore never free nor used.
+    /// The logical ranges of a chunk that lie over superblock copies, and are therefore never free or used.
     pub(crate) fn superblock_ranges(&self, start: u64) -> Vec<(u64, u64)> {
         let Some((chunk, _)) = self.at(start) else { return Vec::new() };
         let mut ranges = Vec::new();
@@ -69,14 +68,14 @@ impl ChunkTable {
     }
 }
 
-/// What the chunk tree says.
+/// The content of the chunk tree.
 #[derive(Default)]
 pub(crate) struct ChunkTree {
     chunks: BTreeMap<u64, Chunk>,
     devices: BTreeMap<u64, RawDevItem>,
 }
 
-/// Walks the leaves of the chunk tree and tells the volume of its chunks.
+/// Reads the leaves of the chunk tree and gives the chunks to the volume.
 pub(crate) struct ChunkSequence<'a> {
     pub(crate) sink: &'a Sink,
     pub(crate) volume: &'a Volume,
@@ -104,7 +103,7 @@ impl Sequence<Vec<u8>> for ChunkSequence<'_> {
                         }
                     }
                 }
-                // Under another key nobody finds it, and the device counts as missing.
+                // Under another key no reader finds it, and the device counts as missing.
                 KeyType::DEV_ITEM if key.objectid == ObjectId::DEV_ITEMS => {
                     if let Ok(item) = RawDevItem::ref_from_bytes(data)
                         && item.devid.get() == key.offset
@@ -118,7 +117,7 @@ impl Sequence<Vec<u8>> for ChunkSequence<'_> {
     }
 }
 
-/// What a superblock says of its own device is what the chunk tree says.
+/// Compares the superblock's item of its own device with the chunk tree.
 pub(crate) fn compare_device(own: &RawDevItem, item: &RawDevItem, sink: &Sink) {
     let fields = |item: &RawDevItem| (item.total_bytes.get(), item.bytes_used.get(), item.uuid(), item.fsid);
     if fields(own) != fields(item) {
@@ -140,7 +139,7 @@ impl ChunkTree {
         ChunkTable { used: vec![0; chunks.len()], chunks }
     }
 
-    /// Takes note of what only some filesystems have.
+    /// Notes the features that chunks and devices show.
     pub(crate) fn see_features(&self, features: &Features) {
         for (start, chunk) in &self.chunks {
             let key = Key::new(ObjectId::FIRST_CHUNK_TREE, KeyType::CHUNK_ITEM, *start);
@@ -148,7 +147,7 @@ impl ChunkTree {
         }
     }
 
-    /// The superblock's array has the system chunks, all of them and no others.
+    /// Checks that the superblock's array has exactly the system chunks.
     pub(crate) fn compare_superblock(&self, volume: &Volume, sink: &Sink) {
         let superblock = volume.superblock();
         let mut array = HashMap::new();
@@ -179,7 +178,7 @@ impl ChunkTree {
         self.compare_devices(volume, sink);
     }
 
-    /// The devices that it lists.
+    /// The devices in the tree.
     pub(crate) const fn devices(&self) -> &BTreeMap<u64, RawDevItem> {
         &self.devices
     }
@@ -216,7 +215,7 @@ impl ChunkTree {
         }
     }
 
-    /// The device tree has what the stripes of chunks take, and nothing else.
+    /// Checks that the device tree has exactly the space of the chunks' stripes.
     pub(crate) fn compare_device_tree(&self, mut extents: DeviceExtents, complete: bool, sink: &Sink) {
         extents.judge(&self.devices, sink);
         for chunk in self.chunks.values() {
@@ -253,7 +252,7 @@ impl ChunkTree {
         }
     }
 
-    /// Block groups are the chunks once more, with the bytes in use.
+    /// Compares block groups with the chunks, and with the used bytes.
     pub(crate) fn compare_groups(
         &self,
         groups: &[BlockGroup],
@@ -313,7 +312,7 @@ impl DeviceExtents {
         Place::key(TreeId::DEV, Key::new(device.into(), KeyType::DEV_EXTENT, offset))
     }
 
-    /// They do not overlap, lie inside their devices, and add up.
+    /// Checks that extents do not overlap, lie inside their devices, and add up.
     fn judge(&self, devices: &BTreeMap<u64, RawDevItem>, sink: &Sink) {
         let mut sums: HashMap<u64, u64> = HashMap::new();
         let mut last = (0, 0);

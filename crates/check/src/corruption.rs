@@ -1,4 +1,4 @@
-//! Which problem the damage of a tree block is.
+//! Maps the damage of a tree block to a problem.
 
 use creamery_format::{CorruptKind, Corruption};
 

@@ -1,4 +1,4 @@
-//! The checksum tree: which data has sums, that none has two, and, on request, that the data has its sums.
+//! The checksum tree: checks which data has checksums, that none has two, and, on request, that the data matches them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,17 +13,17 @@ use crate::reader::Reader;
 use crate::report::Place;
 use crate::walk::{Leaf, Meta, Sequence};
 
-/// Bytes of data that are read at once.
+/// Bytes of data per read.
 const READ_BYTES: u64 = 1 << 20;
 
-/// What a leaf of the checksum tree has: ranges of data, each with its slot's place in case it is wrong.
+/// The ranges of data in a leaf of the checksum tree, each with the place of its slot for findings.
 pub(crate) struct SumsOfLeaf {
     ranges: Vec<(u64, u64, usize)>,
     keys: Vec<creamery_format::Key>,
     bad: Vec<BadSector>,
 }
 
-/// Digests leaves of the checksum tree, reading the data when told to.
+/// Digests leaves of the checksum tree; reads the data on request.
 pub(crate) struct SumsContext<'a> {
     pub(crate) reader: &'a Reader<'a>,
     pub(crate) read_data: bool,
@@ -64,7 +64,7 @@ impl SumsContext<'_> {
         let mut buffer = PieceBuffer::default();
         let mut at = start;
         while at < end {
-            // An item may go on from one chunk to the next.
+            // An item may cross from one chunk into the next.
             let chunk = self.reader.volume.chunk_at(Logical::new(at));
             let inside = chunk.map_or(READ_BYTES, |chunk| chunk.end().get() - at);
             let len = (end - at).min(READ_BYTES).min(inside);
@@ -78,17 +78,17 @@ impl SumsContext<'_> {
     }
 }
 
-/// Puts the ranges together and compares them with the data extents.
+/// Joins the ranges and compares them with the data extents.
 pub(crate) struct SumsSequence<'a> {
     pub(crate) reader: &'a Reader<'a>,
-    /// All data extents; none when the extent tree could not be read whole.
+    /// All data extents; `None` if the extent tree could not be read completely.
     pub(crate) data: Option<&'a Ranges>,
-    /// Data that a log names: it may have checksums already, and gets its extent items when the log is replayed.
+    /// Data in logs: it may have checksums already, and gets its extent items when the log is replayed.
     pub(crate) logged: &'a Ranges,
     pub(crate) ranges: Ranges,
     pub(crate) bytes: u64,
     pub(crate) end: u64,
-    /// Data that does not have its checksums; no more than findings are listed, the rest is counted at once.
+    /// Sectors that do not match their checksums, up to the limit of findings; further ones are only counted.
     pub(crate) bad: Vec<BadSector>,
     pub(crate) bad_limit: usize,
 }

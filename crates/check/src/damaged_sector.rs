@@ -1,11 +1,11 @@
-//! A sector of data that is not what was written, as a finding tells of it.
+//! A damaged sector of data, as a finding describes it.
 
 use std::fmt;
 
 use creamery_base::{Escaped, ObjectId, TreeId};
 use serde::Serialize;
 
-/// Where a sector lies that is damaged, and what has it.
+/// The place of a damaged sector, and the files that contain it.
 ///
 /// ```
 /// use creamery_check::{DamagedFile, DamagedSector};
@@ -18,19 +18,19 @@ use serde::Serialize;
 pub struct DamagedSector {
     /// Its address in the filesystem.
     pub logical: u64,
-    /// The device that the bad copy is on.
+    /// The device with the bad copy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub devid: Option<u64>,
-    /// The byte of that device where the bad copy begins.
+    /// The byte offset of the bad copy on that device.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device_offset: Option<u64>,
-    /// Files that have it: one as the check has seen it, or by name as many as are told.
+    /// Files that contain the sector: one as the check found it, or a limited number by name.
     pub files: Vec<DamagedFile>,
-    /// How many more there are.
+    /// The number of further files.
     pub more_files: u64,
 }
 
-/// A file that has a damaged sector.
+/// A file that contains a damaged sector.
 ///
 /// ```
 /// use creamery_base::{ObjectId, TreeId};
@@ -43,24 +43,24 @@ pub struct DamagedFile {
     pub subvolume: TreeId,
     /// The inode.
     pub inode: ObjectId,
-    /// The byte of the file where the sector begins; of compressed data where what was packed together does.
+    /// The byte offset of the sector in the file. In compressed data: the offset of the compressed extent.
     pub offset: u64,
-    /// Its path from the top level on, where it is known.
+    /// The path from the top level, if it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// The bytes of the path in hexadecimal, when it is no UTF-8.
+    /// The bytes of the path in hexadecimal, if it is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path_bytes: Option<String>,
 }
 
 impl DamagedFile {
-    /// One whose path is not known.
+    /// A file whose path is not known.
     #[must_use]
     pub const fn new(subvolume: TreeId, inode: ObjectId, offset: u64) -> Self {
         Self { subvolume, inode, offset, path: None, path_bytes: None }
     }
 
-    /// With its path from the top level on.
+    /// Sets the path from the top level.
     #[must_use]
     pub fn at(self, path: &[u8]) -> Self {
         let hex = || path.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -68,7 +68,7 @@ impl DamagedFile {
         Self { path: Some(String::from_utf8_lossy(path).into_owned()), path_bytes, ..self }
     }
 
-    /// The bytes of its path, where that is known.
+    /// The bytes of the path, if it is known.
     #[must_use]
     pub fn raw_path(&self) -> Option<Vec<u8>> {
         let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
@@ -82,7 +82,7 @@ impl DamagedFile {
 }
 
 impl DamagedSector {
-    /// Those whose names are known.
+    /// Writes the files whose paths are known.
     pub(crate) fn tell_files(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut between = "; of";
         for file in &self.files {

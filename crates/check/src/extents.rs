@@ -1,9 +1,8 @@
-//! The extent tree: what is in use, by whom, and how much of each block group.
+//! The extent tree: the extents in use, their users, and the used bytes of each block group.
 //!
-//! Extents are met in order of their addresses, each followed by its references and, where one begins, by a block
-//! group. So overlap, reference counts and used bytes are judged in passing; who refers to what goes to
-//! [`References`], tree blocks go to a table that later walks look things up in, and the ranges in use are kept,
-//! merged, for free space and checksums.
+//! The walk meets extents in the order of their addresses, each followed by its references and, where one begins, by a block group. So it
+//! judges overlap, reference counts and used bytes in passing. The user of each reference goes to [`References`], tree blocks go to a table
+//! for later walks, and the ranges in use are kept, merged, for free space and checksums.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -24,25 +23,25 @@ use crate::references::{Reference, References};
 use crate::report::{Place, Sink};
 use crate::walk::{Meta, Sequence, TreeBlock, TreeBlocks};
 
-/// How far behind its hash the item of a reference is believed to stand. References with one hash lie at neighbouring
-/// offsets, and whoever may clone can make a great many of those; a wrong hash is far away in 63 bits.
+/// The distance behind its hash within which the item of a reference is accepted. References with one hash lie at neighbouring offsets, and
+/// clones can make very many of them; a wrong hash is far away in 63 bits.
 const HASH_REACH: u64 = 1 << 16;
 
-/// What the extent tree says, once it was walked.
+/// The content of the extent tree after the walk.
 #[derive(Default)]
 pub(crate) struct Extents {
     pub(crate) tree_blocks: TreeBlocks,
     pub(crate) groups: Vec<BlockGroup>,
-    /// Everything in use.
+    /// All ranges in use.
     pub(crate) used: Ranges,
     pub(crate) data: Ranges,
     pub(crate) data_extents: u64,
     pub(crate) data_bytes: u64,
-    /// With simple quotas: bytes of data by the tree that made them.
+    /// With simple quotas: bytes of data by the tree that created them.
     pub(crate) owned: HashMap<u64, u64>,
 }
 
-/// The extent whose references are being met.
+/// The extent whose references the walk is reading.
 struct Open {
     bytenr: u64,
     len: u64,
@@ -54,7 +53,7 @@ struct Open {
     place: Place,
 }
 
-/// Walks the leaves of the extent tree.
+/// Visits the leaves of the extent tree.
 pub(crate) struct ExtentSequence<'a> {
     sink: &'a Sink,
     references: &'a References,
@@ -62,12 +61,12 @@ pub(crate) struct ExtentSequence<'a> {
     chunks: &'a mut ChunkTable,
     node_size: u64,
     generation: u64,
-    /// On the second walk only references are of interest.
+    /// Whether this is the second walk, which only collects references.
     references_only: bool,
     open: Option<Open>,
     /// With simple quotas: the first generation that counts.
     owned_since: Option<u64>,
-    /// Where the last extent ended.
+    /// The end of the last extent.
     end: u64,
     found: Extents,
 }
@@ -97,7 +96,7 @@ impl<'a> ExtentSequence<'a> {
         }
     }
 
-    /// Sums up data by the tree that made it, from a generation on.
+    /// Sums up data by the tree that created it, from a generation on.
     pub(crate) fn owned_since(self, owned_since: Option<u64>) -> Self {
         Self { owned_since, ..self }
     }
@@ -113,7 +112,7 @@ impl<'a> ExtentSequence<'a> {
         }
     }
 
-    /// The references of the open extent have all been met, unless a hole follows.
+    /// Ends the open extent. `whole`: all of its references were read, so there was no hole; then their count is compared.
     fn close(&mut self, whole: bool) {
         let Some(open) = self.open.take() else { return };
         if whole && open.want != open.listed {
@@ -137,7 +136,7 @@ impl<'a> ExtentSequence<'a> {
         let count = u64::from(found.count());
         if let ExtentRef::Owner { root } = found {
             self.features.see(Incompat::SIMPLE_QUOTA, || open.place.clone());
-            // Says who made it, not who uses it.
+            // The owner ref has the tree that created the extent, not a user of it.
             if self.owned_since.is_some_and(|since| open.generation >= since) {
                 let bytes = self.found.owned.entry(root.get()).or_default();
                 *bytes = bytes.saturating_add(open.len);
@@ -177,7 +176,7 @@ impl<'a> ExtentSequence<'a> {
             Some(Open { bytenr, len, is_tree, generation, want, listed: 0, roots: Vec::new(), place });
         let mut last = None;
         for found in item.refs().flatten() {
-            // Linux stops looking where the one it wants would have to come.
+            // References are ordered, and Linux stops its search at the place where the reference would have to be.
             let order = (found.kind().get(), Reverse(found.key_offset()));
             if let Some(open) = self.open.as_ref().filter(|_| last.is_some_and(|last| last > order)) {
                 let message = format!("{} after one that has to follow it", found.kind());
@@ -258,7 +257,7 @@ impl<'a> ExtentSequence<'a> {
     }
 }
 
-/// The block group in an item, if it is one.
+/// The block group in an item, if the item is one.
 pub(crate) fn block_group(key: Key, data: &[u8], tree: TreeId) -> Option<BlockGroup> {
     if key.kind != KeyType::BLOCK_GROUP_ITEM {
         return None;
@@ -290,7 +289,7 @@ impl Sequence<Vec<u8>> for ExtentSequence<'_> {
     }
 }
 
-/// Keeps the bytes of leaves, for those that are read in order by one thread.
+/// Copies the bytes of a leaf, for sequences that one thread reads in order.
 pub(crate) fn bytes_of(leaf: &crate::walk::Leaf<'_>) -> Vec<u8> {
     leaf.block.bytes().to_vec()
 }

@@ -1,14 +1,13 @@
-//! Features: what the superblock says that the filesystem uses, against what is seen of it.
+//! Features: compares the superblock's feature flags with the features that the filesystem uses.
 //!
-//! A feature is seen at something that there is only with it. Linux sets its flag before it makes the first such thing, and
-//! if it ever clears the flag, then after the last one is gone. So a flag that is missing was lost. The other way round
-//! proves nothing.
+//! A feature shows in items that exist only with it. Linux sets its flag before it makes the first such item, and clears it, if ever, only
+//! after the last one is gone. So a missing flag was lost. A flag without such items proves nothing.
 //!
-//! Without the flags in [`READ_BY`] Linux does not read what is there. The others are for readers from before the feature.
+//! Without the flags in [`READ_BY`] Linux does not read these items. The other flags are for readers from before the feature.
 //!
-//! Some flags are not looked at. Linux compresses after a remount, and receives what is compressed, without setting
-//! COMPRESS_LZO or COMPRESS_ZSTD. mkfs.btrfs leaves BIG_METADATA out where a page of memory is no smaller than a node.
-//! Without NO_HOLES a hole that is not described is a finding of its own.
+//! Some flags are not checked. Linux compresses after a remount, and receives compressed data, without setting COMPRESS_LZO or
+//! COMPRESS_ZSTD. mkfs.btrfs omits BIG_METADATA if a page of memory is not smaller than a node. A hole without an item in a filesystem
+//! without NO_HOLES is a finding of its own.
 
 use std::collections::BTreeMap;
 
@@ -18,14 +17,14 @@ use creamery_format::{BlockGroupFlags, Incompat};
 use crate::problem::Problem;
 use crate::report::{Place, Sink};
 
-/// What Linux goes by when it reads.
+/// The flags that Linux needs to read.
 const READ_BY: Incompat =
     Incompat::MIXED_GROUPS.union(Incompat::SKINNY_METADATA).union(Incompat::SIMPLE_QUOTA);
 
-/// The features that were seen and are not in the superblock.
+/// Features that the filesystem uses and the superblock lacks.
 pub(crate) struct Features {
     stated: Incompat,
-    /// By the bits of the feature: the first of the places where it was seen.
+    /// For the bits of each feature, the first place that shows it.
     unstated: RankedMutex<BTreeMap<u64, Place>, { rank::LEAF }>,
 }
 
@@ -34,7 +33,7 @@ impl Features {
         Self { stated, unstated: RankedMutex::new(BTreeMap::new()) }
     }
 
-    /// The filesystem uses a feature.
+    /// Notes a place that shows a feature.
     pub(crate) fn see(&self, feature: Incompat, place: impl FnOnce() -> Place) {
         if self.stated.contains(feature) {
             return;
@@ -43,13 +42,13 @@ impl Features {
         let order = |place: &Place| (place.tree, place.block, place.slot);
         let mut unstated = self.unstated.lock();
         let known = unstated.get(&feature.bits());
-        // Leaves are digested in any order, and a report is always the same.
+        // Leaves are digested in any order; with the first place in order the report is always the same.
         if known.is_none_or(|known| order(&place) < order(known)) {
             unstated.insert(feature.bits(), place);
         }
     }
 
-    /// The filesystem has a chunk of this kind.
+    /// Notes the features of a chunk of this kind.
     pub(crate) fn see_chunk(&self, flags: BlockGroupFlags, place: impl Fn() -> Place) {
         let mixed = BlockGroupFlags::DATA | BlockGroupFlags::METADATA;
         let parity = BlockGroupFlags::RAID5 | BlockGroupFlags::RAID6;
@@ -65,7 +64,7 @@ impl Features {
         }
     }
 
-    /// Everything has been looked at.
+    /// Reports missing flags, after everything was read.
     pub(crate) fn report(&self, sink: &Sink) {
         let unstated = std::mem::take(&mut *self.unstated.lock());
         for (bits, place) in unstated {

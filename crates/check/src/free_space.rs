@@ -1,11 +1,10 @@
-//! The free space tree: in each block group, what is listed as free is what no extent takes.
+//! The free space tree: in each block group, the listed free space must be the space without extents.
 //!
-//! A group lists its free space as extents or as bitmaps, one bit for a sector; which of the two stands in its
-//! info item. What lies over a superblock copy is never handed out; whether it is listed as free is up to the writer,
-//! and Linux lists it.
+//! A group lists its free space as extents or as bitmaps, one bit for a sector; its info item says which. Space over a superblock copy is
+//! never allocated. The writer decides whether to list it as free; Linux lists it.
 //!
-//! mkfs.btrfs up to 2025 leaves items of block groups behind that it used for itself and removed, below all others. No block
-//! group comes to lie there again, since addresses are not used twice; so these are passed over.
+//! mkfs.btrfs up to 2025 leaves items of block groups behind that it used for itself and removed, below all others. No block group comes to
+//! lie there again, since addresses are not reused; so the check skips them.
 
 use std::collections::HashMap;
 
@@ -20,30 +19,30 @@ use crate::ranges::Ranges;
 use crate::report::{Place, Sink};
 use crate::walk::{Meta, Sequence};
 
-/// The group whose free space is being met.
+/// The group whose free space is being read.
 struct Open {
     group: Option<BlockGroup>,
     key: Key,
     bitmaps: bool,
     want_count: u32,
     free: Vec<(u64, u64)>,
-    /// Of extents; of bitmaps the runs count.
+    /// Counts extents; for bitmaps, runs of bits.
     extents: u64,
     torn: bool,
 }
 
-/// End of the block groups with which mkfs.btrfs begins: 4 MiB of system from 1 MiB on, 8 of metadata, 8 of data. It takes those
-/// away that have not the profile that was asked for, and until 2025 left what the free space tree says of them.
+/// End of the first block groups of mkfs.btrfs: 4 MiB of system from 1 MiB on, 8 of metadata, 8 of data. It removes those whose profile is
+/// not the requested one, and until 2025 it left their items in the free space tree.
 const MKFS_BEGAN_WITH: u64 = 21 << 20;
 
-/// Walks the leaves of the free space tree.
+/// Reads the leaves of the free space tree.
 pub(crate) struct FreeSpaceSequence<'a> {
     sink: &'a Sink,
     used: &'a Ranges,
     chunks: &'a ChunkTable,
     sector_size: u64,
     groups: HashMap<u64, BlockGroup>,
-    /// Where block groups lie, in order.
+    /// The ranges of block groups, in order.
     taken: Vec<(u64, u64)>,
     open: Option<Open>,
 }
@@ -76,7 +75,7 @@ impl<'a> FreeSpaceSequence<'a> {
         }
     }
 
-    /// Whether space that no block group has was one of those with which mkfs.btrfs began.
+    /// Whether free space without a block group belongs to one of the first groups of mkfs.btrfs.
     fn left_by_mkfs(&self, key: Key) -> bool {
         let (start, end) = (key.objectid.get(), key.objectid.get().saturating_add(key.offset));
         let below_all = self.taken.first().is_some_and(|(first, _)| start < *first);
@@ -137,7 +136,7 @@ impl<'a> FreeSpaceSequence<'a> {
         }
     }
 
-    /// The open group's list is whole.
+    /// Ends the open group and compares its list.
     fn close(&mut self) {
         let Some(open) = self.open.take() else { return };
         let (Some(group), false) = (open.group, open.torn) else { return };

@@ -1,4 +1,4 @@
-//! Subvolumes: from leaves to summaries, and what a whole subvolume's summary has to be.
+//! Subvolumes: turns leaves into summaries, and judges the summary of a whole subvolume.
 
 use std::collections::HashMap;
 
@@ -25,7 +25,7 @@ use crate::summed::{is_compressed, summed_range};
 use crate::unwritten::Unwritten;
 use crate::walk::{Again, Leaf, Meta, Sequence, TreeBlocks};
 
-/// What digesting a leaf needs.
+/// The context for digesting a leaf.
 pub(crate) struct LeafContext<'a> {
     pub(crate) rules: GroupRules,
     pub(crate) reader: &'a Reader<'a>,
@@ -33,20 +33,20 @@ pub(crate) struct LeafContext<'a> {
     pub(crate) references: &'a References,
     pub(crate) features: &'a Features,
     pub(crate) unwritten: &'a Unwritten,
-    /// Data that has checksums; none when that cannot be known.
+    /// Data that has checksums; `None` if that is not known.
     pub(crate) sums: Option<&'a Ranges>,
-    /// Data that does not have its checksums, to be told whose it is.
+    /// Bad data, which needs the names of its files.
     pub(crate) bad: &'a BadData,
-    /// Whether data is read, to see if it can be unpacked.
+    /// Whether data is read, to test its decompression.
     pub(crate) read_data: bool,
 }
 
-/// One name of an inode: the same from the directory and from the inode.
+/// The hash of one name of an inode: equal from the directory and from the inode.
 pub(crate) fn link_hash(dir: u64, index: u64, name: &[u8], ino: u64) -> u64 {
     hash::numbers(4, &[dir, index, ino, hash::name(name)])
 }
 
-/// Bytes of a descriptor of fs-verity that are in one item, at most.
+/// Maximum bytes of an fs-verity descriptor in one item.
 const VERITY_PIECE: usize = 2048;
 
 /// The summary of one leaf.
@@ -79,14 +79,14 @@ pub(crate) fn digest(context: &LeafContext<'_>, leaf: &Leaf<'_>) -> Summary {
     sum
 }
 
-/// What a leaf adds to the sums whatever its inodes are.
+/// The share of a leaf in the sums that does not depend on its inodes.
 #[derive(Default)]
 struct Links {
     links: u64,
     orphans: u64,
 }
 
-/// One item of an inode. Its lengths were judged with the block.
+/// Reads one item of an inode. The block check has verified its lengths.
 fn item(
     context: &LeafContext<'_>,
     leaf: &Leaf<'_>,
@@ -156,13 +156,13 @@ fn item(
     }
 }
 
-/// An item of a file with fs-verity by itself: the first of them says how long the descriptor is, the others are pieces of that
-/// and of the tree.
+/// Checks an fs-verity item by itself: the first one has the length of the descriptor, the others are pieces of the descriptor and of the
+/// Merkle tree.
 fn verity_item(context: &LeafContext<'_>, leaf: &Leaf<'_>, slot: usize, key: Key) {
     let data = leaf.block.data(slot);
     let damage = match (key.kind, key.offset) {
         (KeyType::VERITY_DESC_ITEM, 0) => verity_descriptor_len(data).err(),
-        // The first piece of it, which is all of it unless it has a long signature.
+        // The first piece of the descriptor, which is all of it unless it has a long signature.
         (KeyType::VERITY_DESC_ITEM, 1) if data.len() < VERITY_PIECE => VerityDescriptor::parse(data).err(),
         _ => None,
     };
@@ -172,7 +172,7 @@ fn verity_item(context: &LeafContext<'_>, leaf: &Leaf<'_>, slot: usize, key: Key
     }
 }
 
-/// A name that stands twice in one item. Names of one hash share an item, so a directory that has a name twice has it here.
+/// A name that occurs twice in one item. Names of one hash share an item, so a directory with a duplicate name has both here.
 fn name_twice(item: &[u8]) -> Option<&[u8]> {
     let mut names: Vec<&[u8]> = DirEntries::new(item).flatten().map(|entry| entry.name).collect();
     names.sort_unstable();
@@ -199,7 +199,7 @@ fn file_extent(context: &LeafContext<'_>, leaf: &Leaf<'_>, slot: usize, key: Key
             } else if let Err(error) = unpack_inline(head, data, sector)
                 && data.iter().any(|&byte| byte != 0)
             {
-                // Zeros are what btrfs-image leaves of data.
+                // btrfs-image leaves zeros in place of data.
                 context.sink.add(Problem::FileInline, leaf.place(slot), error.to_string());
             }
             let end = key.offset.checked_add(bytes)?.checked_next_multiple_of(sector)?;
@@ -249,7 +249,7 @@ fn file_extent(context: &LeafContext<'_>, leaf: &Leaf<'_>, slot: usize, key: Key
     Some(piece)
 }
 
-/// What items of all kinds begin with.
+/// Checks the common head of file extent items.
 fn judge_head(context: &LeafContext<'_>, leaf: &Leaf<'_>, slot: usize, generation: u64, other_encoding: u16) {
     if generation == 0 || generation > context.rules.generation {
         let message = format!("expected 1 to {}, found {generation}", context.rules.generation);
@@ -261,13 +261,13 @@ fn judge_head(context: &LeafContext<'_>, leaf: &Leaf<'_>, slot: usize, generatio
     }
 }
 
-/// Unpacks inline data, of which a sector at most is shown.
+/// Decompresses inline data; at most a sector of it is visible.
 fn unpack_inline(head: &RawFileExtentHead, data: &[u8], sector: u64) -> Result<usize, UnpackError> {
     let mut out = vec![0; usize::try_from(head.ram_bytes.get()).expect("at most a sector")];
     unpack(head.compression, data, sector, &mut out)
 }
 
-/// Compressed data has possible lengths and is written; if data is read, and is what was written, it can be unpacked.
+/// Checks that compressed data has possible lengths and is written. If data is read and matches its checksums, it must also decompress.
 fn judge_packed(
     context: &LeafContext<'_>,
     leaf: &Leaf<'_>,
@@ -296,7 +296,8 @@ fn judge_packed(
     }
 }
 
-/// Whether the item before is about another extent, or packed otherwise: a file that was written to in the middle has one in several items.
+/// Whether the item before is about another extent, or compressed otherwise: a file that was written to in the middle has one extent in
+/// several items.
 fn is_begin(leaf: &Leaf<'_>, slot: usize) -> bool {
     let extent = |slot: usize| match FileExtent::parse(leaf.block.data(slot)) {
         Ok(FileExtent::Regular(extent)) => Some((extent.disk_bytenr, extent.compression)),
@@ -306,7 +307,7 @@ fn is_begin(leaf: &Leaf<'_>, slot: usize) -> bool {
     before.and_then(extent) != extent(slot)
 }
 
-/// Takes note of the data extent that an item refers to.
+/// Notes the data extent that an item refers to.
 pub(crate) fn find_data(references: &References, leaf: &Leaf<'_>, slot: usize) {
     let key = leaf.block.key(slot);
     if key.kind != KeyType::EXTENT_DATA {
@@ -333,7 +334,7 @@ pub(crate) fn find_data(references: &References, leaf: &Leaf<'_>, slot: usize) {
     references.find(Reference::new(bytenr, extent.disk_num_bytes.get(), &to));
 }
 
-/// Takes note of all data extents that a leaf refers to.
+/// Notes all data extents that a leaf refers to.
 pub(crate) fn find_all_data(references: &References, leaf: &Leaf<'_>) {
     if leaf.first {
         (0..leaf.block.count()).for_each(|slot| find_data(references, leaf, slot));
@@ -346,15 +347,15 @@ pub(crate) struct Memory {
     kept: HashMap<u64, (Meta, Box<Summary>)>,
 }
 
-/// Puts the summaries of a subvolume's leaves together.
+/// Joins the summaries of a subvolume's leaves.
 pub(crate) struct SubvolumeSequence<'a> {
     pub(crate) rules: GroupRules,
     pub(crate) sink: &'a Sink,
     pub(crate) tables: &'a TreeBlocks,
     pub(crate) memory: &'a mut Memory,
-    /// With simple quotas: the number of tree blocks by the tree that made them, from a generation on.
+    /// With simple quotas: the number of tree blocks by the tree that created them, from a generation on.
     owned: Option<(u64, HashMap<u64, u64>)>,
-    /// From the root down, what has been put together so far; the last is of the node being walked.
+    /// The joined summaries of the nodes from the root down to the current one.
     stack: Vec<Summary>,
 }
 
@@ -368,12 +369,12 @@ impl<'a> SubvolumeSequence<'a> {
         Self { rules, sink, tables, memory, owned: None, stack: vec![Summary::default()] }
     }
 
-    /// Sums up tree blocks by the tree that made them, from a generation on.
+    /// Sums up tree blocks by the tree that created them, from a generation on.
     pub(crate) fn owned_since(self, since: Option<u64>) -> Self {
         Self { owned: since.map(|since| (since, HashMap::new())), ..self }
     }
 
-    /// The number of blocks that each tree made.
+    /// The number of blocks that each tree created.
     pub(crate) fn take_owned(&mut self) -> HashMap<u64, u64> {
         self.owned.take().map(|owned| owned.1).unwrap_or_default()
     }
@@ -425,7 +426,7 @@ impl Sequence<Summary> for SubvolumeSequence<'_> {
 
     fn again(&mut self, want: &Expected, upper: Option<Key>) -> Again {
         match self.memory.kept.get(&want.logical.get()) {
-            // One that does not fit this parent is read once more, which says what is wrong with it.
+            // A subtree that does not fit this parent is read once more, which gives the reason.
             Some((meta, summary)) if meta.fits(want, upper) => {
                 let summary = **summary;
                 self.add(summary);
@@ -440,7 +441,7 @@ impl Sequence<Summary> for SubvolumeSequence<'_> {
     }
 }
 
-/// A sequence that wants nothing of the leaves: for walks that are about references or blocks alone.
+/// A sequence that ignores leaves: for walks that only read references or blocks.
 pub(crate) struct Nothing;
 
 impl Sequence<()> for Nothing {

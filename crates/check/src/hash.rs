@@ -1,7 +1,7 @@
-//! Hashes for comparing multisets: two sides add and subtract the hashes of what they have, and what is left is zero
-//! when they have the same.
+//! Hashes for comparing multisets: one side adds and the other one subtracts the hashes of its members, and the sum is zero if both have
+//! equal members.
 //!
-//! Every hash is odd, so that a count times a hash is zero, in 64 bits, only for a count of zero.
+//! Every hash is odd, so a count times a hash is zero, in 64 bits, only for a count of zero.
 
 const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 const STEP: u64 = 0xd1b5_4a32_d192_ed03;
@@ -11,13 +11,13 @@ const fn fold(a: u64, b: u64) -> u64 {
     (product as u64) ^ ((product >> 64) as u64)
 }
 
-/// One odd number for a row of numbers.
+/// One odd hash for a sequence of numbers.
 pub(crate) fn numbers(kind: u64, row: &[u64]) -> u64 {
     let start = fold(SEED ^ kind, STEP);
     row.iter().fold(start, |hash, number| fold(hash ^ number ^ STEP, SEED).rotate_left(29) ^ *number) | 1
 }
 
-/// One number for a name.
+/// One hash for a name.
 pub(crate) fn name(bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<8>();
     let mut hash = fold(SEED ^ bytes.len() as u64, STEP);

@@ -1,9 +1,8 @@
-//! What is known of one inode from the items that lie together under its number.
+//! One inode, from the neighbouring items under its number.
 //!
-//! An inode's own items, its names, attributes and extents have keys that begin with its number, so they are
-//! neighbours; a directory's entries lie under the directory. Everything about one inode can be judged from one pass over these, without any table. A
-//! group may reach over several leaves, and leaves may be digested out of order: [`Group::join`] puts two
-//! neighbouring parts together.
+//! The keys of an inode's own items, names, attributes and extents begin with its number, so these items are neighbours; a directory's entries lie
+//! under the directory. One pass over them judges everything about one inode, without any table. A group may extend over several leaves, and leaves
+//! may be digested out of order: [`Group::join`] joins two neighbouring parts.
 
 use creamery_base::{ObjectId, TreeId};
 use creamery_format::{FileType, InodeFlags, Key, KeyType, RawInodeItem};
@@ -12,18 +11,18 @@ use crate::hash;
 use crate::problem::Problem;
 use crate::report::{Place, Sink};
 
-/// What all groups of a tree are judged by.
+/// The rules by which all groups of a tree are judged.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GroupRules {
     pub(crate) tree: TreeId,
     pub(crate) generation: u64,
     pub(crate) sector_size: u64,
     pub(crate) no_holes: bool,
-    /// Whether files of this tree have to have checksums.
+    /// Whether files of this tree need checksums.
     pub(crate) checksums: bool,
 }
 
-/// The part of an inode item that is judged.
+/// The judged fields of an inode item.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InodeFacts {
     size: u64,
@@ -50,28 +49,28 @@ impl From<&RawInodeItem> for InodeFacts {
 }
 
 impl InodeFacts {
-    /// Linux takes away its items one after the other, over several transactions.
+    /// Whether it is a deleted directory. Linux removes its items one after the other, over several transactions.
     fn is_deleted_directory(&self) -> bool {
         self.links == 0 && FileType::from_mode(self.mode) == Some(FileType::Directory)
     }
 }
 
-/// Extents of a file, in order: a part of them.
+/// A sequence of neighbouring extents of a file.
 #[derive(Clone, Copy, Default, Debug)]
 struct Extents {
     count: u64,
-    /// File offset of the first, and the end of the last.
+    /// File offsets: `start` of the first extent, `end` behind the last one.
     start: u64,
     end: u64,
     bytes: u64,
-    /// The first place where one begins before the last has ended.
+    /// The first place at which an extent begins before the last has ended.
     overlap: Option<u64>,
-    /// The first place that none describes, between two.
+    /// The first place between two extents that no item describes.
     gap: Option<u64>,
     without_sums: Option<u64>,
     with_sums: Option<u64>,
     packed_without_sums: Option<u64>,
-    /// Whether one that lies in its item has a zero byte.
+    /// Whether an inline extent has a zero byte.
     has_zero: bool,
 }
 
@@ -97,29 +96,29 @@ impl Extents {
     }
 }
 
-/// The items under one inode number, or neighbouring ones of them.
+/// The items under one inode number, or a part of neighbouring ones.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Group {
     pub(crate) ino: u64,
     inode: Option<InodeFacts>,
-    /// Names that the inode has, by its refs.
+    /// The number of the inode's names, from its refs.
     names: u32,
-    /// Of these, the root directory's name in itself.
+    /// The number of these that are the root directory's name in itself.
     own_names: u32,
     entries: u64,
     indexes: u64,
     name_bytes: u64,
-    /// Entries by name minus entries by index.
+    /// Sum over entries by name minus sum over entries by index.
     entry_sum: u64,
     /// Shares of the entries by index in the sums over links and types.
     links: u64,
     types: u64,
     extents: Extents,
-    /// Items that belong here may be missing, since a neighbouring leaf cannot be read.
+    /// Whether items may be missing, since a neighbouring leaf cannot be read.
     pub(crate) torn: bool,
 }
 
-/// One piece of a file, as its item says.
+/// One file extent item.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Piece {
     pub(crate) start: u64,
@@ -127,9 +126,9 @@ pub(crate) struct Piece {
     pub(crate) bytes: u64,
     pub(crate) without_sums: Option<u64>,
     pub(crate) with_sums: Option<u64>,
-    /// As `without_sums`, of compressed data.
+    /// Like `without_sums`, for compressed data.
     pub(crate) packed_without_sums: Option<u64>,
-    /// The first zero byte of data in the item, as a target of a symbolic link has it: the last byte may be one.
+    /// Whether the inline data has a zero byte before its last byte; that one may be zero.
     pub(crate) has_zero: bool,
 }
 
@@ -183,7 +182,7 @@ impl Group {
         }
     }
 
-    /// An entry by index that names inode `child`.
+    /// Adds an entry by index that names inode `child`.
     pub(crate) fn add_link(&mut self, link_hash: u64, child: u64, kind: u8) {
         self.links = self.links.wrapping_add(link_hash);
         self.types = self.types.wrapping_add(type_hash(child, kind));
@@ -205,7 +204,7 @@ impl Group {
         self.extents = self.extents.join(next);
     }
 
-    /// This part and the one after it, of the same inode.
+    /// Joins this part and the next one of the same inode.
     pub(crate) fn join(self, next: Self) -> Self {
         Self {
             ino: self.ino,
@@ -223,7 +222,7 @@ impl Group {
         }
     }
 
-    /// Whether the number is one that inodes have.
+    /// Whether inodes can have the number.
     pub(crate) const fn is_inode(&self) -> bool {
         self.ino >= ObjectId::FIRST_FREE.get() && self.ino <= ObjectId::LAST_FREE.get()
     }
@@ -232,8 +231,8 @@ impl Group {
         self.inode.is_some()
     }
 
-    /// Its entries' shares of the sums over links and types. A directory that is being deleted may have entries left,
-    /// which name nothing any more.
+    /// Shares of its entries in the sums over links and types. A directory that is being deleted may have entries left, which have no
+    /// effect any more.
     pub(crate) fn entry_shares(&self) -> (u64, u64) {
         match &self.inode {
             Some(inode) if inode.is_deleted_directory() => (0, 0),
@@ -241,7 +240,7 @@ impl Group {
         }
     }
 
-    /// Its share of the sum over types: what its names' directory entries have to say.
+    /// Its share in the sum over types, which the directory entries of its names must match.
     pub(crate) fn type_share(&self) -> u64 {
         let Some(inode) = &self.inode else { return 0 };
         let kind = FileType::from_mode(inode.mode).unwrap_or(FileType::Unknown);
@@ -249,7 +248,7 @@ impl Group {
         type_hash(self.ino, kind.to_disk()).wrapping_mul(names)
     }
 
-    /// Its share of the sum over orphans.
+    /// Its share in the sum over orphans.
     pub(crate) fn orphan_share(&self) -> u64 {
         match &self.inode {
             Some(inode) if inode.links == 0 => orphan_hash(self.ino),
@@ -257,7 +256,7 @@ impl Group {
         }
     }
 
-    /// Judges a whole group.
+    /// Judges a complete group.
     pub(crate) fn judge(&self, rules: &GroupRules, sink: &Sink) {
         if self.torn || !self.is_inode() {
             return;
@@ -306,7 +305,7 @@ impl Group {
             say(Problem::InodeItems, "file extents of a directory".to_owned());
         }
         if inode.is_deleted_directory() {
-            return; // half of its entries may be gone, and that is as it should be
+            return; // half of its entries may be gone already, which is valid
         }
         if self.entry_sum != 0 || self.entries != self.indexes {
             let message = format!("{} by name, {} by index", self.entries, self.indexes);
@@ -317,7 +316,7 @@ impl Group {
         }
     }
 
-    /// btrfs-progs store a zero byte behind the target, which does not count.
+    /// Checks the target of a symbolic link. btrfs-progs store a zero byte behind the target, which does not count.
     fn judge_target(&self, inode: &InodeFacts, say: &dyn Fn(Problem, String)) {
         let held = self.extents.bytes;
         if held != inode.size && held != inode.size.saturating_add(1) {
@@ -332,7 +331,7 @@ impl Group {
         if i64::try_from(inode.size).is_err() {
             say(Problem::BlockItem, format!("size {}, want at most {}", inode.size, i64::MAX));
         }
-        // While a file without links is cut away, its number of bytes stays what it was.
+        // While a file without links is being truncated, its number of bytes does not change.
         if inode.links > 0 && inode.nbytes != extents.bytes {
             say(Problem::InodeBytes, format!("expected {}, found {}", extents.bytes, inode.nbytes));
         }
@@ -362,12 +361,12 @@ impl Group {
     }
 }
 
-/// A directory entry that calls inode `ino` a `kind`.
+/// The hash of a directory entry that calls inode `ino` a `kind`.
 pub(crate) fn type_hash(ino: u64, kind: u8) -> u64 {
     hash::numbers(2, &[ino, kind.into()])
 }
 
-/// An inode that is an orphan.
+/// The hash of an orphan inode.
 pub(crate) fn orphan_hash(ino: u64) -> u64 {
     hash::numbers(3, &[ino])
 }

@@ -1,26 +1,25 @@
 //! An independent, read-only verifier of whole filesystems.
 //!
-//! It shares no code with what writes filesystems: blocks are read raw from the volume, and the walker and the rules
-//! about items are its own. So a mistake of the writer is not repeated by its judge. It never writes, and what
-//! it finds has permanent numbers ([`Problem`], `docs/use/findings.md`).
+//! It shares no code with the engine that writes: it reads blocks raw from the volume, and has its own walker and rules about items. So it
+//! does not repeat a mistake of the writer. It never writes, and its findings have permanent numbers ([`Problem`], `docs/use/findings.md`).
 //!
-//! # How a filesystem of any size is checked in little memory
-//! - Blocks are walked tree by tree, leaves of a node by several threads (`walk`).
-//! - What lies together is judged in passing: an inode with its names and extents (`inode_group`), an extent with its
-//!   references (`extents`), the free space of a block group (`free_space`).
-//! - What lies apart is compared by sums of hashes: directory entries with inode refs (`summary`), recorded with
-//!   existing references (`references`). A sum that is not zero is explained on a second walk that lists a part.
-//! - Subtrees that snapshots share are read once; what they mean is kept as one value (`summary`).
-//! - Which subvolumes reach an extent, which quota groups count, is known of parts of the forest and not of extents (`quota`).
+//! # Checking a filesystem of any size in little memory
+//! - The check walks blocks tree by tree; several threads read the leaves of a node (`walk`).
+//! - Neighbouring items are judged in passing: an inode with its names and extents (`inode_group`), an extent with its references
+//!   (`extents`), the free space of a block group (`free_space`).
+//! - Distant items are compared by sums of hashes: directory entries with inode refs (`summary`), recorded with existing references
+//!   (`references`). A sum other than zero is explained by a second walk that lists a part.
+//! - Subtrees that snapshots share are read once; their meaning is kept as one value (`summary`).
+//! - The sets of subvolumes that reach an extent, which quota groups count, belong to parts of the forest, not to single extents (`quota`).
 //!
-//! What grows with the filesystem is a table of tree blocks (about 60 bytes for each) and the merged ranges of
-//! used space, data and checksums (8 bytes for each gap). Ten million small files have about half a million tree blocks.
+//! Two structures grow with the filesystem: a table of tree blocks (about 60 bytes for each) and the merged ranges of used space, data and
+//! checksums (8 bytes for each gap). Ten million small files have about half a million tree blocks.
 //!
 //! # Invariants
 //! - CHECK-1: nothing is written.
-//! - CHECK-2: no block is read more than twice per walk, whatever pointers say; walks end because levels fall.
+//! - CHECK-2: no block is read more than twice per walk, regardless of pointers; walks end because levels fall.
 //! - CHECK-3: data from disk never makes it panic, and never sets the size of an allocation beyond a mebibyte.
-//! - CHECK-4: what could not be read is reported once; what then cannot be known is not reported as wrong.
+//! - CHECK-4: an unreadable part is reported once; facts that are unknown because of it are not reported as wrong.
 
 mod bad_data;
 mod block_groups;

@@ -1,7 +1,6 @@
-//! Explains why a subvolume's names do not add up: lists entries and refs, a share of the inodes at a time.
+//! Explains why a subvolume's names do not add up: lists entries and refs, for a share of the inodes at a time.
 //!
-//! Only damaged subvolumes come here. The share is chosen such that the list fits in memory; the subvolume is walked
-//! once for each share.
+//! Only damaged subvolumes need this. The share is chosen such that the list fits in memory; each share takes one walk over the subvolume.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -16,10 +15,10 @@ use crate::references::References;
 use crate::report::Place;
 use crate::walk::{Again, Leaf, Meta, Root, Sequence, Walker};
 
-/// About what an inode with one name costs.
+/// Approximate memory of an inode with one name, bytes.
 const INODE_BYTES: u64 = 400;
 
-/// Something that a leaf says of an inode.
+/// A fact about an inode in a leaf.
 enum Note {
     Inode {
         kind: Option<FileType>,
@@ -37,7 +36,7 @@ enum Note {
         name: Box<[u8]>,
     },
     Orphan,
-    /// It is a directory without links, whose entries name nothing any more.
+    /// It is a directory without links, whose entries have no effect any more.
     Deleted,
 }
 
@@ -51,7 +50,7 @@ struct Inode {
 
 #[derive(Default)]
 struct Inodes {
-    /// Those of the share.
+    /// The inodes of the share.
     mine: BTreeMap<u64, Inode>,
     /// Directories without links, of all shares.
     deleted: HashSet<u64>,
@@ -83,7 +82,7 @@ impl Sequence<Vec<(u64, Note)>> for Inodes {
     }
 }
 
-/// Lists what is wrong with the names of a subvolume that has `inodes` inodes.
+/// Lists the wrong names of a subvolume that has `inodes` inodes.
 pub(crate) fn explain(reader: &Reader<'_>, root: &Root, inodes: u64, memory_limit: u64) -> Result<()> {
     let shares = (inodes.saturating_mul(INODE_BYTES) / memory_limit.max(1)).saturating_add(1).min(4096);
     for share in 0..shares {

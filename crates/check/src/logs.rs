@@ -1,8 +1,8 @@
-//! Log trees: what fsync wrote after the last commit. The next mount that may write replays them, and only then are they part
-//! of the filesystem: their blocks and their data have no extent items yet.
+//! Log trees: the data that fsync wrote after the last commit. The next mount that may write replays them, and only then are they part of
+//! the filesystem: their blocks and their data have no extent items yet.
 //!
-//! A file's data in a log has to have checksums: they lie in the log beside it, or in the checksum tree already. And items of a log
-//! are copied into subvolumes, so whatever no subvolume may have keeps the log from being replayed.
+//! A file's data in a log needs checksums, in the log beside it or already in the checksum tree. A replay copies items of a log into
+//! subvolumes, so an item that no subvolume may have prevents the replay.
 
 use creamery_base::{Generation, Logical, ObjectId, TreeId};
 use creamery_format::{
@@ -20,7 +20,7 @@ use crate::walk::{Meta, Root, Sequence};
 /// The trees that have a log, each with the log's root.
 pub(crate) struct LogRoots<'a> {
     pub(crate) sink: &'a Sink,
-    /// The transaction that logs are of.
+    /// The transaction of the logs.
     pub(crate) generation: Generation,
     pub(crate) found: Vec<(TreeId, Root)>,
 }
@@ -48,18 +48,18 @@ impl Sequence<Vec<u8>> for LogRoots<'_> {
     }
 }
 
-/// What the logs say of data, in the order of their keys.
+/// The data in the logs, in the order of keys.
 #[derive(Default)]
 pub(crate) struct LogData {
-    /// Blocks of all logs.
+    /// The number of blocks of all logs.
     pub(crate) blocks: u64,
-    /// Extents that files have, with the tree and the place.
+    /// Extents of files, with the tree and the place.
     data: Vec<(u64, u64, TreeId, Place)>,
-    /// The parts of them that have to have checksums, with the tree and the place.
+    /// The parts of them that need checksums, with the tree and the place.
     summed: Vec<(u64, u64, TreeId, Place)>,
     /// Data that has checksums in the logs.
     sums: Vec<(u64, u64)>,
-    /// A part of a log could not be read, so checksums that are not there prove nothing.
+    /// Whether a part of a log could not be read; then missing checksums prove nothing.
     torn: bool,
 }
 
@@ -69,7 +69,7 @@ impl LogData {
         Ranges::from_unsorted(self.data.iter().map(|(start, end, ..)| (*start, *end)).collect())
     }
 
-    /// An extent is one that the extent tree has, or its place is free. What is in use is `used`.
+    /// Checks that each extent is in the extent tree, or its place is free. `used` is the space in use.
     pub(crate) fn judge_places(&self, used: &Ranges, sink: &Sink) {
         for (start, end, of, place) in &self.data {
             let covered = used.covered(*start, *end);
@@ -80,7 +80,7 @@ impl LogData {
         }
     }
 
-    /// All data has checksums, in the logs or in the checksum tree, whose ranges are `others`.
+    /// Checks that all data has checksums, in the logs or in the checksum tree, whose ranges are `others`.
     pub(crate) fn judge(&self, others: &Ranges, sink: &Sink) {
         if self.torn {
             return;
@@ -96,24 +96,24 @@ impl LogData {
     }
 }
 
-/// Walks the leaves of one log.
+/// Reads the leaves of one log.
 pub(crate) struct LogSequence<'a> {
     of: TreeId,
     reader: &'a Reader<'a>,
     checksum_size: u64,
-    /// The inode whose items are being met.
+    /// The inode whose items are being read.
     inode: Option<LoggedInode>,
     found: &'a mut LogData,
 }
 
-/// An inode that a log has.
+/// An inode in a log.
 #[derive(Clone, Copy)]
 struct LoggedInode {
     ino: ObjectId,
     kind: Option<FileType>,
     /// Whether its data has no checksums.
     is_unsummed: bool,
-    /// Without a name it is nothing, and so are its items.
+    /// Whether it has no name; then it and its items are ignored.
     is_passed_over: bool,
 }
 
@@ -127,7 +127,7 @@ impl LoggedInode {
         }
     }
 
-    /// Whether inodes of this kind have such items in a log.
+    /// Whether inodes of this kind may have such items in a log.
     fn may_have(&self, kind: KeyType) -> bool {
         let is_file = self.kind == Some(FileType::File);
         match kind {
@@ -148,7 +148,7 @@ impl<'a> LogSequence<'a> {
         Self { of, reader, checksum_size: reader.checksum.size() as u64, inode: None, found }
     }
 
-    /// What keeps the log from being replayed: all of it, for its items are copied.
+    /// Reports an item that prevents the replay of the whole log.
     fn refuse(&self, place: Place, why: &str) {
         self.reader.sink.add(Problem::LogRefused, place, format!("of tree {}: {why}", self.of));
     }

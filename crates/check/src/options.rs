@@ -1,6 +1,6 @@
-//! What a caller may choose, and how it is told what goes on.
+//! Options of a check, and the callbacks for its progress.
 
-/// How to check.
+/// The options of a check.
 ///
 /// ```
 /// use creamery_check::CheckOptions;
@@ -11,19 +11,19 @@
 pub struct CheckOptions {
     /// Read all data and compare it with its checksums: each copy of data, and each copy of tree blocks.
     pub check_data_csum: bool,
-    /// Read all parity and compare it with what its data has; reads all data as well.
+    /// Read all parity and compare it with its data. This reads all data as well.
     pub check_parity: bool,
     /// Threads that read and verify blocks.
     pub threads: usize,
-    /// Bytes that explaining a disagreement may use for lists; the tables of the check itself grow with the number
-    /// of tree blocks and of gaps between extents, about 60 bytes for each.
+    /// Bytes for lists that explain a disagreement. The tables of the check itself grow with the number of tree blocks and of gaps between
+    /// extents, about 60 bytes for each.
     pub memory_limit: u64,
-    /// Findings that are listed; the rest is only counted.
+    /// Maximum number of listed findings; further ones are only counted.
     pub findings_limit: usize,
 }
 
 impl CheckOptions {
-    /// Whether data is read.
+    /// Whether the check reads data.
     pub(crate) const fn reads_data(&self) -> bool {
         self.check_data_csum || self.check_parity
     }
@@ -42,7 +42,7 @@ impl Default for CheckOptions {
     }
 }
 
-/// Is told what goes on.
+/// Receives the progress of a check.
 ///
 /// ```
 /// struct Print;
@@ -53,15 +53,15 @@ impl Default for CheckOptions {
 /// }
 /// ```
 pub trait Progress: Sync {
-    /// A new part begins.
+    /// A new phase begins.
     fn phase(&self, name: &'static str);
-    /// So many tree blocks were read, in all.
+    /// The total number of tree blocks read so far.
     fn tree_blocks(&self, _done: u64) {}
-    /// So many bytes of data were verified, in all.
+    /// The total number of data bytes verified so far.
     fn data_bytes(&self, _done: u64) {}
 }
 
-/// Is told and says nothing.
+/// Ignores all progress.
 ///
 /// ```
 /// use creamery_check::{NoProgress, Progress};

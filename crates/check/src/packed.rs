@@ -1,4 +1,4 @@
-//! Compressed data: whether it can be unpacked, which its checksums do not say.
+//! Compressed data: tests whether it can be decompressed, which checksums do not show.
 
 use creamery_base::Logical;
 use creamery_codec::{UnpackError, unpack_lzo, unpack_zlib, unpack_zstd};
@@ -6,10 +6,10 @@ use creamery_format::{Compression, RawFileExtent};
 
 use crate::reader::Reader;
 
-/// What Linux packs at once, and the most that it unpacks.
+/// Maximum bytes that Linux compresses at once, and that it decompresses.
 const PACKED_MAX: u64 = 128 << 10;
 
-/// Unpacks `data` into `out`, which has room for all that it may be; gives the number of bytes that it is.
+/// Decompresses `data` into `out`, which has room for the maximum; returns the number of bytes.
 pub(crate) fn unpack(
     compression: u8,
     data: &[u8],
@@ -24,7 +24,8 @@ pub(crate) fn unpack(
     }
 }
 
-/// Packed data is not longer than what it was made of, and neither is longer than Linux makes it. If not, says how long.
+/// The reason if an extent's lengths are impossible: compressed data must not be longer than its source, nor either longer than Linux makes
+/// it.
 pub(crate) fn misfit(extent: &RawFileExtent) -> Option<String> {
     let (packed, whole) = (extent.disk_num_bytes.get(), extent.ram_bytes.get());
     let fits = packed <= whole && whole <= PACKED_MAX;
@@ -35,19 +36,19 @@ pub(crate) fn misfit(extent: &RawFileExtent) -> Option<String> {
     })
 }
 
-/// Reads an extent whose lengths fit and unpacks it: what is wrong, if no copy can be unpacked.
+/// Reads an extent with valid lengths and decompresses it; returns the error if no copy can be decompressed.
 pub(crate) fn unpack_extent(reader: &Reader<'_>, extent: &RawFileExtent) -> Option<UnpackError> {
     let (packed, whole) = (extent.disk_num_bytes.get(), extent.ram_bytes.get());
     let mut data = vec![0; bounded(packed)];
     let mut out = vec![0; bounded(whole)];
     let at = Logical::new(extent.disk_bytenr.get());
     let Ok(ways) = reader.volume.ways(at, packed) else {
-        return None; // where it lies is judged with the extents
+        return None; // its place is judged with the extents
     };
     let mut wrong = None;
     for way in ways {
         if reader.volume.read_way(&way, at, &mut data).is_err() {
-            continue; // reading it is judged with the checksums
+            continue; // a read error is judged with the checksums
         }
         match unpack(extent.compression, &data, reader.sector_size, &mut out) {
             Ok(_) => return None,
@@ -57,7 +58,7 @@ pub(crate) fn unpack_extent(reader: &Reader<'_>, extent: &RawFileExtent) -> Opti
     wrong
 }
 
-/// A length that was judged to be small.
+/// A length that was checked to be small.
 fn bounded(len: u64) -> usize {
     usize::try_from(len.min(PACKED_MAX)).expect("at most 128 KiB")
 }

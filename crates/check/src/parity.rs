@@ -1,8 +1,8 @@
-//! Parity against the data that it is of.
+//! Compares parity with its data.
 //!
-//! A row is judged sector by sector: what lies at one place of all of its columns. Parity is of all data there, used or not, so it fits or does
-//! not. Where it does not, either side may be wrong; it is said of the parity only where all that is used is known to be right: data that has its
-//! checksum, and tree blocks that verify. Rows in which nothing is used have never been written, or are nobody's.
+//! A row is judged sector by sector: the same sector of all of its columns. Parity covers all data there, used or not, so it either matches or
+//! not. If it does not match, either side may be wrong. It is reported as wrong parity only if all used data is known to be right: data that
+//! matches its checksum, and tree blocks that verify. Rows without used space may never have been written.
 
 use creamery_base::{Logical, Physical, is_same};
 use creamery_format::{Expected, verify_block};
@@ -16,12 +16,12 @@ use crate::reader::Reader;
 use crate::report::Place;
 use crate::walk::TreeBlocks;
 
-/// What is known of the filesystem.
+/// The known facts about the filesystem.
 pub(crate) struct ParityCheck<'a> {
     pub(crate) reader: &'a Reader<'a>,
-    /// Everything in use.
+    /// All ranges in use.
     pub(crate) used: &'a Ranges,
-    /// Data that has checksums, if all that is bad of it is in `bad`.
+    /// Data that has checksums, if all bad sectors of it are in `bad`.
     pub(crate) sums: Option<&'a Ranges>,
     pub(crate) bad: &'a BadData,
     pub(crate) tree_blocks: &'a TreeBlocks,
@@ -34,14 +34,14 @@ struct Row<'s> {
 }
 
 impl Row<'_> {
-    /// The first address of its data.
+    /// The first address of the row's data.
     fn start(&self) -> Logical {
         self.stripes.start_of(self.row)
     }
 }
 
 impl ParityCheck<'_> {
-    /// Judges all rows in which something is used; gives how many bytes of parity were compared.
+    /// Judges all rows with used space; returns the number of parity bytes that were compared.
     pub(crate) fn run(&self) -> u64 {
         let chunks = self.reader.volume.chunks();
         chunks.iter().filter(|chunk| chunk.has_parity()).map(|chunk| self.chunk(chunk)).sum()
@@ -49,7 +49,7 @@ impl ParityCheck<'_> {
 
     fn chunk(&self, chunk: &Chunk) -> u64 {
         let (start, size) = (chunk.start.get(), chunk.full_stripe_bytes());
-        // The rest lies behind the ends of all devices, whatever the chunk claims.
+        // The rest lies behind the ends of all devices, regardless of the chunk's length.
         let on_device = |stripe: &creamery_volume::Stripe| {
             let device = self.reader.volume.device(stripe.dev)?;
             Some(device.len().saturating_sub(stripe.offset).div_ceil(chunk.stripe_len))
@@ -58,7 +58,7 @@ impl ParityCheck<'_> {
         let mut stripes = FullStripes::default();
         let mut compared = 0;
         let mut next = 0;
-        // By what is used, for a chunk may claim to have any number of rows.
+        // Only used ranges are visited, as a chunk may claim any number of rows.
         for (from, to) in self.used.within(start, chunk.end().get()) {
             let rows = next.max((from - start) / size)..(to - start).div_ceil(size);
             next = next.max(rows.end);
@@ -97,7 +97,7 @@ impl ParityCheck<'_> {
         compared
     }
 
-    /// The first address that is used at this place of the columns, if something is, and all of it is known to be right.
+    /// The first used address at this sector of the columns, if there is one and all used data there is known to be right.
     fn known_right(&self, row: &Row<'_>, within: usize) -> Option<u64> {
         let len = row.stripes.place(row.row, 0).len;
         let sector = self.reader.sector_size;
@@ -118,7 +118,8 @@ impl ParityCheck<'_> {
         first
     }
 
-    /// Whether an address is in a tree block that `column` has whole, where it lies `within` bytes, and that verifies.
+    /// Whether an address lies in a tree block that verifies and that `column` contains completely; the address is `within` bytes into the
+    /// column.
     fn is_in_good_block(&self, at: u64, column: &[u8], within: usize) -> bool {
         let steps =
             (0..self.reader.node_size / self.reader.sector_size).map(|step| step * self.reader.sector_size);

@@ -1,10 +1,10 @@
-//! What can be wrong, each with a number that never changes its meaning. `docs/use/findings.md` is the page about them.
+//! The problems that a check finds, each with a number whose meaning never changes. `docs/use/findings.md` describes them.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// How bad it is.
+/// The severity of a problem.
 ///
 /// ```
 /// use creamery_check::{Problem, Severity};
@@ -13,7 +13,7 @@ use serde::Serialize;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// Nothing is lost, and the filesystem works: a copy is bad while another is good, or something is left over.
+    /// No data is lost, and the filesystem works: one copy is bad while another is good, or items are left over.
     Warning,
     /// The filesystem contradicts itself.
     Error,
@@ -30,7 +30,7 @@ impl fmt::Display for Severity {
 
 macro_rules! problems {
     ($($name:ident = $number:literal $severity:ident $title:literal $meaning:literal;)*) => {
-        /// What is wrong. Numbers are permanent: a number is never given to another meaning.
+        /// A problem that a check can find. Numbers are permanent: a number is never given another meaning.
         ///
         /// ```
         /// use creamery_check::Problem;
@@ -44,7 +44,7 @@ macro_rules! problems {
         }
 
         impl Problem {
-            /// All of them, by number.
+            /// All problems, by number.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
             /// The permanent number.
@@ -53,7 +53,7 @@ macro_rules! problems {
                 self as u16
             }
 
-            /// How bad it is.
+            /// The severity.
             #[must_use]
             pub const fn severity(self) -> Severity {
                 match self {
@@ -61,7 +61,7 @@ macro_rules! problems {
                 }
             }
 
-            /// What it is, in a few words.
+            /// The problem in a few words.
             #[must_use]
             pub const fn title(self) -> &'static str {
                 match self {
@@ -69,7 +69,7 @@ macro_rules! problems {
                 }
             }
 
-            /// What it means, and what comes of it.
+            /// The meaning of the problem, and its consequences.
             ///
             /// ```
             /// use creamery_check::Problem;

@@ -1,14 +1,14 @@
-//! Quota groups: what the quota tree says they use, against what the subvolumes use.
+//! Quota groups: compares the numbers in the quota tree with the use of the subvolumes.
 //!
-//! With quotas proper, a group refers to an extent (a tree block or data, whole) when one of its subvolumes reaches it, and
-//! has it exclusively when nobody else does. So for every extent the set of subvolumes that reach it is needed. Most
-//! blocks have one parent, and with it they share this set; a block with several begins a *segment*, the root of a subvolume
-//! one, too. A walk over each block once finds the segments, their parents and which segments refer to which data extent. Sets are kept once
-//! each ([`Sets`]). Of data extents a table is needed, so if there are very many the walk is done for a share of them at a time.
+//! With full quotas, a group refers to an extent (a tree block or data, whole) when one of its subvolumes reaches it, and has it exclusively
+//! when no other subvolume does. So each extent needs the set of subvolumes that reach it. Most blocks have one parent and share its set. A
+//! block with several parents begins a *segment*, and so does the root of a subvolume. One walk over each block finds the segments, their
+//! parents and the data extents that each segment refers to. Each set is kept once ([`Sets`]). Data extents need a table, so if there are
+//! very many, the walk is repeated for a share of them at a time.
 //!
-//! With simple quotas an extent belongs to the subvolume that made it, whoever uses it: tree blocks say it in their
-//! header and data in an owner ref, and what is older than the quotas belongs to nobody. Those are summed up in passing by
-//! the walks over the extent tree and the subvolumes.
+//! With simple quotas an extent belongs to the subvolume that created it, regardless of its users: a tree block has that in its header,
+//! data in an owner ref. Extents older than the quotas belong to no subvolume. The walks over the extent tree and the subvolumes sum these
+//! up in passing.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -24,36 +24,36 @@ use crate::report::{Place, Sink};
 use crate::sets::Sets;
 use crate::walk::{Again, Leaf, Meta, Root, Sequence, TreeBlocks, Walker};
 
-/// Of the status.
+/// Version of the status item.
 const VERSION: u64 = 1;
 const FLAG_ON: u64 = 1;
 const FLAG_RESCAN: u64 = 2;
 const FLAG_INCONSISTENT: u64 = 4;
 const FLAG_SIMPLE: u64 = 8;
-/// About what a data extent costs in the table.
+/// Approximate memory of a data extent in the table, bytes.
 const EXTENT_BYTES: u64 = 64;
 
-/// Bytes that a group refers to, and those of nobody else.
+/// Bytes that a group refers to, and those that no other group has.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 struct Used {
     referenced: u64,
     exclusive: u64,
 }
 
-/// What the quota tree says.
+/// The content of the quota tree.
 #[derive(Default)]
 pub(crate) struct QuotaTree {
     flags: Option<u64>,
-    /// The transaction that its numbers are of.
+    /// The transaction of its numbers.
     generation: u64,
     /// The first generation that counts with simple quotas.
     since: u64,
     groups: BTreeMap<u64, Used>,
-    /// Groups that have limits, all zeros where there is none.
+    /// Groups with a limit item, also one of all zeros (no limit).
     limited: BTreeSet<u64>,
-    /// Groups that a group is part of.
+    /// The parents of each group.
     parents: BTreeMap<u64, BTreeSet<u64>>,
-    /// The same pairs, member first, as the greater groups say them.
+    /// Pairs of member and parent, from the items of the parents.
     members: BTreeSet<(u64, u64)>,
 }
 
@@ -63,7 +63,7 @@ impl Sequence<Vec<u8>> for QuotaTree {
         for slot in 0..leaf.count() {
             let (key, data) = (leaf.key(slot), leaf.data(slot));
             match key.kind {
-                // Linux finds it by its key, which is all zeros but for the type.
+                // Linux looks it up by its key, which is all zeros but for the type.
                 KeyType::QGROUP_STATUS if (key.objectid.get(), key.offset) == (0, 0) => {
                     let Ok((status, more)) = RawQgroupStatus::ref_from_prefix(data) else { continue };
                     self.flags = (status.version.get() == VERSION).then_some(status.flags.get());
@@ -97,7 +97,7 @@ impl QuotaTree {
         simple.then_some(self.since)
     }
 
-    /// Judges a tree of which all was read, as of the transaction `newest`.
+    /// Judges the status of a tree that was read completely, as of the transaction `newest`.
     pub(crate) fn judge_status(&self, newest: u64, sink: &Sink) {
         let place = Place::key(TreeId::QUOTA, Key::new(0.into(), KeyType::QGROUP_STATUS, 0));
         let Some(flags) = self.flags else {
@@ -107,7 +107,7 @@ impl QuotaTree {
         if unknown != 0 {
             sink.add(Problem::QuotaStatusFlags, place.clone(), format!("0x{unknown:x} of 0x{flags:x}"));
         }
-        // Linux then takes them for inconsistent. Simple quotas have another generation there.
+        // Linux takes the numbers for inconsistent then. Simple quotas have another generation there.
         let counts = flags & (FLAG_ON | FLAG_SIMPLE | FLAG_INCONSISTENT) == FLAG_ON;
         if counts && self.generation != newest {
             let message = format!("status of transaction {}, want {newest}", self.generation);
@@ -115,12 +115,12 @@ impl QuotaTree {
         }
     }
 
-    /// Whether the numbers are meant to be right or, at least, to be looked at.
+    /// Whether the numbers can be compared: quotas are on, and no rescan is running.
     pub(crate) fn can_be_judged(&self) -> bool {
         self.flags.is_some_and(|flags| flags & FLAG_RESCAN == 0)
     }
 
-    /// A subvolume's own group and all that it is part of.
+    /// A subvolume's own group, and all groups that it is a member of, directly or not.
     fn groups_of(&self, tree: u64) -> HashSet<u64> {
         let mut found = HashSet::from([tree]);
         let mut waiting = vec![tree];
@@ -131,7 +131,7 @@ impl QuotaTree {
         found
     }
 
-    /// What the groups have to say when these sets of subvolumes use so many bytes.
+    /// The expected numbers of the groups if these sets of subvolumes use these bytes.
     fn expected(&self, usage: &[(Vec<u64>, u64)]) -> BTreeMap<u64, Used> {
         let mut groups_of: HashMap<u64, HashSet<u64>> = HashMap::new();
         let mut expected: BTreeMap<u64, Used> = BTreeMap::new();
@@ -171,9 +171,9 @@ impl QuotaTree {
         }
     }
 
-    /// Every group has numbers and limits, and every one of these subvolumes has a group.
+    /// Checks that every group has numbers and limits, and that every one of these subvolumes has a group.
     pub(crate) fn judge_groups(&self, subvolumes: impl Iterator<Item = u64>, sink: &Sink) {
-        // Otherwise Linux knows that something is wrong, or goes by none of it.
+        // Else Linux knows that the numbers are wrong, or does not use them.
         if self.flags.is_none_or(|flags| flags & (FLAG_ON | FLAG_INCONSISTENT) != FLAG_ON) {
             return;
         }
@@ -189,7 +189,7 @@ impl QuotaTree {
         }
     }
 
-    /// Compares every group with what its subvolumes use.
+    /// Compares every group with the use of its subvolumes.
     pub(crate) fn judge(&self, usage: &[(Vec<u64>, u64)], sink: &Sink) {
         let expected = self.expected(usage);
         let inconsistent = self.flags.is_some_and(|flags| flags & FLAG_INCONSISTENT != 0);
@@ -215,12 +215,12 @@ impl QuotaTree {
 /// Bytes by the set of subvolumes that use them.
 pub(crate) type Usage = Vec<(Vec<u64>, u64)>;
 
-/// A part of the forest that the same subvolumes reach: below one block, down to the next ones with several parents.
+/// A part of the forest that one set of subvolumes reaches: below one block, down to the next ones with several parents.
 struct Segment {
     level: u8,
     bytes: u64,
     parents: Vec<u32>,
-    /// For the top of a subvolume: which one.
+    /// The subvolume, if the segment begins at its root.
     tree: Option<u32>,
 }
 
@@ -232,7 +232,7 @@ struct Shares<'a> {
     node_size: u64,
     segments: Vec<Segment>,
     of_block: HashMap<u64, u32>,
-    /// The segments of the nodes from the root down to where the walk is.
+    /// The segments of the nodes from the root down to the current one.
     stack: Vec<u32>,
     /// Length and set of segments by address.
     data: HashMap<u64, (u64, u32)>,
@@ -255,7 +255,7 @@ impl Shares<'_> {
         *self.stack.last().expect("the tree's own segment lies at the bottom")
     }
 
-    /// The segment of a block that is met for the first time.
+    /// The segment of a block at its first visit.
     fn enter(&mut self, meta: &Meta) -> u32 {
         let mut segment = self.current();
         if self.tables.shared(meta.logical) {
@@ -272,7 +272,7 @@ impl Shares<'_> {
         let mut trees = Sets::new(memory_limit);
         let mut of_segment = vec![Sets::EMPTY; self.segments.len()];
         let mut order: Vec<usize> = (0..self.segments.len()).collect();
-        // Parents lie higher up, so they are done before.
+        // Parents have higher levels, so they come first.
         order.sort_by_key(|number| std::cmp::Reverse(self.segments[*number].level));
         let mut usage: HashMap<u32, u64> = HashMap::new();
         for number in order {
@@ -329,7 +329,7 @@ impl Sequence<DataOfLeaf> for Shares<'_> {
     }
 
     fn again(&mut self, want: &Expected, _upper: Option<Key>) -> Again {
-        // A block that is met twice without being known as shared has been told of.
+        // A block that is not known as shared and is visited twice is reported already.
         if let Some(segment) = self.of_block.get(&want.logical.get()) {
             let parent = self.current();
             self.segments[*segment as usize].parents.push(parent);
@@ -357,17 +357,17 @@ fn data_of(leaf: &Leaf<'_>, mine: &dyn Fn(u64) -> bool) -> DataOfLeaf {
     found
 }
 
-/// How much is to be counted, and with how much of the host.
+/// The amount of work, and the host's resources for it.
 pub(crate) struct Effort {
     pub(crate) data_extents: u64,
     pub(crate) memory_limit: u64,
     pub(crate) threads: usize,
 }
 
-/// The bytes that each set of subvolumes uses. None when something cannot be read, or too much is shared by too many.
+/// The bytes that each set of subvolumes uses. `None` if a part cannot be read, or the sets would exceed the memory limit.
 ///
 /// # Errors
-/// The volume cannot read this kind of chunk at all.
+/// The volume does not support this kind of chunk.
 pub(crate) fn usage(
     volume_reader: &Reader<'_>,
     roots: &[Root],

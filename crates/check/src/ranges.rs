@@ -1,17 +1,16 @@
-//! Sets of address ranges, sorted and merged: neighbours become one, so that a device filled from end to end costs
-//! one entry.
+//! Sets of address ranges, sorted and merged: adjacent ranges become one, so a device filled from end to end costs one entry.
 //!
-//! An entry is two offsets of 32 bits from the base of its run; only the end of a run's last range may be farther away.
-//! So a gap costs 8 bytes, and a claimed length costs nothing, however absurd it is.
+//! An entry is two offsets of 32 bits from the base of its run; only the end of a run's last range may be farther away. So a gap costs 8
+//! bytes, and a claimed length costs nothing, however absurd it is.
 
-/// Entries of a run at most: what is allocated for more than there is stays small.
+/// Maximum entries of a run, which bounds the memory allocated in excess.
 const RUN_MAX: usize = 4096;
 
 /// Neighbouring ranges.
 #[derive(Clone, Debug)]
 struct Run {
     base: u64,
-    /// Start and end, from the base; the end of the last one stands in `end`.
+    /// Start and end of each range, from the base; `end` has the end of the last range.
     offsets: Vec<(u32, u32)>,
     end: u64,
 }
@@ -27,7 +26,7 @@ impl Run {
         (self.base + u64::from(start), if last { self.end } else { self.base + u64::from(end) })
     }
 
-    /// Takes a range behind its last one, if it can.
+    /// Appends a range. Returns false if it does not fit into the run.
     fn push(&mut self, start: u64, end: u64) -> bool {
         let offset = |at: u64| u32::try_from(at - self.base).ok();
         let (Some(start), Some(old_end)) = (offset(start), offset(self.end)) else { return false };
@@ -44,7 +43,7 @@ impl Run {
 
     /// The first range that ends behind `at`.
     fn first_behind(&self, at: u64) -> usize {
-        // All but the last have their ends here; the last one's was looked at by whoever chose the run.
+        // All entries but the last have their ends here. The caller chose a run whose last range ends behind `at`.
         let offset = at.saturating_sub(self.base);
         let all_but_last = &self.offsets[..self.offsets.len() - 1];
         all_but_last.partition_point(|range| u64::from(range.1) <= offset)
@@ -73,7 +72,7 @@ impl Ranges {
         }
     }
 
-    /// Those that touch `[start, end)`, cut to it.
+    /// The ranges that touch `[start, end)`, cut to it.
     pub(crate) fn within(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
         let from = self.0.partition_point(|run| run.end <= start);
         let first = self.0.get(from).map_or(0, |run| run.first_behind(start));
@@ -82,7 +81,7 @@ impl Ranges {
             .map(move |range| (range.0.max(start), range.1.min(end)))
     }
 
-    /// The ranges from one on, by run and entry.
+    /// The ranges from `entry` of `run` on.
     fn from(&self, run: usize, entry: usize) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.0[run..].iter().enumerate().flat_map(move |(number, run)| {
             let first = if number == 0 { entry } else { 0 };
@@ -90,17 +89,17 @@ impl Ranges {
         })
     }
 
-    /// Bytes of `[start, end)` that the set has.
+    /// Bytes of `[start, end)` that are in the set.
     pub(crate) fn covered(&self, start: u64, end: u64) -> u64 {
         self.within(start, end).map(|(start, end)| end - start).sum()
     }
 
-    /// The first part of `[start, end)` that the set lacks.
+    /// The first part of `[start, end)` that is not in the set.
     pub(crate) fn first_gap(&self, start: u64, end: u64) -> Option<(u64, u64)> {
         self.gaps(start, end).next()
     }
 
-    /// The parts of `[start, end)` that the set lacks.
+    /// The parts of `[start, end)` that are not in the set.
     pub(crate) fn gaps(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
         let mut at = start;
         let tail = std::iter::once((end, end));
@@ -115,7 +114,7 @@ impl Ranges {
         self.from(0, 0)
     }
 
-    /// The set of any ranges in any order.
+    /// Builds the set from ranges in any order.
     pub(crate) fn from_unsorted(mut ranges: Vec<(u64, u64)>) -> Self {
         ranges.sort_unstable();
         let mut set = Self::default();

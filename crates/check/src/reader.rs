@@ -1,7 +1,7 @@
-//! Reading and judging single tree blocks and runs of data, copy by copy.
+//! Reads and judges single tree blocks and runs of data, copy by copy.
 //!
-//! The volume's own reading hides a bad copy when another is good, as it should. A verifier wants to tell, so it
-//! asks the volume only where the copies lie and looks at them itself.
+//! The volume's own reads hide a bad copy if another is good. A verifier reports the bad copy, so it asks the volume only for the places of
+//! the copies and reads each one itself.
 
 use creamery_base::{Error, ErrorKind, Generation, Logical, Physical, Result, Uuid, Wait};
 use creamery_codec::{ChecksumType, checksum};
@@ -15,10 +15,10 @@ use crate::corruption::problem_of;
 use crate::problem::Problem;
 use crate::report::{Place, Sink};
 
-/// Ways of a block that a finding may list.
+/// Maximum number of copies of a block that one finding lists.
 const BAD_MAX: usize = 8;
 
-/// Reads blocks of one volume and reports what is wrong with them.
+/// Reads blocks of one volume and reports damage.
 pub(crate) struct Reader<'a> {
     pub(crate) volume: &'a Volume,
     pub(crate) sink: &'a Sink,
@@ -27,17 +27,17 @@ pub(crate) struct Reader<'a> {
     pub(crate) checksum: ChecksumType,
     pub(crate) node_size: u64,
     pub(crate) sector_size: u64,
-    /// What leaves have to be for Linux, which writes the filesystem.
+    /// The rules by which Linux accepts a leaf for writing.
     rules: WritingRules,
     copies: Copies,
 }
 
-/// Which copies are looked at, where one is good.
+/// The copies to read if one of them is good.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Copies {
-    /// Those before it.
+    /// Copies up to the first good one.
     UpToGood,
-    /// All that can be expected to be good.
+    /// All copies on devices that are present and up to date.
     All,
 }
 
@@ -60,7 +60,7 @@ impl<'a> Reader<'a> {
         Self { copies, ..self }
     }
 
-    /// Whether a copy is looked at behind a good one. One on a member that missed writes, or that is missing, has a finding already.
+    /// Whether a copy is read although another one is good. A device that is missing or missed writes has a finding already.
     fn is_looked_at(&self, way: &Way) -> bool {
         let is_there =
             |dev| matches!(self.volume.member_state(dev), MemberState::Present | MemberState::Seed);
@@ -69,13 +69,12 @@ impl<'a> Reader<'a> {
             && way.direct().iter().all(|piece| is_there(piece.at.dev))
     }
 
-    /// What Linux, and whoever else writes, refuses a leaf for.
+    /// The reason for which Linux, and every other writer, refuses a leaf.
     pub(crate) fn refusal(&self, leaf: BlockRef<'_>) -> Option<Corruption> {
         check_leaf_for_writing(leaf, &self.rules).err()
     }
 
-    /// The block that `want` describes, whose keys are all below `upper`; none when there is no good copy, which
-    /// is reported.
+    /// The block that `want` describes, with all keys below `upper`. Reports bad copies; returns `None` if there is no good copy.
     pub(crate) fn block(&self, want: &Expected, upper: Option<Key>) -> Option<Vec<u8>> {
         let place = Place { tree: want.owner.map(|tree| tree.get()), ..Place::default() };
         let place = Place { block: Some(want.logical.get()), level: want.level, ..place };
@@ -114,8 +113,8 @@ impl<'a> Reader<'a> {
         together
     }
 
-    /// A block that no way gives whole, where all ways together have each of its sectors. Linux cannot read it, so it stays an error; what lies
-    /// below it can be checked.
+    /// A block of which no single copy is whole, put together from good sectors of all copies. Linux cannot read it, so it stays an error; but
+    /// the check can go on below it.
     fn put_together(&self, want: &Expected, upper: Option<Key>) -> Option<Vec<u8>> {
         let block = self.volume.find_tree_block(want.logical, want, Wait::Yes).ok()?;
         let want = self.volume.expected_of_seed(&block, *want);
@@ -133,8 +132,8 @@ impl<'a> Reader<'a> {
         judge(block, &self.volume.expected_of_seed(block, *want), upper)
     }
 
-    /// The ways that were tried before the good one. That bytes are right which are rebuilt as if a stripe was lost says nothing of other ways
-    /// to rebuild them.
+    /// Reports the copies that were tried before the good one. A rebuild that treats one stripe as lost and succeeds says nothing about other
+    /// rebuilds.
     fn report_bad_copies(&self, place: &Place, bad: &[(Way, BlockFault)]) {
         let copies = bad.iter().filter(|(way, _)| !way.is_rebuilt()).count().max(1);
         for (way, fault) in bad.iter().take(copies) {
@@ -143,7 +142,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// All copies are bad: one finding, named after what the first one has.
+    /// Reports a block without a good copy: one finding, whose problem is that of the first copy.
     fn report_bad(&self, place: Place, bad: &[(Way, BlockFault)], can_be_put_together: bool) {
         let Some((_, first)) = bad.first() else { return };
         let place = match first {
@@ -166,10 +165,10 @@ impl<'a> Reader<'a> {
         self.sink.add(first.problem(), place, message);
     }
 
-    /// Reads `out`, whole sectors that begin at `at`, and compares each with its sum in `sums`. Gives sectors
-    /// without a good copy, and good ones of which copies that were looked at are bad.
+    /// Reads `out`, whole sectors that begin at `at`, and compares each with its checksum in `sums`. Returns sectors without a good copy,
+    /// and good ones that have a bad copy among those that were read.
     pub(crate) fn verify_data(&self, at: Logical, sums: &[u8], out: &mut [u8]) -> Vec<BadSector> {
-        // A checksum item without extent is reported where those are compared.
+        // A checksum item without an extent is reported by the comparison of these two.
         let Ok(mut ways) = self.volume.ways(at, out.len() as u64) else { return Vec::new() };
         let Some(first) = ways.next() else { return Vec::new() };
         let sector = self.sector_len();
@@ -184,7 +183,7 @@ impl<'a> Reader<'a> {
         }
         let mut found = Vec::new();
         let mut from = 0;
-        // Nearly always all of it is good. What is not is read once more, piece by piece, in all ways.
+        // Nearly always all sectors are good. Bad ones are read once more, piece by piece, from all copies.
         for piece in first.direct() {
             let sectors = usize::try_from(piece.len).expect("it is in memory") / sector;
             let bad: Vec<usize> = (from..from + sectors).filter(|number| !is_good[*number]).collect();
@@ -199,7 +198,7 @@ impl<'a> Reader<'a> {
         found
     }
 
-    /// Verifies a run of sectors of one piece in all ways.
+    /// Verifies a run of sectors of one piece with all copies.
     fn verify_in_all_ways(&self, at: Logical, sums: &[u8], out: &mut [u8]) -> Vec<BadSector> {
         let Ok(ways) = self.volume.ways(at, out.len() as u64) else { return Vec::new() };
         let sector = self.sector_len();
@@ -216,7 +215,7 @@ impl<'a> Reader<'a> {
                 let outcome = self.volume.read_way(&own, at + from, &mut out[bytes.clone()]);
                 let is_good = outcome.is_ok() && self.has_sum(&out[bytes], sums, number);
                 *good |= is_good;
-                // Other ways to rebuild it say nothing of a copy; a missing device has a finding of its own.
+                // Further rebuilds say nothing about a copy; a missing device has a finding of its own.
                 let is_missing =
                     outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::DeviceMissing);
                 let is_told = (tried == 0 || !way.is_rebuilt())
@@ -251,14 +250,14 @@ impl<'a> Reader<'a> {
         usize::try_from(self.sector_size).expect("a sector fits in memory")
     }
 
-    /// Whether a sector has the checksum with this number.
+    /// Whether the sector matches checksum `number` of `sums`.
     fn has_sum(&self, sector: &[u8], sums: &[u8], number: usize) -> bool {
         let size = self.checksum.size();
         checksum(self.checksum, sector).as_bytes(self.checksum) == &sums[number * size..(number + 1) * size]
     }
 }
 
-/// What one copy of a block had.
+/// The fault of one copy of a block.
 enum BlockFault {
     Read(Error),
     Corrupt(Corruption),
@@ -269,7 +268,7 @@ enum BlockFault {
 fn judge(block: &[u8], want: &Expected, upper: Option<Key>) -> Result<(), BlockFault> {
     verify_block(block, want).map_err(BlockFault::Corrupt)?;
     let view = BlockRef::new(block);
-    // No item has this key, and btrfs check wants the first one to be greater.
+    // No item has this key, and btrfs check demands a greater first key.
     if view.is_leaf() && view.first_key() == Some(Key::MIN) {
         return Err(BlockFault::NullKey);
     }

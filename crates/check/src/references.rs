@@ -1,12 +1,12 @@
-//! References: what the extent tree records against what the trees contain.
+//! References: compares those that the extent tree records with those in the trees.
 //!
-//! There may be hundreds of millions, of metadata and of data. They are not listed: each is hashed, the hash times
-//! its count is added to one of [`BUCKETS`] sums when it is recorded and subtracted when it is found, and the sums
-//! are zero when both sides have the same. Only when a sum is not zero are the references of such buckets listed,
-//! on a second walk ([`References::collect`]), which is slow and happens on damaged filesystems alone.
+//! There may be hundreds of millions, of metadata and of data. They are not listed. Each is hashed, and the hash times its count is added
+//! to one of [`BUCKETS`] sums when it is recorded and subtracted when it is found. All sums are zero if both sides are equal. Only if a sum
+//! is not zero, the references of its bucket are listed on a second walk ([`References::collect`]), which is slow and happens only on
+//! damaged filesystems.
 //!
-//! What refers to a block or extent follows Btrfs' rule: if the referring block's own extent item has the flag
-//! `FULL_BACKREF`, the reference names that block (shared), otherwise it names the tree in that block's header.
+//! A reference names its origin by Btrfs' rule: if the referring block's own extent item has the flag `FULL_BACKREF`, the reference names
+//! that block (shared), otherwise it names the tree in that block's header.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,9 +19,9 @@ use crate::hash;
 use crate::problem::Problem;
 use crate::report::{Place, Sink};
 
-/// Sums that references are spread over, so that a disagreement names a small part of them.
+/// The number of sums over which references are spread, so that a disagreement concerns a small part of them.
 const BUCKETS: usize = 1 << 14;
-/// About what an entry of the list costs.
+/// Approximate memory of an entry of the list, bytes.
 const ENTRY_BYTES: u64 = 160;
 
 /// One kind of reference to one extent, without its count.
@@ -69,18 +69,18 @@ impl Reference {
     }
 }
 
-/// What is listed on a second walk.
+/// The references that a second walk lists.
 struct Listed {
     buckets: HashSet<usize>,
-    /// Recorded count, found count.
+    /// Recorded count and found count.
     counts: HashMap<Reference, (u64, u64)>,
     extents: HashSet<u64>,
 }
 
-/// Both sides of all references.
+/// The sums of all recorded and found references.
 pub(crate) struct References {
     sums: Vec<AtomicU64>,
-    /// How many went into the sums, to judge how much a bucket has.
+    /// The number of references in the sums, an estimate for the size of a bucket.
     total: AtomicU64,
     listed: Option<RankedMutex<Listed, { rank::LEAF }>>,
 }
@@ -91,7 +91,7 @@ impl References {
         Self { sums, total: AtomicU64::new(0), listed: None }
     }
 
-    /// The extent tree has `count` references of this kind.
+    /// Records `count` references of this kind, from the extent tree.
     pub(crate) fn record(&self, reference: Reference, count: u64) {
         match &self.listed {
             None => {
@@ -102,7 +102,7 @@ impl References {
         }
     }
 
-    /// One such reference exists.
+    /// Counts one such reference that was found.
     pub(crate) fn find(&self, reference: Reference) {
         match &self.listed {
             None => self.add(&reference, 1_u64.wrapping_neg()),
@@ -110,7 +110,7 @@ impl References {
         }
     }
 
-    /// The extent at `bytenr` has an item.
+    /// Records that the extent at `bytenr` has an item.
     pub(crate) fn extent(&self, bytenr: u64) {
         if let Some(listed) = &self.listed {
             let mut listed = listed.lock();
@@ -126,8 +126,8 @@ impl References {
         self.sums[reference.bucket()].fetch_add(share, Ordering::Relaxed);
     }
 
-    /// What has to be walked again: none when both sides agree. The second value is how many disagreeing buckets
-    /// had to be left out for want of memory.
+    /// The references to list on a second walk: `None` if both sides agree. The second value is the number of disagreeing buckets that were
+    /// left out for lack of memory.
     pub(crate) fn collect(&self, memory_limit: u64) -> Option<(Self, usize)> {
         let wrong = (0..BUCKETS).filter(|&bucket| self.sums[bucket].load(Ordering::Relaxed) != 0);
         let mut buckets: Vec<usize> = wrong.collect();
@@ -148,8 +148,8 @@ impl References {
         Some((second, left_out))
     }
 
-    /// Reports what the second walk listed. When the trees could not be read whole, a reference that was not found
-    /// proves nothing and is passed over.
+    /// Reports the differences that the second walk listed. If the trees could not be read completely, a missing reference proves nothing
+    /// and is ignored.
     pub(crate) fn report(self, sink: &Sink, complete: bool, extents_complete: bool) {
         let Some(listed) = self.listed else { return };
         let listed = listed.into_inner();

@@ -1,4 +1,4 @@
-//! What a check found, and what it looked at.
+//! The findings of a check, and the amount of work it did.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use crate::corruption::problem_of;
 use crate::damaged_sector::DamagedSector;
 use crate::problem::{Problem, Severity};
 
-/// One thing that is wrong.
+/// One problem that the check found.
 ///
 /// ```
 /// use creamery_check::{Finding, Problem};
@@ -23,17 +23,17 @@ use crate::problem::{Problem, Severity};
 pub struct Finding {
     /// The permanent number.
     pub number: u16,
-    /// How bad it is.
+    /// The severity.
     pub severity: Severity,
-    /// What it is, in the same words each time.
+    /// The problem, in fixed words.
     pub title: &'static str,
-    /// Where.
+    /// The place of the problem.
     pub place: Place,
-    /// What exactly, with what was found and what was expected.
+    /// The details: found and expected values.
     pub message: String,
 }
 
-/// Where something is wrong, as far as it lies in one place.
+/// The place of a problem, as far as it is one place.
 ///
 /// ```
 /// assert!(creamery_check::Place::default().tree.is_none());
@@ -55,10 +55,10 @@ pub struct Place {
     /// Its key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// The inode of the file, of findings about file data.
+    /// The inode of the file, in findings about file data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub inode: Option<u64>,
-    /// The sector, of findings about file data.
+    /// The sector, in findings about file data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sector: Option<Box<DamagedSector>>,
 }
@@ -143,7 +143,7 @@ impl fmt::Display for Finding {
             write!(f, ": {place}")?;
         }
         if !self.message.is_empty() {
-            // It may tell of names, and whoever made a name chose its bytes.
+            // The message may contain file names, which can have any bytes.
             write!(f, ": {}", Escaped(self.message.as_bytes()))?;
         }
         match &self.place.sector {
@@ -153,7 +153,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// How much a check looked at.
+/// The amounts that a check has looked at.
 ///
 /// ```
 /// assert_eq!(creamery_check::Counts::default().tree_blocks, 0);
@@ -164,17 +164,17 @@ pub struct Counts {
     pub trees: u64,
     /// Tree blocks, each counted once.
     pub tree_blocks: u64,
-    /// Inodes; those that snapshots share are counted once.
+    /// Inodes. An inode that snapshots share counts once.
     pub inodes: u64,
     /// Extents of data.
     pub data_extents: u64,
-    /// Bytes that they have.
+    /// Bytes of these extents.
     pub data_bytes: u64,
     /// Bytes that have checksums.
     pub checksummed_bytes: u64,
     /// Bytes of data that were read and compared with their checksums.
     pub verified_bytes: u64,
-    /// Bytes of parity that were read and compared with what their data has.
+    /// Bytes of parity that were read and compared with their data.
     pub parity_bytes: u64,
     /// Findings that are errors, listed or not.
     pub errors: u64,
@@ -191,9 +191,9 @@ pub struct Counts {
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Report {
-    /// What is wrong, by number; at most [`CheckOptions::findings_limit`](crate::CheckOptions::findings_limit).
+    /// The problems by number; at most [`CheckOptions::findings_limit`](crate::CheckOptions::findings_limit).
     pub findings: Vec<Finding>,
-    /// What was looked at.
+    /// The amounts of checked items.
     pub counts: Counts,
 }
 
@@ -230,7 +230,7 @@ pub fn exit_status(outcome: &Result<Report, Error>) -> u8 {
 pub(crate) struct Sink {
     limit: usize,
     kept: RankedMutex<Vec<Finding>, { rank::LEAF }>,
-    /// Leaves that Linux refuses.
+    /// Leaves that Linux refuses to write.
     refused: RankedMutex<Vec<Corruption>, { rank::LEAF }>,
     errors: AtomicU64,
     warnings: AtomicU64,
@@ -259,7 +259,7 @@ impl Sink {
         }
     }
 
-    /// Linux refuses a leaf. The report names it at the end, unless a finding about that item says what is wrong with it.
+    /// Notes that Linux refuses a leaf. The final report names the leaf, unless a finding about that item explains it.
     pub(crate) fn refuse(&self, damage: Corruption) {
         let mut refused = self.refused.lock();
         if refused.len() < self.limit {
@@ -285,7 +285,7 @@ impl Sink {
         }
     }
 
-    /// Everything, in an order that does not depend on the threads.
+    /// The report, in an order that does not depend on the threads.
     pub(crate) fn into_report(self, counts: Counts) -> Report {
         self.tell_refused();
         let mut findings = self.kept.into_inner();

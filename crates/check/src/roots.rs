@@ -1,4 +1,4 @@
-//! The root tree: where the other trees begin, how subvolumes hang together, and the UUID tree.
+//! The root tree: the roots of other trees, the hierarchy of subvolumes, and the UUID tree.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,17 +20,17 @@ use crate::walk::{Meta, Root, Sequence};
 /// A root ref or backref: directory, index, name.
 type NameOfRoot = (u64, u64, Vec<u8>);
 
-/// What the root tree says.
+/// The content of the root tree.
 #[derive(Default)]
 pub(crate) struct Roots {
     pub(crate) items: Vec<(Key, RawRootItem)>,
-    /// The latest transaction that a root item tells of beside the root's own.
+    /// The latest transaction in each root item, besides the root's own.
     told: Vec<(Key, u64)>,
     refs: BTreeMap<(u64, u64), NameOfRoot>,
     backrefs: BTreeMap<(u64, u64), NameOfRoot>,
     /// Deleted subvolumes that the next mount goes on dropping.
     orphans: BTreeSet<u64>,
-    /// What the entry "default" names, as a kind of file, too.
+    /// The key in the entry "default", and its kind of file.
     default: Option<(Key, Option<FileType>)>,
     pub(crate) caches: SpaceCaches,
 }
@@ -72,7 +72,7 @@ impl Sequence<Vec<u8>> for Roots {
 }
 
 impl Roots {
-    /// Where the trees of all root items begin.
+    /// The roots of all root items.
     pub(crate) fn roots(&self) -> impl Iterator<Item = (Root, &RawRootItem)> {
         self.items.iter().map(|(key, item)| {
             let progress = Key::from(item.drop_progress);
@@ -93,10 +93,10 @@ impl Roots {
         self.roots().map(|(root, _)| root).find(|root| root.tree == tree)
     }
 
-    /// Compares the copies of all roots, where a member missed writes.
+    /// Compares the copies of all roots if a member missed writes.
     ///
     /// # Errors
-    /// Two good copies differ: members were written to apart from each other.
+    /// Two good copies differ: members were written to separately.
     pub(crate) fn expect_one_history(&self, volume: &Volume) -> Result<()> {
         self.roots().try_for_each(|(root, _)| {
             let want = Expected {
@@ -108,7 +108,7 @@ impl Roots {
         })
     }
 
-    /// Generations are possible, and the trees that must exist do.
+    /// Checks that generations are possible, and that required trees exist.
     pub(crate) fn judge_items(&self, required: &[TreeId], complete: bool, reader: &Reader<'_>) {
         let newest = reader.generation;
         for (key, item) in &self.items {
@@ -145,7 +145,7 @@ impl Roots {
         self.items.iter().map(|(key, _)| key.objectid.get()).collect()
     }
 
-    /// Every subvolume hangs in a directory, and both directions say the same.
+    /// Checks that every subvolume has a directory entry, and that both directions agree.
     pub(crate) fn judge_refs(&self, reader: &Reader<'_>) -> Result<()> {
         let sink = reader.sink;
         let ids = self.ids();
@@ -185,7 +185,7 @@ impl Roots {
         Ok(())
     }
 
-    /// One entry names the subvolume that is mounted when nothing is said. The root tree was read whole.
+    /// Checks that one entry names the default subvolume. The root tree was read completely.
     pub(crate) fn judge_default(&self, features: &Features, sink: &Sink) {
         let place = || Place::tree(TreeId::ROOT);
         let Some((location, kind)) = self.default else {
@@ -207,7 +207,7 @@ impl Roots {
         }
     }
 
-    /// The UUID tree has every subvolume, and no other.
+    /// Checks that the UUID tree has exactly the subvolumes.
     pub(crate) fn judge_uuids(&self, listed: &UuidTree, sink: &Sink) {
         let mut known = BTreeSet::new();
         for (key, item) in &self.items {
@@ -274,7 +274,7 @@ fn has_entries(reader: &Reader<'_>, root: &Root, child: u64, name: &NameOfRoot) 
     Ok(true)
 }
 
-/// The data of one item of a tree. A block on the way that is damaged counts as "not there": the walk has said so.
+/// The data of one item of a tree. A damaged block on the way counts as a missing item: the walk has reported it.
 pub(crate) fn lookup(reader: &Reader<'_>, root: &Root, key: Key) -> Result<Option<Vec<u8>>> {
     let quiet = Sink::new(0);
     let reader = Reader::new(reader.volume, &quiet);
@@ -289,13 +289,13 @@ pub(crate) fn lookup(reader: &Reader<'_>, root: &Root, key: Key) -> Result<Optio
     }
 }
 
-/// Where in its tree a block has to be, by the key it begins with: whether it is there.
+/// Whether a tree contains a block at the place of the block's first key.
 pub(crate) fn holds_block(reader: &Reader<'_>, root: &Root, block: &Meta) -> Result<bool> {
     let quiet = Sink::new(0);
     let reader = Reader::new(reader.volume, &quiet);
     let Some((first, _)) = block.keys else { return Ok(false) };
     let mut want = root.expected(&reader);
-    // Ends because levels fall.
+    // This ends because levels fall.
     while want.level.is_some_and(|level| level > block.level) {
         let Some(bytes) = reader.block(&want, None) else { return Ok(false) };
         want = child_with(&bytes, &first, want);
@@ -303,7 +303,7 @@ pub(crate) fn holds_block(reader: &Reader<'_>, root: &Root, block: &Meta) -> Res
     Ok((want.logical, want.level) == (block.logical, Some(block.level)))
 }
 
-/// What a node says of its child that has `key`.
+/// A node's description of its child with `key`.
 fn child_with(node: &[u8], key: &Key, want: Expected) -> Expected {
     let node = BlockRef::new(node);
     let slot = node.child_slot(key);

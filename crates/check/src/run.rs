@@ -48,8 +48,8 @@ use crate::walk::{Leaf, Meta, Root, Sequence, Walker};
 /// ```
 ///
 /// # Errors
-/// Nothing could be said: a feature or profile that cannot be read, or a device that is missing. Damage, and
-/// devices that fail to read a block, are findings.
+/// No verdict is possible: a feature or profile is not supported, or a device is missing. Damage, and devices that fail to read a block,
+/// are findings.
 pub fn check(volume: &Volume, options: &CheckOptions, progress: &dyn Progress) -> Result<Report> {
     let sink = Sink::new(options.findings_limit);
     let counts = {
@@ -79,7 +79,7 @@ struct Check<'a> {
     counts: Counts,
 }
 
-/// What later parts have to know of earlier ones.
+/// Results of earlier phases that later ones need.
 struct Found {
     roots: Roots,
     extents: Extents,
@@ -181,8 +181,8 @@ impl Check<'_> {
         trees
     }
 
-    /// A digest that also takes note of the data that a leaf refers to (the root tree has files, too, in filesystems
-    /// with the old free space cache).
+    /// A digest that also notes the data that a leaf refers to (the root tree has files, too, in filesystems with the old free space
+    /// cache).
     fn with_data<'s, T>(
         &'s self,
         digest: impl Fn(&Leaf<'_>) -> T + Sync + 's,
@@ -200,11 +200,11 @@ impl Check<'_> {
         if is_whole {
             sequence.found.compare_superblock(volume, sink);
         }
-        // Every block says so in its header; one that does not is a finding.
+        // Every block has this in its header; a block without it is a finding.
         self.features.see(Incompat::MIXED_BACKREF, Place::default);
         sequence.found.see_features(self.features);
         let devices: Vec<DevId> = sequence.found.device_ids().collect();
-        // A device that only a damaged block lists is no stranger.
+        // A device that only a damaged block lists is not foreign.
         if is_whole {
             volume.judge_devices(&devices)?;
         }
@@ -261,7 +261,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// What has checksums (none when the checksum tree could not be read whole), and the data that does not have its.
+    /// Data with checksums (`None` if the checksum tree could not be read completely), and the data that does not match.
     fn checksums(
         &mut self,
         walker: &mut Walker<'_>,
@@ -305,13 +305,13 @@ impl Check<'_> {
     fn parity(&mut self, found: &Found, sums: Option<&Ranges>, bad: &BadData) {
         self.progress.phase("parity");
         let (reader, extents) = (self.reader, &found.extents);
-        // Bad sectors beyond the findings that are listed are not known.
+        // Bad sectors beyond the limit of findings are not known.
         let sums = sums.filter(|_| bad.len() < self.options.findings_limit);
         let check = ParityCheck { reader, used: &extents.used, sums, bad, tree_blocks: &extents.tree_blocks };
         self.counts.parity_bytes = check.run();
     }
 
-    /// Caches of the old kind, unless the whole lot of them is out of date.
+    /// Judges caches of the old kind, unless all of them are out of date.
     fn space_caches(&self, found: &Found, extents_complete: bool) {
         let superblock = self.reader.volume.superblock();
         let current = superblock.raw().cache_generation.get() == superblock.generation().get();
@@ -321,7 +321,7 @@ impl Check<'_> {
         }
     }
 
-    /// Quota groups, unless a subvolume is being deleted: then the numbers are on their way.
+    /// Judges quota groups, unless a subvolume is being deleted: then the numbers are about to change.
     fn quotas(&self, found: &Found, owned: HashMap<u64, u64>, complete: bool) -> Result<()> {
         let subvolumes: Vec<Root> =
             found.roots.roots().map(|(root, _)| root).filter(|root| root.tree.is_subvolume()).collect();
@@ -349,7 +349,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Judges files and directories. Takes and gives bytes by the tree that made them, for simple quotas.
+    /// Judges files and directories. For simple quotas it takes and returns bytes by the tree that created them.
     fn subvolumes(
         &mut self,
         walker: &mut Walker<'_>,
@@ -390,7 +390,7 @@ impl Check<'_> {
             }
             self.progress.tree_blocks(walker.blocks_seen());
             if root.dropped.is_some() {
-                continue; // half of it is gone, and that is as it should be
+                continue; // half of it is gone already, which is valid
             }
             let summary = sequence.finish();
             self.counts.inodes = self.counts.inodes.saturating_add(summary.inodes);
@@ -442,7 +442,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Log trees: what was synced after the last commit, which the next mount adds to the filesystem.
+    /// Judges log trees: synced changes after the last commit, which the next mount adds to the filesystem.
     fn logs(&self, walker: &mut Walker<'_>) -> Result<LogData> {
         let superblock = self.reader.volume.superblock();
         let mut data = LogData::default();
@@ -471,7 +471,7 @@ impl Check<'_> {
         Ok(data)
     }
 
-    /// Blocks to which no tree refers by name have to be where their header says.
+    /// Checks that blocks to which no tree refers by name are in the tree of their header.
     fn owners(&self, walker: &mut Walker<'_>, found: &Found) -> Result<()> {
         for block in walker.take_unowned() {
             let held = match found.roots.find(block.owner) {
@@ -485,7 +485,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// When the sums of references differ: walks everything once more and lists what differs.
+    /// If the sums of references differ, walks everything once more and lists the differences.
     fn explain_references(&self, found: &Found, complete: bool, extents_complete: bool) -> Result<()> {
         let Some((second, left_out)) = self.references.collect(self.options.memory_limit) else {
             return Ok(());

@@ -1,8 +1,8 @@
-//! Sets of small numbers, each kept once and named by a number: equal sets have equal names.
+//! Sets of small numbers. Each is kept once and identified by a number: equal sets have equal numbers.
 
 use std::collections::HashMap;
 
-/// All sets that were met.
+/// All distinct sets.
 pub(crate) struct Sets {
     members: Vec<Box<[u32]>>,
     names: HashMap<Box<[u32]>, u32>,
@@ -11,10 +11,10 @@ pub(crate) struct Sets {
 }
 
 impl Sets {
-    /// The name of the empty set.
+    /// The number of the empty set.
     pub(crate) const EMPTY: u32 = 0;
 
-    /// No more than about `bytes` for the members of all sets.
+    /// An empty collection; `bytes` limits the memory for the members of all sets.
     pub(crate) fn new(bytes: u64) -> Self {
         let room = usize::try_from(bytes / 16).unwrap_or(usize::MAX);
         let mut sets = Self { members: Vec::new(), names: HashMap::new(), unions: HashMap::new(), room };
@@ -37,7 +37,7 @@ impl Sets {
         self.name(Box::new([member]))
     }
 
-    /// The set of the members of both; none when there is no room for more sets.
+    /// The union of both sets; `None` if there is no room for more sets.
     pub(crate) fn union(&mut self, a: u32, b: u32) -> Option<u32> {
         let pair = (a.min(b), a.max(b));
         if a == b || pair.0 == Self::EMPTY {

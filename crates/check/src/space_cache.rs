@@ -1,10 +1,10 @@
-//! The old free space cache: files of the root tree, one for each large block group, that list what is free in it.
+//! The old free space cache: files of the root tree, one for each large block group, that list its free space.
 //!
-//! Linux throws a cache away when its checksums, its generation or its sum of free bytes are wrong, so these are
-//! warnings. One that is accepted and still names other space would have data written over data: an error.
+//! Linux discards a cache whose checksums, generation or sum of free bytes are wrong, so these are warnings. If Linux accepts a cache with
+//! wrong free space, it writes data over data: an error.
 //!
-//! A cache begins with a checksum of each of its pages and the generation, entries of 17 bytes (start, length, kind) follow, none
-//! of which lies over the end of a page, and after them whole pages of bitmaps, in the order of their entries.
+//! A cache begins with a checksum of each of its pages and the generation. Entries of 17 bytes (start, length, kind) follow, none of which
+//! crosses the end of a page. Behind them come whole pages of bitmaps, in the order of their entries.
 
 use std::collections::BTreeMap;
 
@@ -20,15 +20,15 @@ use crate::ranges::Ranges;
 use crate::reader::Reader;
 use crate::report::Place;
 
-/// Pages of the cache, whatever the sector size.
+/// Bytes of a page of the cache, regardless of the sector size.
 const PAGE: usize = 4096;
 const ENTRY: usize = 17;
 const KIND_EXTENT: u8 = 1;
 const KIND_BITMAP: u8 = 2;
-/// No cache is longer: the checksums of its pages have to fit in the first one.
+/// Maximum length of a cache: the checksums of its pages must fit in the first one.
 const LEN_MAX: u64 = 4 << 20;
 
-/// A cache's file, as far as its items were met.
+/// A cache's file, from the items read so far.
 #[derive(Default)]
 struct CacheFile {
     size: u64,
@@ -36,7 +36,7 @@ struct CacheFile {
     extents: Vec<(u64, u64, u64)>,
 }
 
-/// What the root tree says of caches.
+/// The caches in the root tree.
 #[derive(Default)]
 pub(crate) struct SpaceCaches {
     headers: BTreeMap<u64, RawFreeSpaceHeader>,
@@ -44,7 +44,7 @@ pub(crate) struct SpaceCaches {
 }
 
 impl SpaceCaches {
-    /// Takes note of an item of the root tree.
+    /// Reads an item of the root tree.
     pub(crate) fn item(&mut self, leaf: BlockRef<'_>, slot: usize) {
         let (key, data) = (leaf.key(slot), leaf.data(slot));
         let ino = key.objectid.get();
@@ -71,7 +71,7 @@ impl SpaceCaches {
         }
     }
 
-    /// Compares the caches with what is in use.
+    /// Compares the caches with the used ranges.
     pub(crate) fn judge(
         &self,
         reader: &Reader<'_>,
@@ -124,11 +124,11 @@ impl SpaceCaches {
     }
 }
 
-/// Ways that are tried: copies that any profile has at most, and stripes that a chunk with parity may have lost.
+/// Maximum number of tries: the copies of any profile, and the stripes that a chunk with parity may have lost.
 const WAYS_MAX: usize = 8;
 
 impl CacheFile {
-    /// All bytes, in the ways with this number.
+    /// All bytes, from the copy with this number.
     fn bytes(&self, reader: &Reader<'_>, copy: usize) -> Option<Vec<u8>> {
         let mut bytes = Vec::new();
         for &(offset, at, len) in &self.extents {
@@ -176,7 +176,7 @@ fn parse(bytes: &[u8], header: &RawFreeSpaceHeader, sector: u64) -> Result<Vec<(
     Ok(free)
 }
 
-/// Adds what a bitmap has from address `start` on.
+/// Adds the free ranges of a bitmap whose first bit is address `start`.
 fn bits(page: &[u8], start: u64, sector: u64, free: &mut Vec<(u64, u64)>) {
     let set = (0..page.len() * 8).filter(|bit| page[bit / 8] >> (bit % 8) & 1 == 1);
     for bit in set {
@@ -188,7 +188,7 @@ fn bits(page: &[u8], start: u64, sector: u64, free: &mut Vec<(u64, u64)>) {
     }
 }
 
-/// Goes through a cache; every page is verified when it is begun.
+/// Reads a cache; verifies every page when it begins.
 struct Reading<'a> {
     bytes: &'a [u8],
     sums: usize,

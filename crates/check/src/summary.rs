@@ -1,32 +1,31 @@
-//! What a stretch of a subvolume says, in a form in which neighbouring stretches can be put together.
+//! The meaning of a stretch of a subvolume, in a form in which neighbouring stretches can be joined.
 //!
-//! A subvolume's leaves are digested by several threads, and subtrees are shared between snapshots. Both ask
-//! for the same: the meaning of a stretch of leaves as a value, such that the meaning of two neighbouring stretches
-//! follows from theirs alone ([`Summary::join`] is associative). The summary of a shared subtree is kept and used again for every
-//! snapshot that has it, so the work grows with the blocks and not with the snapshots.
+//! Several threads digest a subvolume's leaves, and snapshots share subtrees. Both need the meaning of a stretch of leaves as a value, such
+//! that the meaning of two neighbouring stretches follows from their values alone ([`Summary::join`] is associative). The summary of a
+//! shared subtree is kept and reused for every snapshot that has it, so the work grows with the blocks, not with the snapshots.
 //!
-//! A summary has the two inodes at its ends, which may go on outside, and sums over all names. Inodes that
-//! lie wholly inside were judged when they were closed. In a whole tree the sums are zero:
+//! A summary has the two inodes at its ends, which may go on outside, and sums over all names. Inodes completely inside were judged when
+//! they were closed. In a whole tree the sums are zero:
 //! - links: directory entries by index minus inode refs;
-//! - types: types that entries state minus those that the inodes they name have;
+//! - types: types in entries minus the types of the inodes that they name;
 //! - orphans: inodes without links minus orphan items.
 
 use crate::inode_group::{Group, GroupRules};
 use crate::report::Sink;
 
-/// See the head of this file.
+/// The meaning of a stretch; see the head of this file.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Summary {
-    /// The first inode; the only one when there is no `tail`.
+    /// The first inode; the only one if there is no `tail`.
     head: Option<Group>,
     tail: Option<Group>,
     pub(crate) links: u64,
     pub(crate) types: u64,
     pub(crate) orphans: u64,
     pub(crate) inodes: u64,
-    /// There is a hole before the first and after the last inode.
+    /// Whether there is a hole before the first and after the last inode.
     torn: (bool, bool),
-    /// A part could not be read: sums prove nothing.
+    /// Whether a part could not be read; then sums prove nothing.
     broken: bool,
 }
 
@@ -36,12 +35,12 @@ impl Summary {
         Self { torn: (true, true), broken: true, ..Self::default() }
     }
 
-    /// A stretch that has (a part of) one inode only.
+    /// A stretch of (a part of) one inode only.
     pub(crate) fn of(group: Group) -> Self {
         Self { head: Some(group), ..Self::default() }
     }
 
-    /// This stretch and the one that follows it.
+    /// Joins this stretch and the next one.
     pub(crate) fn join(self, next: Self, rules: &GroupRules, sink: &Sink) -> Self {
         let mut sum = Self {
             head: self.head,
@@ -54,7 +53,7 @@ impl Summary {
             broken: self.broken || next.broken,
         };
         let Some(mut first) = next.head else {
-            // Nothing but perhaps a hole.
+            // The next stretch is empty, or a hole.
             if next.torn.0 {
                 match sum.last_mut() {
                     Some(last) => last.torn = true,
@@ -106,7 +105,7 @@ impl Summary {
         if self.tail.is_some() { self.tail.as_mut() } else { self.head.as_mut() }
     }
 
-    /// The stretch is the whole tree.
+    /// Ends the summary of a whole tree.
     pub(crate) fn finish(mut self, rules: &GroupRules, sink: &Sink) -> Self {
         for group in [self.head.take(), self.tail.take()].into_iter().flatten() {
             self.close(&group, rules, sink);
@@ -114,7 +113,7 @@ impl Summary {
         self
     }
 
-    /// Whether the sums are those of a whole and healthy tree.
+    /// Whether the sums are those of a whole and valid tree.
     pub(crate) const fn adds_up(&self) -> bool {
         matches!((self.links, self.types, self.orphans), (0, 0, 0))
     }
@@ -124,7 +123,7 @@ impl Summary {
         self.broken
     }
 
-    /// Nothing more is to come for this inode.
+    /// Ends an inode: no more items of it follow.
     pub(crate) fn close(&mut self, group: &Group, rules: &GroupRules, sink: &Sink) {
         group.judge(rules, sink);
         let (links, types) = group.entry_shares();
@@ -158,7 +157,7 @@ mod tests {
         })
     }
 
-    /// Numbers of the inodes that were closed: each of them lacks its inode item.
+    /// The numbers of closed inodes: each of them lacks its inode item.
     fn closed(parts: &[Summary], fold_right: bool) -> Vec<String> {
         let sink = Sink::new(100);
         let whole = if fold_right {

@@ -1,4 +1,4 @@
-//! The superblock copies on every device, against the one that was used.
+//! Compares the superblock copies on every device with the superblock in use.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +13,10 @@ use crate::chunks::compare_device;
 use crate::problem::Problem;
 use crate::report::{Place, Sink};
 
-/// The stripe size that mkfs.btrfs wrote once, whatever the sector size was.
+/// The stripe size of old mkfs.btrfs, regardless of the sector size.
 const STRIPE_SIZE_OF_OLD: u32 = 4096;
 
-/// Numbers of the superblock that must be what another one of its numbers is.
+/// Checks numbers of the superblock that must equal others of its numbers.
 pub(crate) fn judge_numbers(volume: &Volume, sink: &Sink) {
     let superblock = volume.superblock();
     let (found, want) = (superblock.raw().stripesize.get(), superblock.sector_size());
@@ -44,7 +44,7 @@ pub(crate) fn judge_numbers(volume: &Volume, sink: &Sink) {
     }
 }
 
-/// Looks at all copies on the devices that the chunk tree lists, as far as they are given.
+/// Checks all copies on the devices that the chunk tree lists, as far as the caller gave them.
 pub(crate) fn check(volume: &Volume, devices: &BTreeMap<u64, RawDevItem>, sink: &Sink) {
     let used = volume.superblock().dev_item().dev_id();
     for item in devices.values() {
@@ -58,7 +58,7 @@ pub(crate) fn check(volume: &Volume, devices: &BTreeMap<u64, RawDevItem>, sink: 
                     format!("device {dev}, expected generation {}, found {generation}", volume.generation());
                 sink.add(Problem::MemberStale, Place::default(), message);
             }
-            // Its superblocks are those of the filesystem that others were made from.
+            // Its superblocks belong to the filesystem that others were made from.
             MemberState::Seed => continue,
             MemberState::Present | MemberState::Failed => {}
         }
@@ -75,7 +75,7 @@ pub(crate) fn check(volume: &Volume, devices: &BTreeMap<u64, RawDevItem>, sink: 
                     continue;
                 }
             };
-            // That of the superblock that was used is compared with the chunk tree.
+            // The device item of the superblock in use is compared with the chunk tree.
             if let Ok(copy) = &copy
                 && number == 0
                 && dev != used

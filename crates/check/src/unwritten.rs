@@ -1,8 +1,8 @@
-//! Data that is said not to be written and has checksums.
+//! Data that is marked as unwritten but has checksums.
 //!
-//! Checksums come with writing, so an extent that a file says is only allocated has none, unless the same data is
-//! written in another file: cloned before, it may have been written through that one. So such pieces of files are
-//! listed, and only if there are any, the subvolumes are walked once more for what is written there.
+//! Writing makes checksums, so an extent that a file has only allocated has none, unless another file has written the same data: a clone
+//! from before the write may do that. So such parts of files are listed, and only if there are any, a second walk over the subvolumes looks
+//! for written data there.
 
 use creamery_base::lock::{RankedMutex, rank};
 use creamery_base::{Result, TreeId};
@@ -19,7 +19,7 @@ use crate::walk::{Again, Leaf, Meta, Root, Sequence, Walker};
 /// Start and end of the data, and the file extent.
 type Piece = (u64, u64, TreeId, Key);
 
-/// Pieces of files that are not written and have checksums.
+/// Parts of files that are unwritten and have checksums.
 pub(crate) struct Unwritten(RankedMutex<Vec<Piece>, { rank::LEAF }>);
 
 impl Unwritten {
@@ -31,7 +31,7 @@ impl Unwritten {
         self.0.lock().push((start, end, tree, key));
     }
 
-    /// Reports those whose data no file of these trees has written.
+    /// Reports the parts whose data no file of these trees has written.
     pub(crate) fn report(&self, reader: &Reader<'_>, roots: &[Root], threads: usize) -> Result<()> {
         let mut pieces = std::mem::take(&mut *self.0.lock());
         if pieces.is_empty() {
@@ -51,7 +51,7 @@ impl Unwritten {
         found.0.sort_unstable();
         let written = merged(found.0.into_iter());
         for (start, end, tree, key) in pieces {
-            // What could not be read may have written it.
+            // An unreadable block may have written it.
             if walker.complete && written.covered(start, end) == 0 {
                 let message = format!("at logical {start}");
                 reader.sink.add(Problem::ChecksumUnwritten, Place::key(tree, key), message);
@@ -61,14 +61,14 @@ impl Unwritten {
     }
 }
 
-/// Ranges that ascend, as a set.
+/// The set of ascending ranges.
 fn merged(ranges: impl Iterator<Item = (u64, u64)>) -> Ranges {
     let mut set = Ranges::default();
     ranges.for_each(|(start, end)| set.push(start, end));
     set
 }
 
-/// What a leaf has written of `wanted`.
+/// The written ranges of a leaf within `wanted`.
 fn written(leaf: BlockRef<'_>, wanted: &Ranges) -> Vec<(u64, u64)> {
     let extents = (0..leaf.count()).filter(|slot| leaf.key(*slot).kind == KeyType::EXTENT_DATA);
     let ranges = extents.filter_map(|slot| match FileExtent::parse(leaf.data(slot)) {

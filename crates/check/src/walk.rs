@@ -1,15 +1,14 @@
 //! The walker: visits the blocks of a tree in key order, reads and judges them, several at a time.
 //!
-//! A parent says of each child its address, level, generation, first key, and a key that all of the child's keys
-//! are below; so keys are in order over the whole tree when each block is in order and fits. Levels fall by one from
-//! parent to child, so a walk ends whatever the pointers say.
+//! A parent has for each child its address, level, generation, first key, and an upper bound of the child's keys. So keys are in order over
+//! the whole tree when each block is in order and fits its parent. Levels fall by one from parent to child, so a walk ends regardless of
+//! the pointers.
 //!
-//! Snapshots share subtrees. A block that was seen before is offered to the [`Sequence`], which may have kept what it
-//! needs to know of the subtree; otherwise it is walked once more, and this time kept. So no block is read more
-//! than twice, however the pointers are woven.
+//! Snapshots share subtrees. The walker offers a block that it has seen before to the [`Sequence`], which may have kept enough about the
+//! subtree. If not, the subtree is walked once more, and this time kept. So no block is read more than twice, also if pointers form a
+//! cycle.
 //!
-//! Leaves under one node are read, judged and digested by several threads; what the digests say is put together in key
-//! order by one.
+//! Several threads read, judge and digest the leaves under one node; one thread puts the digests together in key order.
 
 use std::collections::{HashMap, HashSet};
 
@@ -23,33 +22,33 @@ use crate::report::{Place, Sink};
 
 /// Bytes of leaves in flight.
 const BATCH_BYTES: u64 = 8 << 20;
-/// Fewer leaves than this are not worth threads.
+/// With fewer leaves than this, threads cost more than they bring.
 const BATCH_PARALLEL_MIN: usize = 8;
 
-/// Where the backref revision begins in a header's flags.
+/// The lowest bit of the backref revision in a header's flags.
 const REVISION_SHIFT: u32 = 56;
 
-/// Where a tree begins.
+/// The root of a tree.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Root {
     pub(crate) tree: TreeId,
-    /// The id of the root item: differs from `tree` for log and relocation trees.
+    /// The address of the root block.
     pub(crate) logical: Logical,
     pub(crate) level: u8,
     pub(crate) generation: Generation,
-    /// The last transaction in which its blocks came to be shared. Relocation shares them, too.
+    /// The last transaction in which blocks of the tree became shared. Relocation shares blocks, too.
     pub(crate) last_snapshot: u64,
-    /// Up to where a deleted subvolume has been dropped, and the level of that.
+    /// The progress of dropping a deleted subvolume: the key it has reached, and the level of that key.
     pub(crate) dropped: Option<(Key, u8)>,
 }
 
 impl Root {
-    /// Of a tree that is never shared nor dropped.
+    /// The root of a tree that is never shared or dropped.
     pub(crate) const fn unshared(tree: TreeId, logical: Logical, level: u8, generation: Generation) -> Self {
         Self { tree, logical, level, generation, last_snapshot: 0, dropped: None }
     }
 
-    /// What its block has to be.
+    /// The expected header of the root block.
     pub(crate) fn expected(&self, reader: &Reader<'_>) -> Expected {
         Expected {
             logical: self.logical,
@@ -63,22 +62,22 @@ impl Root {
     }
 }
 
-/// What the extent tree says of a tree block.
+/// The extent item of a tree block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TreeBlock {
     pub(crate) full_backref: bool,
     pub(crate) level: u8,
     pub(crate) generation: u64,
     pub(crate) refs: u32,
-    /// The tree of its only reference by tree; 0 when there is none, or when [`TreeBlocks::owners`] has several.
+    /// The tree of its only reference by tree. 0 if there is none, or if [`TreeBlocks::owners`] has several.
     pub(crate) owner: u64,
 }
 
-/// All tree blocks that the extent tree has.
+/// All tree blocks in the extent tree.
 #[derive(Default)]
 pub(crate) struct TreeBlocks {
     pub(crate) blocks: HashMap<u64, TreeBlock>,
-    /// Trees that refer to a block, for blocks to which several do.
+    /// The trees that refer to a block, for blocks with several.
     pub(crate) owners: HashMap<u64, Vec<u64>>,
 }
 
@@ -87,19 +86,19 @@ impl TreeBlocks {
         self.blocks.get(&logical.get()).is_some_and(|block| block.full_backref)
     }
 
-    /// Whether several parents or trees are said to refer to the block.
+    /// Whether the extent tree has several references to the block.
     pub(crate) fn shared(&self, logical: Logical) -> bool {
         self.blocks.get(&logical.get()).is_some_and(|block| block.refs > 1)
     }
 }
 
-/// A leaf on its way to being digested.
+/// A leaf for [`Digest`].
 pub(crate) struct Leaf<'a> {
     pub(crate) block: BlockRef<'a>,
     pub(crate) tree: TreeId,
-    /// Not seen before, in any tree.
+    /// Whether no walk has seen the leaf before, in any tree.
     pub(crate) first: bool,
-    /// References from it name the leaf and not its tree.
+    /// Whether references from the leaf name the leaf, not its tree.
     pub(crate) full_backref: bool,
 }
 
@@ -109,7 +108,7 @@ impl Leaf<'_> {
     }
 }
 
-/// What is known of a block once it was read.
+/// The header fields of a block that was read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Meta {
     pub(crate) logical: Logical,
@@ -118,7 +117,7 @@ pub(crate) struct Meta {
     pub(crate) owner: TreeId,
     /// The whole flags field.
     flags: u64,
-    /// It is in its header's tree, and younger than the last time that tree was shared.
+    /// Whether the block is in its header's tree, and younger than the last time that tree was shared.
     unshared: bool,
     pub(crate) keys: Option<(Key, Key)>,
     pub(crate) first: bool,
@@ -140,13 +139,13 @@ impl Meta {
         }
     }
 
-    /// No reference says that the block is its header's tree's.
+    /// Reports that no reference names the tree in the block's header.
     pub(crate) fn report_owner(&self, sink: &Sink) {
         let message = format!("no reference by tree {}", self.owner.get().cast_signed());
         sink.add(Problem::ExtentOwner, Place::block(self.owner, self.logical, Some(self.level)), message);
     }
 
-    /// Whether a parent that wants this may have the block.
+    /// Whether the block is the one that a parent wants.
     pub(crate) fn fits(&self, want: &Expected, upper: Option<Key>) -> bool {
         let keys_fit = match self.keys {
             Some((first, last)) => {
@@ -158,17 +157,17 @@ impl Meta {
     }
 }
 
-/// What to do about a block that was seen before.
+/// The treatment of a block that was seen before.
 pub(crate) enum Again {
-    /// It is known.
+    /// Its content is known: skip it.
     Known,
     /// Walk it once more.
     Walk,
-    /// It must not be here.
+    /// A second visit is an error.
     Twice,
 }
 
-/// Takes digests of leaves in key order, and is told how they nest.
+/// Takes digests of leaves in key order, and the begin and end of nodes.
 pub(crate) trait Sequence<T> {
     fn leaf(&mut self, meta: &Meta, digest: T);
     fn begin(&mut self, _meta: &Meta) {}
@@ -176,7 +175,7 @@ pub(crate) trait Sequence<T> {
     fn again(&mut self, _want: &Expected, _upper: Option<Key>) -> Again {
         Again::Twice
     }
-    /// Something in between could not be read.
+    /// A block in between could not be read.
     fn hole(&mut self) {}
 }
 
@@ -188,19 +187,19 @@ pub(crate) struct Walker<'a> {
     reader: &'a Reader<'a>,
     references: &'a References,
     threads: usize,
-    /// None until the extent tree has been read.
+    /// `None` until the extent tree is read.
     tables: Option<&'a TreeBlocks>,
     seen: HashSet<u64>,
-    /// Blocks seen before the extent tree was.
+    /// Blocks seen before the extent tree was read.
     early: Vec<Meta>,
-    /// Log trees are in no extent tree.
+    /// Whether the trees have extent items; log trees have none.
     counting: bool,
-    /// Blocks without full backrefs to which parents refer and no tree.
+    /// Blocks without full backrefs to which parents refer, but no tree.
     unowned: Vec<Meta>,
     pub(crate) complete: bool,
 }
 
-/// A child as its parent describes it.
+/// A child, as its parent describes it.
 struct Child {
     want: Expected,
     upper: Option<Key>,
@@ -221,7 +220,7 @@ impl<'a> Walker<'a> {
         }
     }
 
-    /// The extent tree has been read; judges the blocks that were visited before.
+    /// Sets the content of the extent tree, and judges the blocks that were visited before.
     pub(crate) fn set_tables(&mut self, tables: &'a TreeBlocks) {
         self.tables = Some(tables);
         for meta in std::mem::take(&mut self.early) {
@@ -233,20 +232,20 @@ impl<'a> Walker<'a> {
         self.seen.len() as u64
     }
 
-    /// Whether the trees that follow have extent items.
+    /// Sets whether the following trees have extent items.
     pub(crate) fn count(&mut self, counting: bool) {
         self.counting = counting;
     }
 
-    /// The blocks that have to be in their header's tree, for want of another proof that they are its.
+    /// The blocks that must be found in their header's tree, as no reference shows that they belong to it.
     pub(crate) fn take_unowned(&mut self) -> Vec<Meta> {
         std::mem::take(&mut self.unowned)
     }
 
-    /// Walks one tree. False when a part of it could not be read.
+    /// Walks one tree. Returns false if a part of it could not be read.
     ///
     /// # Errors
-    /// The volume cannot read this kind of chunk at all.
+    /// The volume does not support this kind of chunk.
     pub(crate) fn walk<T: Send>(
         &mut self,
         root: &Root,
@@ -268,7 +267,7 @@ impl<'a> Walker<'a> {
         Ok(whole)
     }
 
-    /// Visits one block and what is below. `spine`: the block lies on the path to where dropping has come.
+    /// Visits one block and the blocks below it. `spine`: the block lies on the path to the key that dropping has reached.
     fn descend<T: Send>(
         &mut self,
         child: &Child,
@@ -309,7 +308,7 @@ impl<'a> Walker<'a> {
         Ok(())
     }
 
-    #[allow(clippy::too_many_arguments)] // one call site, and every argument is of the recursion
+    #[allow(clippy::too_many_arguments)] // one call site, and every argument belongs to the recursion
     fn children<T: Send>(
         &mut self,
         node: BlockRef<'_>,
@@ -384,7 +383,7 @@ impl<'a> Walker<'a> {
         sequence.hole();
     }
 
-    /// A block was read.
+    /// Notes a block that was read.
     fn note(&mut self, meta: &Meta) {
         if !meta.first || !self.counting {
             return;
@@ -395,7 +394,7 @@ impl<'a> Walker<'a> {
         }
     }
 
-    /// The block against its extent item. That there is one at all is a matter of references.
+    /// Compares a block with its extent item. A missing item shows up among the references.
     fn compare(&mut self, meta: &Meta) {
         let Some(tables) = self.tables else { return };
         let Some(extent) = tables.blocks.get(&meta.logical.get()) else { return };
@@ -410,7 +409,7 @@ impl<'a> Walker<'a> {
             let message = format!("expected {}, found {}", meta.generation, extent.generation);
             self.reader.sink.add(problem, place.clone(), message);
         }
-        // A copy that relocation made is referred to by its address, and old backrefs are not of this format.
+        // References name relocation's copy by its address, and old backrefs are not supported.
         let relocated = meta.flags & HEADER_FLAG_RELOC != 0;
         let revision = meta.flags >> REVISION_SHIFT;
         if (relocated && !extent.full_backref) || revision != MIXED_BACKREF_REV {
@@ -420,7 +419,7 @@ impl<'a> Walker<'a> {
         if meta.owner == TreeId::TREE_RELOC {
             return;
         }
-        // They come when a block is shared, and stay when relocation leaves it to its owner.
+        // A shared block gets full backrefs, and keeps them when relocation leaves it to its owner.
         if extent.full_backref && meta.unshared && !relocated {
             let message = format!("full backrefs, and tree {} alone ever had the block", meta.owner);
             self.reader.sink.add(Problem::BlockFlags, place, message);
@@ -484,7 +483,7 @@ fn digest_leaf<T>(
     Ok(Some((Meta::new(block, root, first), digest)))
 }
 
-/// Does `work` on every item, on several threads; the results are in order.
+/// Calls `work` with every item, on several threads; the results are in order.
 pub(crate) fn in_parallel<I: Sync, T: Send>(
     threads: usize,
     items: &[I],

@@ -1,4 +1,4 @@
-//! Archives by the names that people give them.
+//! Archives as the user names them.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -11,12 +11,12 @@ use creamery::tar::TarArchive;
 
 use crate::failure::Failure;
 
-/// Whether it is standard input or output.
+/// Whether the path is `-`, standard input or output.
 pub(crate) fn is_stream(path: &Path) -> bool {
     path == Path::new("-")
 }
 
-/// Where a stream is put that is read more than once. It may be large, and /tmp is memory on many hosts.
+/// The directory for a copy of a stream that is read more than once. The copy may be large, and /tmp is memory on many hosts.
 fn spool() -> PathBuf {
     let of_user = std::env::var_os("TMPDIR").filter(|dir| !dir.is_empty()).map(PathBuf::from);
     let usual = || PathBuf::from("/var/tmp");
@@ -38,7 +38,7 @@ pub(crate) fn open_one(command: &'static str, path: &Path) -> Result<TarArchive,
     open(path).map_err(|error| Failure::new(command, error))
 }
 
-/// The same of several.
+/// Opens several archives.
 pub(crate) fn open_all(command: &'static str, paths: &[PathBuf]) -> Result<Vec<TarArchive>, Failure> {
     if paths.iter().filter(|path| is_stream(path)).count() > 1 {
         return Err(Failure::usage(

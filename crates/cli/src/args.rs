@@ -1,4 +1,4 @@
-//! What the command line looks like. Only words and shapes: what they mean is the library's business.
+//! The command line: only its words and structure. The library gives them their meaning.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -1,11 +1,11 @@
-//! Tables as btrfs-progs draws them: lines of heading, a rule, rows, and maybe another rule before the last of them.
+//! Tables in the form of btrfs-progs: lines of heading, a rule, rows, and possibly a rule before the last of them.
 
 use std::io::{self, Write};
 use std::path::Path;
 
 use crate::output::Output;
 
-/// A column: its heading, a text for each line of it, its cells, and on which side they are.
+/// A column: its heading, one text for each line of it, its cells, and their alignment.
 pub(crate) struct Column {
     pub(crate) heads: Vec<String>,
     pub(crate) cells: Vec<String>,
@@ -23,7 +23,7 @@ impl Column {
     }
 }
 
-/// Draws a table, with another rule before the row `ruled` if that is one.
+/// Prints a table, with a second rule before the row `ruled` if there is one.
 pub(crate) fn print(out: &mut Output, columns: &[Column], ruled: Option<usize>) -> io::Result<()> {
     let most = |len: fn(&Column) -> usize| columns.iter().map(len).max().unwrap_or(0);
     for line in 0..most(|column| column.heads.len()) {

@@ -1,4 +1,4 @@
-//! One line for everything that goes wrong: `creamery: WHAT: WHERE: WHY; WHAT TO DO`.
+//! One line for every failure: `creamery: WHAT: WHERE: WHY; WHAT TO DO`.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -13,22 +13,22 @@ use owo_colors::OwoColorize;
 use crate::closed_output::writing;
 use crate::interrupt;
 
-/// What ended a command.
+/// The failure of a command: error, advice and exit status.
 pub(crate) struct Failure {
     command: &'static str,
     error: Error,
     advice: Option<String>,
     status: u8,
-    /// Whether it is told without the words of its kind.
+    /// Whether the line omits the words of the error's kind.
     is_plain: bool,
-    /// Whether its line was printed when it happened.
+    /// Whether the line is printed already.
     is_told: bool,
-    /// Whether a signal ended all.
+    /// Whether a signal ended the command.
     is_ended: bool,
 }
 
 impl Failure {
-    /// A failure of `command`, with the advice that it brings, or the usual one for its kind.
+    /// A failure of `command`, with the error's own advice, or the usual advice for its kind.
     pub(crate) fn new(command: &'static str, error: Error) -> Self {
         if error.kind() == ErrorKind::Interrupted
             && let Some((what, status)) = interrupt::end(command)
@@ -45,12 +45,12 @@ impl Failure {
         Self { command, error, advice, status: 1, is_plain: false, is_told: false, is_ended: false }
     }
 
-    /// By a signal: nothing that comes behind it is done.
+    /// Marks the failure as caused by a signal: the command does not go on with its other operands.
     fn ended(self, status: u8) -> Self {
         Self { status, is_ended: true, ..self }.plain()
     }
 
-    /// A command line that clap lets pass but that makes no sense; the exit status is 2.
+    /// A command line that clap accepts but that makes no sense; the exit status is 2.
     pub(crate) fn usage(command: &'static str, what: &str) -> Self {
         let advice = Some(format!("see `creamery {command} --help`"));
         Self {
@@ -64,23 +64,23 @@ impl Failure {
         }
     }
 
-    /// What sort of failure it is.
+    /// The kind of the error.
     pub(crate) fn kind(&self) -> ErrorKind {
         self.error.kind()
     }
 
-    /// With this advice instead.
+    /// Replaces the advice.
     pub(crate) fn advise(mut self, advice: impl Into<String>) -> Self {
         self.advice = Some(advice.into());
         self
     }
 
-    /// Without advice, and without the words of its kind: what it says is all there is to say.
+    /// Removes the advice and the words of the error's kind, where the message is complete without them.
     pub(crate) fn plain(self) -> Self {
         Self { advice: None, is_plain: true, ..self }
     }
 
-    /// Where what was looked for is a number: no path is wrong.
+    /// Replaces the advice for "not found" where the operand is a number, not a path.
     pub(crate) fn of_number(self) -> Self {
         match self.kind() {
             ErrorKind::NotFound => self.advise("check the number"),
@@ -88,46 +88,46 @@ impl Failure {
         }
     }
 
-    /// Prints the line now. It is a failure still, but says no more.
+    /// Prints the line now. The failure remains, but prints nothing later.
     pub(crate) fn tell(self) -> Self {
         let _ = self.report();
         Self { is_told: true, ..self }
     }
 
-    /// Whether a signal ended all.
+    /// Whether a signal ended the command.
     pub(crate) const fn is_ended(&self) -> bool {
         self.is_ended
     }
 
-    /// What went wrong, without what to do.
+    /// The error message without the advice.
     pub(crate) fn why(&self) -> String {
         if self.is_plain { self.error.without_kind() } else { self.error.to_string() }
     }
 
-    /// Whether its line was printed.
+    /// Whether the line is printed already.
     pub(crate) const fn is_told(&self) -> bool {
         self.is_told
     }
 
-    /// All that there is to say was said: an exit status alone.
+    /// An exit status without a message.
     pub(crate) fn silent(command: &'static str, status: u8) -> Self {
         let (error, is_plain) = (Error::invalid(""), true);
         Self { command, error, advice: None, status, is_plain, is_told: true, is_ended: false }
     }
 
-    /// With this exit status instead of 1.
+    /// Replaces the exit status 1.
     pub(crate) fn status(mut self, status: u8) -> Self {
         self.status = status;
         self
     }
 
-    /// Prints the line; gives the exit status. A reader that went away (`| head`) is no failure worth a word.
+    /// Prints the line and returns the exit status. A closed pipe (`| head`) prints nothing.
     pub(crate) fn report(&self) -> ExitCode {
         if self.is_told || is_broken_pipe(&self.error) {
             return ExitCode::from(self.status);
         }
         let error = if self.is_plain { self.error.without_kind() } else { self.error.to_string() };
-        // The words of this kind add nothing to a sentence that says what is wrong.
+        // The words of this kind add nothing to a sentence that states the error.
         let error = error.strip_suffix(": invalid argument").unwrap_or(&error);
         let mut line = format!("{}: {error}", self.command);
         if let Some(advice) = &self.advice {
@@ -138,8 +138,8 @@ impl Failure {
     }
 }
 
-/// Does `each` with all of `items`, also behind one that failed. Of several each failure is told at once; the first is given
-/// back, and says no more.
+/// Runs `each` on all `items`, also after a failure. With several items each failure is printed at once. Returns the first failure, which
+/// is printed already then.
 pub(crate) fn with_all<I: ExactSizeIterator>(
     items: impl IntoIterator<Item = I::Item, IntoIter = I>,
     mut each: impl FnMut(I::Item) -> Result<(), Failure>,
@@ -149,7 +149,7 @@ pub(crate) fn with_all<I: ExactSizeIterator>(
     let mut first: Option<Failure> = None;
     for item in items {
         let Err(failure) = each(item) else { continue };
-        // Nobody reads what the others would give.
+        // After a closed pipe nobody reads the rest; after a signal the command ends.
         if is_broken_pipe(&failure.error) || failure.is_ended {
             return Err(failure);
         }
@@ -159,40 +159,40 @@ pub(crate) fn with_all<I: ExactSizeIterator>(
     first.map_or(Ok(()), Err)
 }
 
-/// Whether who was to read the output went away.
+/// Whether the reader of the output closed the pipe.
 pub(crate) fn is_broken_pipe(error: &Error) -> bool {
     error.host() == Some(std::io::ErrorKind::BrokenPipe)
 }
 
-/// Says a line on stderr. When that is full or gone, there is nobody else to tell; what is done and the exit status stay.
+/// Prints a line on stderr. An error there is ignored: the work and the exit status remain.
 pub(crate) fn say(line: &str) {
     let _ = writeln!(anstream::stderr(), "{line}");
 }
 
-/// What is said of `error`, `why` it was: with what can be done, where that place knew.
+/// `why`, with the advice of `error` if it has one.
 pub(crate) fn with_advice(why: String, error: &Error) -> String {
     error.advice().map_or_else(|| why.clone(), |advice| format!("{why}; {advice}"))
 }
 
-/// Says a line about what went wrong on stderr.
+/// Prints an error message on stderr.
 pub(crate) fn complain(line: &str) {
     say(&format!("{} {}", "creamery:".red().bold(), on_one_line(line)));
 }
 
-/// Says on stderr what is no failure but worth knowing.
+/// Prints a warning on stderr.
 pub(crate) fn warn(line: &str) {
     say(&format!("{} {}", "creamery: warning:".yellow().bold(), on_one_line(line)));
 }
 
-/// Errors escape what they tell of; arguments and paths of the host can be anything, too.
+/// Escapes a message and joins its lines. Errors escape the names in them, but arguments and paths of the host are not escaped yet.
 fn on_one_line(line: &str) -> String {
     Escaped(line.replace('\n', " ").as_bytes()).to_string()
 }
 
-/// Nothing that is done to the image helps there.
+/// Advice when the host is full: no change to the image helps there.
 const FULL_HOST: &str = "make room on the host, where this is written";
 
-/// What a filesystem of the host takes depends on which it is.
+/// Advice when a file is too long for the host: the limit depends on the host's filesystem.
 const LONG_FOR_HOST: &str = "the host keeps no file of that length here; want less";
 
 fn usual_advice(command: &str, kind: ErrorKind) -> Option<&'static str> {
@@ -225,7 +225,7 @@ fn usual_advice(command: &str, kind: ErrorKind) -> Option<&'static str> {
     })
 }
 
-/// What clap has to say, on one line; help and version as they are.
+/// Prints clap's error on one line; prints help and version unchanged.
 pub(crate) fn usage(error: &clap::Error, cli: &clap::Command, args: &[OsString]) -> ExitCode {
     if matches!(error.kind(), Usage::DisplayHelp | Usage::DisplayVersion) {
         return match error.print() {
@@ -241,11 +241,11 @@ pub(crate) fn usage(error: &clap::Error, cli: &clap::Command, args: &[OsString])
         return ExitCode::from(2);
     }
     let text = error.to_string();
-    // The first paragraph says what is wrong; tips and usage follow.
+    // The first paragraph has the error; tips and usage follow.
     let paragraph: Vec<&str> = text.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
     let what = paragraph.join(" ");
     let what = what.strip_prefix("error: ").unwrap_or(&what);
-    // What one of our parsers refuses is no news.
+    // The suffix of an error from our parsers adds nothing here.
     let what = what.strip_suffix(": invalid argument").unwrap_or(what);
     let what = match not_a_number(error) {
         Some((theirs, ours)) => what.replace(&theirs, ours),
@@ -263,11 +263,11 @@ pub(crate) fn usage(error: &clap::Error, cli: &clap::Command, args: &[OsString])
     } else {
         complain(&format!("{command}: {what}; see `creamery {command} --help`"));
     }
-    // Of fsck(8).
+    // Exit status of fsck(8).
     ExitCode::from(if command == "check" { 16 } else { 2 })
 }
 
-/// How the standard library says that a word is not the number that is wanted, and how we do; if that is what `error` is about.
+/// The standard library's message that a word is not a number, and our message for it, if `error` is about that.
 fn not_a_number(error: &clap::Error) -> Option<(String, &'static str)> {
     let why = std::error::Error::source(error)?.downcast_ref::<ParseIntError>()?;
     let ours = match why.kind() {
@@ -278,7 +278,7 @@ fn not_a_number(error: &clap::Error) -> Option<(String, &'static str)> {
     Some((why.to_string(), ours))
 }
 
-/// What clap thinks was meant.
+/// The option or command that clap suggests.
 fn suggestion(error: &clap::Error) -> Option<String> {
     let kinds = [Context::SuggestedSubcommand, Context::SuggestedArg, Context::SuggestedValue];
     kinds.into_iter().find_map(|kind| match error.get(kind)? {

@@ -17,7 +17,7 @@ use crate::source_date;
 use crate::view::{ViewArgs, WriteArgs};
 use crate::waits;
 
-/// Commands that the host has programs for.
+/// Commands that also exist as programs of the host.
 const OF_THE_HOST: [&str; 15] = [
     "ls",
     "cat",
@@ -36,10 +36,10 @@ const OF_THE_HOST: [&str; 15] = [
     "fallocate",
 ];
 
-/// Why an image that is mounted may not be opened beside the mount.
+/// Errors after which a mounted image is asked through its mount.
 const HELD: [ErrorKind; 3] = [ErrorKind::Busy, ErrorKind::DeviceMissing, ErrorKind::Unsupported];
 
-/// Whether images are written to.
+/// Whether a command writes to an image.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Purpose {
     Read,
@@ -50,7 +50,7 @@ pub(crate) struct Images<'a> {
     command: &'static str,
     view: &'a ViewArgs,
     use_super_copy: bool,
-    /// Whether what is passed over is meant of those that are read alone.
+    /// Whether the rescue options apply only to images that are read.
     spares_written: bool,
     open: Vec<(PathBuf, Purpose, Filesystem)>,
 }
@@ -60,28 +60,28 @@ impl<'a> Images<'a> {
         Self { command, view, use_super_copy: false, spares_written: false, open: Vec::new() }
     }
 
-    /// Those that a command writes to.
+    /// The images of a command that writes.
     pub(crate) fn to_write(command: &'static str, args: &'a WriteArgs) -> Self {
         Self { use_super_copy: args.usesupercopy, ..Self::new(command, &args.view) }
     }
 
-    /// Of those that are written to nothing is passed over; others are read past damage as wished.
+    /// Applies the rescue options only to images that are read: an image to write is opened without them.
     pub(crate) fn sparing_written(mut self) -> Self {
         self.spares_written = true;
         self
     }
 
-    /// The filesystem that has `image` as its first device, with the devices that the options name.
+    /// The filesystem whose first device is `image`, with the devices that the options name.
     pub(crate) fn set_of(&self, image: &Path) -> NamedSet {
         self.view.rescue.set.of(image)
     }
 
-    /// Whose they are.
+    /// The command that uses the images.
     pub(crate) const fn command(&self) -> &'static str {
         self.command
     }
 
-    /// The place that `text` names in an image.
+    /// The place in an image that `text` names.
     pub(crate) fn place(&self, text: &OsStr) -> Result<Place, Failure> {
         let place = Place::parse(text);
         if mount_of(&place.image).is_some() && place.image.is_dir() {
@@ -96,7 +96,7 @@ impl<'a> Images<'a> {
         Ok(place)
     }
 
-    /// The places that one with a pattern for its path stands for.
+    /// The places that the pattern in the path matches.
     /// Errors: nothing matches.
     pub(crate) fn expand(&mut self, place: &Place, purpose: Purpose) -> Result<Vec<Place>, Failure> {
         if !Glob::is_pattern(place.path.as_os_str().as_encoded_bytes()) {
@@ -108,7 +108,7 @@ impl<'a> Images<'a> {
         Ok(paths.into_iter().map(|path| Place { image: place.image.clone(), path }).collect())
     }
 
-    /// Opens the image of a place, for what is asked of the filesystem as a whole. Errors: the place is not there.
+    /// Opens the image of a place, for a question about the whole filesystem. Errors: the place does not exist.
     pub(crate) fn open_at(&mut self, place: &Place, purpose: Purpose) -> Result<&Filesystem, Failure> {
         let failed = self.failed(&place.image);
         let fs = self.open(&place.image, purpose)?;
@@ -116,7 +116,7 @@ impl<'a> Images<'a> {
         Ok(fs)
     }
 
-    /// Opens `path`, unless it is open already; it has to be opened for writing first, if at all.
+    /// Opens `path`, unless it is open already. To be written, it must be opened for writing the first time.
     pub(crate) fn open(&mut self, path: &Path, purpose: Purpose) -> Result<&Filesystem, Failure> {
         let index = match self.open.iter().position(|(open, ..)| open == path) {
             Some(index) => index,
@@ -129,7 +129,7 @@ impl<'a> Images<'a> {
         Ok(&self.open[index].2)
     }
 
-    /// Why an image is not open. What is on a live mount and no image was not meant as one.
+    /// The failure to open an image. If the path is on a live mount and is no image, the error says so.
     fn not_open(&self, path: &Path, error: Error) -> Failure {
         match error.kind() {
             _ if is_no_image(&error) && mount_of(path).is_some() => self.on_a_mount(path),
@@ -141,13 +141,13 @@ impl<'a> Images<'a> {
                     _ => failure,
                 }
             }
-            // What is said of another commit than the last helps nobody.
+            // Advice about another commit than the last one would not help.
             kind if kind.is_damage() && self.view.rescue.generation().is_some() => {
                 let advice =
                     format!("`creamery history {}` lists the commits that can be read", path.display());
                 Failure::new(self.command, error).advise(advice)
             }
-            // Of the image, where commands have advice of their own for what is in one.
+            // The error is about the image; commands have their own advice for paths in one.
             ErrorKind::NotFound => {
                 let is_number = self.view.subvolid.is_some() && ImageName::metadata(path).is_ok();
                 let what = if is_number { "check the number" } else { "check the path" };
@@ -157,7 +157,7 @@ impl<'a> Images<'a> {
         }
     }
 
-    /// What to do with an image that is mounted at `point`.
+    /// The advice for an image that is mounted at `point`.
     fn use_mount(&self, point: &Path) -> String {
         let point = quoted(&point.display().to_string());
         let instead = match self.command {
@@ -177,14 +177,14 @@ impl<'a> Images<'a> {
         Failure::new(self.command, what).advise(advice)
     }
 
-    /// What `of_image` finds in the image that `text` names; where it is mounted, what `of_mount` finds at its mount point.
+    /// The result of `of_image` for the image that `text` names; if it is mounted, that of `of_mount` for its mount point.
     pub(crate) fn image_or_mount<T>(
         &mut self,
         text: &OsStr,
         of_image: impl Fn(&mut Self) -> Result<T, Failure>,
         of_mount: impl Fn(&mut Self, &Path) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
-        // An open that waits would wait until the image is unmounted.
+        // Opening with --wait would wait until the image is unmounted.
         if waits::is_asked()
             && let Some(point) = self.mount_point(text)
             && !creamery_mount::is_dead(&point)
@@ -192,13 +192,13 @@ impl<'a> Images<'a> {
             return of_mount(self, &point);
         }
         of_image(self).or_else(|failure| match self.mount_point(text) {
-            // A mount may have been told where the other devices are.
+            // The mount may know the other devices.
             Some(point) if HELD.contains(&failure.kind()) => of_mount(self, &point),
             _ => Err(failure),
         })
     }
 
-    /// Where the image that `text` names is mounted, if nothing but what the mount shows is asked for.
+    /// The mount point of the image that `text` names, if the options only ask for the mounted view.
     fn mount_point(&self, text: &OsStr) -> Option<PathBuf> {
         let is_plain =
             self.view.subvol.is_none() && self.view.subvolid.is_none() && self.view.rescue.is_plain();
@@ -208,19 +208,19 @@ impl<'a> Images<'a> {
         if is_plain && is_whole { point() } else { None }
     }
 
-    /// Notes which commits were read of those that are open.
+    /// Notes the commits that were read from the open images.
     pub(crate) fn note_in(&self, losses: &mut Losses) {
         self.open.iter().for_each(|(path, _, fs)| losses.read_from(path, fs));
     }
 
-    /// Says of what is open where paths begin, if that is not the top level and nobody chose it.
+    /// Prints where paths begin in each open image, if it is not the top level and the user did not choose it.
     pub(crate) fn note_beginnings(&self) {
         for (path, _, fs) in &self.open {
             fs.subvolumes().why_paths_begin_below().iter().for_each(|note| warn_of(path, note));
         }
     }
 
-    /// One that is open.
+    /// An open image.
     pub(crate) fn get(&self, path: &Path) -> &Filesystem {
         let (.., fs) = self.open.iter().find(|(open, ..)| open == path).expect("the image was opened before");
         fs
@@ -252,7 +252,7 @@ impl<'a> Images<'a> {
         Ok(fs)
     }
 
-    /// Puts the image in front of what went wrong in it, and not on the host.
+    /// Prefixes errors in an image, but not errors of the host, with the image.
     pub(crate) fn failed(&self, image: &Path) -> impl Fn(Error) -> Failure + use<> {
         let devices = typed(&self.view.rescue.set.of(image));
         let (command, image) = (self.command, image.display().to_string());
@@ -269,8 +269,8 @@ impl<'a> Images<'a> {
         }
     }
 
-    /// Makes durable what was done, also where the rest of it failed: what came before stays. Tells the first failure, and where
-    /// one of several was told, what else is not durable.
+    /// Makes the changes durable, also after a failure: earlier changes stay. Returns the first failure; if failures were printed already,
+    /// prints which other changes are not durable.
     pub(crate) fn finish(self, outcome: Result<(), Failure>) -> Result<(), Failure> {
         let (command, is_alone) = (self.command, outcome.as_ref().is_err_and(|failure| !failure.is_told()));
         let written: Vec<_> =
@@ -286,7 +286,7 @@ impl<'a> Images<'a> {
     }
 }
 
-/// Why an image does not open, with how it can be read all the same where damage is the reason: that was tried.
+/// Adds to the error of an image that does not open a way to read it past the damage, if a trial shows that it works.
 pub(crate) fn with_way_in(set: &NamedSet, error: Error) -> Error {
     if !error.kind().is_damage() || error.host().is_some() || error.advice().is_some() {
         return error;
@@ -311,40 +311,40 @@ pub(crate) fn with_way_in(set: &NamedSet, error: Error) -> Error {
     })
 }
 
-/// The options that open `set`, as they are typed, each with a space before it.
+/// The options that open `set`, as the user types them, each with a leading space.
 fn typed(set: &NamedSet) -> String {
     let device = |path: &Path| format!(" --device {}", quoted(&path.display().to_string()));
     let devices: String = set.named().skip(1).map(device).collect();
     if set.is_degraded() { devices + " --degraded" } else { devices }
 }
 
-/// What brings the rest of an image in which something is damaged.
+/// Advice on how to read the rest of a damaged image.
 fn past_damage(image: &str, within: &str) -> String {
     format!("what is whole comes out with `creamery cp -a --ignore-errors{within} {}:/ DIR`", quoted(image))
 }
 
-/// A name as a shell takes it for one word.
+/// Quotes a name as one word for a shell.
 pub(crate) fn quoted(name: &str) -> String {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_-./@:+,=%".contains(letter);
-    // What begins with a dash is no option.
+    // A leading dash would begin an option.
     let name = if name.starts_with('-') { format!("./{name}") } else { name.to_owned() };
     if name.chars().all(is_plain) { name } else { format!("'{}'", name.replace('\'', r"'\''")) }
 }
 
-/// `IMAGE:/path: why`, where the library says `/path: why`.
+/// Turns `/path: why` from the library into `IMAGE:/path: why`.
 pub(crate) fn in_image(image: &str, error: Error) -> Error {
     let text = error.to_string();
     if error.is_on_host() || text.contains(image) {
         return error;
     }
     if text.starts_with('/') {
-        // The library put the path first; the colon between image and path has no space.
+        // The library's message begins with the path; no space follows the colon between image and path.
         return Error::with_source(error.kind(), String::new(), InImage(image.to_owned(), error));
     }
     error.context(image)
 }
 
-/// What the library says of a path, with the image in front of it.
+/// The library's error about a path, with the image in front of it.
 #[derive(Debug)]
 struct InImage(String, Error);
 
@@ -360,12 +360,12 @@ impl std::error::Error for InImage {
     }
 }
 
-/// Says on stderr what is to be known of the table of partitions that an image was found by, where no filesystem is opened.
+/// Prints warnings about the partition table in which an image was found, if no filesystem is opened.
 pub(crate) fn warn_of_table(image: &Path) {
     partitions::notes(image).iter().for_each(|note| warn_of(image, note));
 }
 
-/// Says on stderr what is to be known of an image.
+/// Prints a warning about an image.
 pub(crate) fn warn_of(image: &Path, note: &str) {
     let shown = image.display().to_string();
     warn(&if note.contains(&shown) { note.to_owned() } else { format!("{shown}: {note}") });

@@ -1,9 +1,9 @@
 //! SIGINT and SIGTERM in the middle of long work.
 //!
-//! Work that is watched here stops before the next file, or within a large one, as after an error: of what is not whole nothing is left, and what
-//! was done before stays. Then the program dies of the signal, as a script that called it expects. A second signal ends it where it is, which
-//! leaves no more behind than a loss of power does. Commands that write nothing end at once with the first, and so does what waits for
-//! a pipe or a terminal, which nobody wakes.
+//! Watched work stops before the next file, or within a large one, as after an error: unfinished files are removed, and finished ones stay. Then
+//! the program dies of the signal, as a calling script expects. A second signal ends it at once, which leaves no more behind than a loss of power
+//! does. Commands that write nothing end at once with the first signal. So does work that waits for a pipe or a terminal, as nothing would wake
+//! it.
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
@@ -16,17 +16,17 @@ use signal_hook::{flag, low_level};
 
 /// The number of the signal that came.
 static CAME: OnceLock<Arc<AtomicUsize>> = OnceLock::new();
-/// What is left of all, if the command said so.
+/// The state that a signal leaves, if the command gave it.
 static LEFT: OnceLock<&str> = OnceLock::new();
-/// Whether the archive that is written has a part when a signal ends that.
+/// Whether a signal now leaves a partial archive.
 static ARCHIVE_IN_PLACE: AtomicBool = AtomicBool::new(false);
-/// Files and directories that were done, or what else the command counts.
+/// The number of finished files and directories, or of other units that the command counts.
 static DONE: AtomicU64 = AtomicU64::new(0);
 
-/// Whether the file that is written now has a part of a copy when a signal ends that.
+/// Whether a signal now leaves a partial copy of the current file.
 static IN_PLACE: AtomicBool = AtomicBool::new(false);
 
-/// Whether reading or writing it may wait for somebody else, and for ever.
+/// Whether reading or writing the path may block forever: it is a stream, a pipe or a terminal.
 pub(crate) fn may_wait(path: &Path) -> bool {
     path == Path::new("-")
         || std::fs::metadata(path).is_ok_and(|meta| {
@@ -35,15 +35,15 @@ pub(crate) fn may_wait(path: &Path) -> bool {
         })
 }
 
-/// Dies of the signal that came, if one did.
+/// Dies of the signal that came, if one came.
 pub(crate) fn die() {
     if let Some(signal) = came().and_then(|signal| i32::try_from(signal).ok()) {
-        // Where it cannot, the exit status says it.
+        // If that fails, the exit status has the signal.
         let _ = low_level::emulate_default_handler(signal);
     }
 }
 
-/// From now on signals end what asks [`go_on`], and not the program.
+/// From now on a signal makes [`go_on`] fail instead of ending the program.
 pub(crate) fn watch() {
     if CAME.get().is_some() {
         return;
@@ -51,16 +51,16 @@ pub(crate) fn watch() {
     let (came, again) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
     for signal in [SIGINT, SIGTERM].into_iter().filter(|signal| !is_ignored(*signal)) {
         let number = usize::try_from(signal).expect("signals have small numbers");
-        // Where that cannot be had, the signal ends the program at once, as any other.
+        // If no handler can be installed, the signal ends the program at once.
         let _ = flag::register_conditional_default(signal, Arc::clone(&again))
             .and_then(|_| flag::register(signal, Arc::clone(&again)))
             .and_then(|_| flag::register_usize(signal, Arc::clone(&came), number));
     }
-    // It was looked at above.
+    // It is unset, by the check above.
     let _ = CAME.set(came);
 }
 
-/// Whether a signal was ignored when the program began, as in the background of a script: then it stays so.
+/// Whether a signal was ignored when the program began, as in the background of a script: then it stays ignored.
 fn is_ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -72,33 +72,33 @@ fn came() -> Option<usize> {
     CAME.get().map(|came| came.load(Ordering::Relaxed)).filter(|signal| *signal > 0)
 }
 
-/// Errors: a signal came.
+/// Checks for a signal. Errors: a signal came.
 pub(crate) fn go_on() -> Result<(), Error> {
     came().map_or(Ok(()), |_| Err(ErrorKind::Interrupted.into()))
 }
 
-/// What a signal leaves, where the files and directories that were done say nothing about it.
+/// Sets the state that a signal leaves, where the number of finished files does not describe it.
 pub(crate) fn leaves(what: &'static str) {
     let _ = LEFT.set(what);
 }
 
-/// From now on the archive goes where a signal leaves a part of it.
+/// From now on a signal leaves a partial archive.
 pub(crate) fn archive_in_place() {
     ARCHIVE_IN_PLACE.store(true, Ordering::Relaxed);
 }
 
-/// From now on a file of the host is written where it is.
+/// From now on a signal leaves a partial file on the host, until [`done`].
 pub(crate) fn in_place() {
     IN_PLACE.store(true, Ordering::Relaxed);
 }
 
-/// One more is done.
+/// Counts one more finished file.
 pub(crate) fn done() {
     IN_PLACE.store(false, Ordering::Relaxed);
     DONE.fetch_add(1, Ordering::Relaxed);
 }
 
-/// What to say of work that a signal has ended, and the exit status.
+/// The message and the exit status of work that a signal ended.
 pub(crate) fn end(command: &str) -> Option<(String, u8)> {
     let signal = came()?;
     let name = if signal == SIGTERM as usize { "SIGTERM" } else { "SIGINT" };

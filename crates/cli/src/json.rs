@@ -1,4 +1,4 @@
-//! What `--json` prints. Names that are no UTF-8 come with a second field that holds their bytes in hexadecimal.
+//! The output of `--json`. A name that is not UTF-8 has a second field with its bytes in hexadecimal.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -50,7 +50,7 @@ struct XattrJson {
     value_bytes: String,
 }
 
-/// Where a part of a file goes that is written over.
+/// The destination of overwrites of a part of a file.
 #[derive(Serialize)]
 struct OverwriteJson {
     why: &'static str,
@@ -59,7 +59,7 @@ struct OverwriteJson {
     bytes: u64,
 }
 
-/// What documents begin with that have btrfs-progs' shape (`btrfs --format json`) and not our own.
+/// The header of documents in the format of btrfs-progs (`btrfs --format json`).
 #[derive(Serialize)]
 pub(crate) struct Header {
     version: &'static str,
@@ -69,7 +69,7 @@ impl Header {
     pub(crate) const FIRST: Self = Self { version: "1" };
 }
 
-/// The text, and the bytes in hexadecimal when the text does not say it all.
+/// The text, and the bytes in hexadecimal if they are not UTF-8.
 pub(crate) fn text_of(bytes: &[u8]) -> (String, Option<String>) {
     match std::str::from_utf8(bytes) {
         Ok(text) => (text.to_owned(), None),
@@ -77,7 +77,7 @@ pub(crate) fn text_of(bytes: &[u8]) -> (String, Option<String>) {
     }
 }
 
-/// [`text_of`] a path, if there is one.
+/// Calls [`text_of`] for a path, if there is one.
 pub(crate) fn text_of_path(path: Option<&Path>) -> (Option<String>, Option<String>) {
     let Some(path) = path else { return (None, None) };
     let (text, bytes) = text_of(path.as_os_str().as_bytes());

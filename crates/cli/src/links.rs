@@ -1,6 +1,5 @@
-//! The names of other programs that this one answers to, by a link: `btrfs`; `btrfstune`; `mkfs.btrfs`, which mkfs(8) and scripts call; and
-//! `fsck.btrfs`, which is called for what fstab(5) has checked when a system starts. (`mount.fuse.creamery` is in
-//! `commands/helper`.)
+//! The names of other programs to which this one answers through a link: `btrfs`; `btrfstune`; `mkfs.btrfs`, which mkfs(8) and scripts
+//! call; and `fsck.btrfs`, which checks the entries of fstab(5) when a system starts. (`mount.fuse.creamery` is in `commands/helper`.)
 
 mod btrfs;
 mod commands;
@@ -20,10 +19,10 @@ pub(crate) use link::Link;
 use crate::failure::say;
 use crate::output::tell;
 
-/// What fsck(8) ends with when it could not do its work.
+/// The exit status of fsck(8) for an operational error.
 const OPERATIONAL_ERROR: u8 = 8;
 
-/// What words mean whose first one is the name that this program was called by; none by its own. All its own words are in `program`.
+/// Parses a call whose first word is the name of another program; `None` for the program's own name. `program` is the whole command line.
 pub(crate) fn follow(args: &[OsString], program: &Command) -> Option<Link> {
     let (first, rest) = args.split_first()?;
     match Path::new(first).file_name()?.to_str()? {
@@ -53,12 +52,12 @@ fn tune(args: &[OsString]) -> Link {
     Link::Words(words.chain(args.iter().cloned()).collect())
 }
 
-/// There is no more to print than is printed: `-v`, alone or among other letters, asks for nothing.
+/// Removes `-v`, alone or among other letters: there is no more output than the usual one.
 fn without_verbose(arg: &OsString) -> Option<OsString> {
     const LETTERS: &str = "vfqMK";
     let letters = arg.to_str().and_then(|arg| arg.strip_prefix('-')).filter(|letters| !letters.is_empty());
     match letters {
-        // With a letter less it could be --version.
+        // A shorter prefix could be --version.
         Some(word) if word.starts_with("-verb") && "-verbose".starts_with(word) => None,
         Some(letters) if letters.chars().all(|letter| LETTERS.contains(letter)) => {
             let rest = letters.replace('v', "");
@@ -68,7 +67,7 @@ fn without_verbose(arg: &OsString) -> Option<OsString> {
     }
 }
 
-/// As that of btrfs-progs: a filesystem that is whole after a crash has nothing to be repaired when a system starts.
+/// `fsck.btrfs` does as little as that of btrfs-progs: after a crash a Btrfs needs no repair when a system starts.
 fn fsck(args: &[OsString]) -> ExitCode {
     let is_option = |arg: &&OsString| arg.as_encoded_bytes().starts_with(b"-");
     let is_automatic = args.iter().filter(is_option).any(|arg| {

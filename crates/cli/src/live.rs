@@ -1,4 +1,4 @@
-//! Places on live mounts of Btrfs, the kernel's and ours, for what is asked of both in one way.
+//! Places on live mounts of Btrfs, the kernel's and ours, for commands that treat both alike.
 
 use std::ffi::OsStr;
 use std::os::unix::fs::FileTypeExt;
@@ -11,13 +11,13 @@ use crate::failure::Failure;
 use crate::place::{End, is_image, is_no_image, mount_of};
 use crate::view::refuse_on_mount;
 
-/// Whether a block device of the host has this name.
+/// Whether the path is a block device of the host.
 pub(crate) fn is_block_device(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_block_device())
 }
 
-/// What `text` names on a live mount of Btrfs; none if that is, or can only be, an image.
-/// Errors: a directory that is on no such mount; a pipe, a socket or a device that is no disk; an option that is about an image.
+/// The place that `text` names on a live mount of Btrfs; `None` if it is, or can only be, an image.
+/// Errors: a directory on no such mount; a pipe, a socket or a device that is no disk; an option that is about an image.
 pub(crate) fn live_btrfs(command: &'static str, text: &OsStr) -> Result<Option<LiveBtrfs>, Failure> {
     let live = find(command, text)?;
     if let Some(live) = &live {
@@ -30,7 +30,7 @@ fn find(command: &'static str, text: &OsStr) -> Result<Option<LiveBtrfs>, Failur
     let End::Host(path) = End::parse(text) else { return Ok(None) };
     let meta = match std::fs::metadata(&path) {
         Ok(meta) => meta,
-        // On a mount of ours there is no image either.
+        // On a mount of ours it is no image either.
         Err(error) if mount_of(&path).is_some() && !is_image(&path) => {
             return Err(Failure::new(command, Error::from(error).context(path.display())));
         }
@@ -42,7 +42,7 @@ fn find(command: &'static str, text: &OsStr) -> Result<Option<LiveBtrfs>, Failur
     if !meta.is_file() {
         return at(command, &path).map(Some);
     }
-    // What cannot be opened here says so as an image.
+    // Opening the path as an image gives the error.
     let Some(live) = LiveBtrfs::at(&path).ok().flatten() else { return Ok(None) };
     match Image::open(&path) {
         Err(error) if is_no_image(&error) => Ok(Some(live)),
@@ -50,7 +50,7 @@ fn find(command: &'static str, text: &OsStr) -> Result<Option<LiveBtrfs>, Failur
     }
 }
 
-/// What is at `path` on a live mount of Btrfs.
+/// The place `path` on a live mount of Btrfs.
 /// Errors: it is on none; an option that is about an image.
 pub(crate) fn live_at(command: &'static str, path: &Path) -> Result<LiveBtrfs, Failure> {
     refuse_on_mount(path).map_err(|error| Failure::new(command, error))?;

@@ -1,18 +1,18 @@
-//! The log of the program that serves a mount. It is its standard error: in the foreground that is whoever started it, in the
-//! background a file, whose path `creamery stats` tells. Messages of panics go there, too.
+//! The log of the program that serves a mount. The log is the program's standard error: in the foreground that of its caller, in the
+//! background a file, whose path `creamery stats` prints. Panic messages go there, too.
 //!
-//! The file is made in the first of these directories that can be had:
+//! The file is created in the first of these directories that can be created and written:
 //! 1. `$XDG_STATE_HOME/creamery`
 //! 2. `/var/log/creamery` for root, `$HOME/.local/state/creamery` for others
 //! 3. `/run/creamery` for root, `$XDG_RUNTIME_DIR/creamery` for others
 //!
-//! Its name is the image's with the number of the process, and another number where that name is taken: processes of two PID namespaces that
-//! share a directory may have one number. Only its owner may read it. When a mount ends well, its log has
-//! nothing to tell and is removed. A server that is killed cannot do that: the next server of this user removes its log, if that is empty.
+//! Its name is the image's name with the process id, and with another number if that name is taken: processes of two PID namespaces that
+//! share a directory may have equal ids. Only the owner may read the file. When a mount ends well, its log is empty and is removed. A killed
+//! server leaves its log behind: the next server of this user removes that log, if it is empty.
 //!
 //! # Invariants
-//! - LOG-1: a server holds a lock (flock(2)) on its log for as long as it lives, so a log that can be locked is of a server that ended.
-//! - LOG-2: a log is removed by a process that has it locked, and only while its path leads to that file.
+//! - LOG-1: a server holds a lock (flock(2)) on its log for as long as it lives, so if a log can be locked, its server has ended.
+//! - LOG-2: a process removes a log only if it has locked it, and only while the log's path leads to that file.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -27,7 +27,7 @@ use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags};
 
 use crate::time::Utc;
 
-/// Room that is taken beforehand: when the host's disk runs full, that has to be written, too.
+/// Bytes allocated beforehand, so that the log can report a full disk of the host.
 const ROOM: u64 = 16 << 10;
 /// Names that are tried in a directory until one is free.
 const NAMES_MAX: u32 = 1000;
@@ -39,14 +39,14 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// Makes one for the mount of `image`; none when no directory takes it.
+    /// Creates a log for the mount of `image`; `None` if no directory accepts it.
     pub(crate) fn make(image: &Path) -> Option<Self> {
         let mut name = image.file_name().map_or_else(|| OsString::from("image"), OsString::from);
         name.push(format!(".{}", std::process::id()));
         directories().into_iter().find_map(|dir| Self::make_in(&dir, &name).ok())
     }
 
-    /// Makes one whose name begins with `name`.
+    /// Creates a log whose name begins with `name`.
     fn make_in(dir: &Path, name: &OsStr) -> std::io::Result<Self> {
         DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
         forget_ended(dir);
@@ -56,26 +56,26 @@ impl Log {
             name.push(if number == 0 { ".log".to_owned() } else { format!(".{number}.log") });
             let path = dir.join(name);
             let file = match OpenOptions::new().append(true).create_new(true).mode(0o600).open(&path) {
-                // It is of a server that lives, or has something to tell.
+                // The existing log belongs to a living server, or is not empty.
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && number < NAMES_MAX => {
                     number += 1;
                     continue;
                 }
                 file => file?,
             };
-            // LOG-1. A server that starts at the same moment may look at it right now, and take it for one of a server that ended. Some
-            // filesystems have no such locks: then logs stay.
+            // LOG-1. A server that starts at the same moment may inspect this log just now, and take it for the log of an ended server.
+            // Some filesystems have no such locks: there, logs stay.
             let _ = rustix::fs::flock(&file, FlockOperation::LockExclusive);
             if file.metadata()?.nlink() > 0 {
                 break (file, path);
             }
         };
-        // Not every filesystem can; then there is no more room than it has.
+        // Not every filesystem can allocate; then no space is reserved.
         let _ = rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::KEEP_SIZE, 0, ROOM);
         Ok(Self { file, path })
     }
 
-    /// Takes it away when it has nothing to tell. One that stays harms nobody.
+    /// Removes the log if it is empty. A log that stays does no harm.
     pub(crate) fn forget(&self) {
         remove_locked(&self.file, &self.path);
     }
@@ -91,7 +91,7 @@ fn remove_locked(file: &File, path: &Path) {
     }
 }
 
-/// Removes the empty logs of servers that ended without doing so.
+/// Removes the empty logs of servers that ended without removing them.
 fn forget_ended(dir: &Path) {
     let Ok(entries) = std::fs::read_dir(dir) else { return };
     for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
@@ -101,7 +101,7 @@ fn forget_ended(dir: &Path) {
             && let Ok(file) = rustix::fs::open(&path, flags, Mode::empty()).map(File::from)
             && file.metadata().is_ok_and(|meta| meta.is_file())
             && rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
-            // Its server has ended, so these are its last words.
+            // Its server has ended, so the length is final.
             && file.metadata().is_ok_and(|meta| meta.len() == 0)
         {
             remove_locked(&file, &path);
@@ -121,12 +121,12 @@ fn directories() -> Vec<PathBuf> {
     [of("XDG_STATE_HOME", "creamery"), lasting, passing].into_iter().flatten().collect()
 }
 
-/// Writes a line to the log, about the mount of `image`.
+/// Writes a line about the mount of `image` to the log.
 pub(crate) fn say(image: &Path, what: &str) {
     let (time, image) = (Utc(SystemEnv.now()), Escaped(image.as_os_str().as_bytes()));
     let what = what.replace('\n', " ");
     let what = Escaped(what.as_bytes());
-    // One write, so that lines stay whole. Nobody can be told when it fails.
+    // A single write keeps lines whole. An error cannot be reported anywhere.
     let line = format!("{time} creamery[{}]: {image}: {what}\n", std::process::id());
     let _ = std::io::stderr().write_all(line.as_bytes());
 }
@@ -152,7 +152,7 @@ mod tests {
         assert_eq!(first.file.metadata().unwrap().nlink(), 1);
         second.forget();
         assert_eq!(names(dir.path()), ["disk.img.7.log"]);
-        // One of a server that ended stays while it has something to tell.
+        // The log of an ended server stays while it is not empty.
         (&first.file).write_all(b"last words").unwrap();
         drop(first);
         let third = make();

@@ -1,4 +1,4 @@
-//! The `creamery` program: arguments in, words out. What they mean is the library's business.
+//! The `creamery` program: arguments in, words out. The library does the work.
 
 mod archives;
 mod args;
@@ -42,7 +42,7 @@ use args::{Cli, Command, InspectCommand};
 use failure::{Failure, usage};
 use links::Link;
 
-/// musl's own takes one lock for all threads and gives large pieces back to the system each time.
+/// musl's own allocator takes one lock for all threads and returns large pieces to the system each time.
 #[cfg(target_env = "musl")]
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -50,8 +50,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().collect();
     closed_output::refuse_words();
-    // A write behind a limit on the length of files (ulimit -f) is to fail like any other, not to end a server.
-    // Where that cannot be had, it does.
+    // A write beyond the limit of file sizes (ulimit -f) must fail like any other, not end a server. If this registration fails, it ends
+    // the server.
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
     match links::follow(&args, &program()) {
         Some(Link::Done(status)) => status,
@@ -60,7 +60,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Exit statuses of btrfs-progs: 1 whatever goes wrong, but for what is asked by them.
+/// Runs the words with the exit statuses of btrfs-progs: 1 for any failure, except where a status is an answer.
 fn as_btrfs(words: &[OsString]) -> ExitCode {
     let asked: &[u8] = match words.get(1).and_then(|word| word.to_str()) {
         Some("device") => &[commands::device::ANY],
@@ -72,15 +72,15 @@ fn as_btrfs(words: &[OsString]) -> ExitCode {
     if is_kept { told } else { ExitCode::FAILURE }
 }
 
-/// Whether a long option may be written as far as it is clear which is meant, as getopt_long(3) has it: the programs whose names
-/// are links to this one take that.
+/// Whether a long option may be abbreviated to an unambiguous prefix, as in getopt_long(3): the programs whose names are links to this one
+/// accept that.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Names {
     AreWhole,
     MayBeShort,
 }
 
-/// All words of this program.
+/// The whole command line of this program.
 fn program() -> clap::Command {
     help::with_overview(waits::with_option(Cli::command()))
 }
@@ -93,7 +93,7 @@ fn parse(args: &[OsString], names: Names) -> Result<Cli, clap::Error> {
     Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
 }
 
-/// Says what is wrong with words, also that a command of btrfs-progs is not there. Gives the exit status.
+/// Prints the error of a command line, also that a command of btrfs-progs is missing. Returns the exit status.
 fn refuse(error: &clap::Error, args: &[OsString]) -> ExitCode {
     let program = program();
     match links::missing_of(args, &program).filter(|_| error.kind() == ErrorKind::InvalidSubcommand) {
@@ -105,7 +105,7 @@ fn refuse(error: &clap::Error, args: &[OsString]) -> ExitCode {
     }
 }
 
-/// Does what the words say. Gives the exit status.
+/// Runs the command line. Returns the exit status.
 fn answer(args: &[OsString], names: Names) -> ExitCode {
     let outcome = match commands::helper::parse(args) {
         Some(Ok(call)) => commands::helper::run(&call),

@@ -1,4 +1,4 @@
-//! Names of what is worked on, with `-v`, and how much that is.
+//! Prints the names of processed files with `-v`, and counts them.
 
 use std::io::Write;
 use std::sync::OnceLock;
@@ -14,11 +14,11 @@ use crate::output::writing;
 use crate::progress::{ProgressArgs, Shown};
 use crate::size::Human;
 
-/// Prints names as their turn comes: for people, so escaped in a pipe, too. Counts them in any case.
+/// Prints names as their turn comes, and counts them. The lines are for people, so names are escaped in a pipe, too.
 pub(crate) struct Names {
     command: &'static str,
     wanted: bool,
-    /// Why names are printed no more. What is done does not depend on it.
+    /// The error that stopped the printing. The work goes on without it.
     failed: OnceLock<std::io::Error>,
     shown: Shown,
     entries: AtomicU64,
@@ -26,7 +26,7 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// Prints them if they are `wanted`; how many there were is shown, unless names are.
+    /// Prints names if they are `wanted`; otherwise shows their number.
     pub(crate) fn new(command: &'static str, wanted: bool, progress: ProgressArgs) -> Self {
         let shown = Shown::unbounded(command, progress);
         let (entries, bytes) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -34,19 +34,19 @@ impl Names {
         if wanted { names.unseen() } else { names }
     }
 
-    /// Without a line that changes, where others come.
+    /// Without a progress line, where other output comes.
     pub(crate) fn unseen(self) -> Self {
         self.shown.hide();
         self
     }
 
-    /// How much there was by now.
+    /// The number of files so far.
     fn count(&self) -> String {
         let (entries, bytes) = (self.entries.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed));
         format!("{entries} files and directories, {}", Human(bytes))
     }
 
-    /// Nothing comes any more. Whether everybody could read them: a reader that went away (`| head`) has seen what it wanted.
+    /// Ends the output. Errors: names could not be printed; a closed pipe (`| head`) is no error.
     pub(crate) fn finish(self) -> Result<(), Failure> {
         self.shown.end_with(|| self.count());
         match self.failed.into_inner() {
@@ -78,7 +78,7 @@ impl Progress for Names {
         }
         let path = Escaped(if path.is_empty() { b"." } else { path });
         if let Err(error) = writeln!(anstream::stdout(), "{path}") {
-            // Only the first one counts.
+            // Only the first error counts.
             let _ = self.failed.set(error);
         }
     }

@@ -1,11 +1,11 @@
-//! Files that a command makes on its way.
+//! Files that a command makes in between.
 
 use std::path::Path;
 
 use creamery::{Error, Filesystem};
 
-/// Does `change`, which may make the file at `path`. Where it fails, a file that was not there before is removed again; what a
-/// symbolic link leads to stays.
+/// Runs `change`, which may make the file at `path`. If it fails, a file that did not exist before is removed again; the target of a
+/// symbolic link stays.
 pub(crate) fn or_remove<T>(
     fs: &Filesystem,
     path: &Path,
@@ -14,7 +14,7 @@ pub(crate) fn or_remove<T>(
     let is_there = fs.symlink_metadata(path).is_ok();
     change().inspect_err(|_| {
         if !is_there {
-            // The reason is what counts, and it may have made nothing.
+            // The first error counts, and there may be no file to remove.
             let _ = fs.remove_file(path);
         }
     })

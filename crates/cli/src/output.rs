@@ -9,8 +9,8 @@ use creamery::{Error, FileType};
 
 pub(crate) use crate::closed_output::writing;
 
-/// Says a line about what is done already. A reader that went away undoes nothing, and neither does a full disk: that is said elsewhere.
-/// On a terminal names in it lose their effect.
+/// Prints a line about finished work. Errors are ignored here: a closed pipe or a full disk undoes nothing, and is reported elsewhere. On a
+/// terminal names are escaped.
 pub(crate) fn tell(line: std::fmt::Arguments<'_>) {
     let mut out = io::stdout().lock();
     let told = match out.is_terminal() {
@@ -39,7 +39,7 @@ impl Output {
         Self { out: BufWriter::with_capacity(64 << 10, stdout.lock()), terminal, colors: terminal && colors }
     }
 
-    /// A name: on a terminal without bytes that would do something to it, elsewhere as it is.
+    /// Prints a name: on a terminal control characters are escaped, elsewhere the bytes are unchanged.
     pub(crate) fn name(&mut self, name: &[u8], kind: FileType) -> io::Result<()> {
         let (on, off) = if self.colors { paint(kind) } else { ("", "") };
         self.out.write_all(on.as_bytes())?;
@@ -51,17 +51,17 @@ impl Output {
         self.out.write_all(off.as_bytes())
     }
 
-    /// A path, in the same way.
+    /// Prints a path like [`Output::name`].
     pub(crate) fn path(&mut self, path: &Path) -> io::Result<()> {
         self.path_bytes(path.as_os_str().as_bytes())
     }
 
-    /// A path of the filesystem, in the same way.
+    /// Prints a path of the filesystem like [`Output::name`].
     pub(crate) fn path_bytes(&mut self, path: &[u8]) -> io::Result<()> {
         self.name(path, FileType::File)
     }
 
-    /// Help of a command, with colours where they are wanted.
+    /// Prints the help of a command, with colours if they are on.
     pub(crate) fn styled(&mut self, text: &clap::builder::StyledStr) -> io::Result<()> {
         match self.colors {
             true => write!(self.out, "{}", text.ansi()),
@@ -69,7 +69,7 @@ impl Output {
         }
     }
 
-    /// Writes everything out.
+    /// Flushes the output.
     pub(crate) fn finish(mut self) -> Result<(), Error> {
         self.out.flush().map_err(writing)
     }
@@ -85,8 +85,8 @@ impl Write for Output {
     }
 }
 
-/// Output of a printer that puts names between its own words and lines, byte for byte as btrfs-progs prints them: on a terminal
-/// they are escaped all the same.
+/// Output of a printer that puts names between its own words and lines, byte for byte as btrfs-progs prints them; on a terminal they are
+/// escaped all the same.
 pub(crate) struct Printed<'a>(pub(crate) &'a mut Output);
 
 impl Write for Printed<'_> {

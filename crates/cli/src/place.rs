@@ -1,4 +1,4 @@
-//! `IMAGE:/PATH`. What names an image, and a partition of one, the library knows.
+//! `IMAGE:/PATH`. The library parses the names of images, and of partitions in them.
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -14,7 +14,7 @@ use creamery_mount::Live;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Place {
     pub(crate) image: PathBuf,
-    /// Begins with a slash, or with [`TOP_LEVEL`].
+    /// The path; it begins with a slash, or with [`TOP_LEVEL`].
     pub(crate) path: PathBuf,
 }
 
@@ -31,12 +31,12 @@ impl std::fmt::Display for Place {
     }
 }
 
-/// What one call has made in a directory: two sources with one name are a slip, and neither may be lost by it.
+/// The names that one call has made in a directory: two sources with one name are a mistake of the user, and neither may be lost.
 #[derive(Default)]
 pub(crate) struct JustMade(HashSet<OsString>);
 
 impl JustMade {
-    /// Refuses a source whose name another one of this call had.
+    /// Refuses a source whose name another source of this call had.
     pub(crate) fn claim(&mut self, source: &Path, target: impl std::fmt::Display) -> Result<(), Error> {
         let Some(name) = source.file_name() else { return Ok(()) };
         if self.0.insert(name.to_owned()) {
@@ -66,12 +66,12 @@ fn splits(text: &OsStr) -> impl Iterator<Item = Place> {
     })
 }
 
-/// Whether a path in an image begins so.
+/// Whether `text` begins a path in an image.
 fn begins_path(text: &[u8]) -> bool {
     text.starts_with(b"/") || Path::new(OsStr::from_bytes(text)).starts_with(TOP_LEVEL)
 }
 
-/// Whether an image can be there at all.
+/// Whether the path can be an image.
 pub(crate) fn is_image(path: &Path) -> bool {
     ImageName::metadata(path).is_ok_and(|meta| !meta.is_dir())
 }
@@ -81,32 +81,32 @@ pub(crate) fn parent_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// The directory of a live mount that a path lies in, or is, whether it is an image or not. A link is where it leads.
+/// The directory of a live mount that contains the path, or is it, whether the path is an image or not. Links are followed.
 pub(crate) fn mount_of(path: &Path) -> Option<Live> {
     let whole = path.canonicalize();
     let path = whole.as_deref().unwrap_or(path);
     Live::at(if path.is_dir() { path } else { parent_of(path) }).ok().flatten()
 }
 
-/// Whether opening it as an image failed because it is none.
+/// Whether an image could not be opened because the file is no Btrfs.
 pub(crate) fn is_no_image(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::IsADirectory | ErrorKind::NotFound)
 }
 
 impl Place {
-    /// Reads `IMAGE:/PATH`, `IMAGE:<FS_TREE>/PATH`, or `IMAGE` alone for its root. Where a name holds ":/" itself, the image is the shortest
-    /// beginning that exists.
+    /// Parses `IMAGE:/PATH`, `IMAGE:<FS_TREE>/PATH`, or `IMAGE` alone for its root. If a name contains ":/" itself, the image is the
+    /// shortest prefix that exists.
     pub(crate) fn parse(text: &OsStr) -> Self {
         let whole = || Self { image: text.into(), path: "/".into() };
         let there = splits(text).find(|place| is_image(&place.image));
-        // A name with ":/" in it may be all of an image's.
+        // A name with ":/" in it may be the whole name of an image.
         let there = there.or_else(|| is_image(text.as_ref()).then(whole));
         there.or_else(|| splits(text).next()).unwrap_or_else(whole)
     }
 }
 
 impl Place {
-    /// As it is written.
+    /// The place as the user writes it.
     pub(crate) fn to_os_string(&self) -> OsString {
         let mut text = self.image.clone().into_os_string();
         text.push(":");
@@ -114,7 +114,7 @@ impl Place {
         text
     }
 
-    /// The path without what it begins with, as the name of something in an archive.
+    /// The path without its leading part, as a name in an archive.
     pub(crate) fn below_root(&self) -> &Path {
         let below = self.path.strip_prefix(TOP_LEVEL).unwrap_or(&self.path);
         below.strip_prefix("/").unwrap_or(below)
@@ -122,7 +122,7 @@ impl Place {
 }
 
 impl End {
-    /// Reads `IMAGE:/PATH` or a path of the host, which may hold ":/" too if it exists or no image before it does.
+    /// Parses `IMAGE:/PATH` or a path of the host. A path with ":/" is one of the host if it exists, or if no prefix is an image.
     pub(crate) fn parse(text: &OsStr) -> Self {
         if let Some(place) = splits(text).find(|place| is_image(&place.image)) {
             return Self::Image(place);

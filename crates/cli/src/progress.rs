@@ -1,4 +1,5 @@
-//! How far long work is: on a terminal a line that changes, or a bar, and with `--progress` elsewhere a line on standard error, now and then.
+//! Progress of long work. A terminal shows a bar or a line that changes; elsewhere `--progress` prints a line on standard error every few
+//! seconds.
 
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,12 +10,12 @@ use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, P
 
 use crate::failure::say;
 
-/// Seconds between two lines: a log is read, and not watched.
+/// Seconds between two lines in a log.
 const BETWEEN: u64 = 5;
-/// What is done sooner needs no word.
+/// Work that takes less shows no progress.
 const SHORT: Duration = Duration::from_secs(1);
 
-/// The time that is left, behind a bar; nothing where there is no estimate.
+/// Writes the estimated time left behind a bar, or nothing without an estimate.
 pub(crate) fn left(state: &ProgressState, out: &mut dyn std::fmt::Write) {
     let eta = state.eta();
     if !state.is_finished() && eta.as_secs() > 0 {
@@ -30,27 +31,27 @@ pub(crate) struct ProgressArgs {
     pub(crate) progress: bool,
 }
 
-/// See the module.
+/// The progress of one command.
 pub(crate) struct Shown {
-    /// Hidden where there is no terminal.
+    /// The bar; hidden if there is no terminal.
     pub(crate) bar: ProgressBar,
     command: &'static str,
     since: Instant,
-    /// Seconds from there to the next line, where lines are wanted.
+    /// Seconds until the next line, if lines are printed.
     next: Option<AtomicU64>,
-    /// Whether it is wanted, also where it is shown anyway.
+    /// Whether the user asked for progress, also if a terminal shows it anyway.
     wanted: bool,
 }
 
 impl Shown {
-    /// Shows `bar`; lines in its place, where there is no terminal, if they are wanted.
+    /// Shows `bar` on a terminal; elsewhere prints lines if the user asked for them.
     pub(crate) fn new(command: &'static str, bar: ProgressBar, args: ProgressArgs) -> Self {
         let wanted = args.progress;
         let lines = wanted && !std::io::stderr().is_terminal();
         Self { bar, command, since: Instant::now(), next: lines.then(AtomicU64::default), wanted }
     }
 
-    /// The same for work of which nobody knows how much there is.
+    /// Shows progress of work whose amount is unknown.
     pub(crate) fn unbounded(command: &'static str, args: ProgressArgs) -> Self {
         let style = ProgressStyle::with_template("{spinner} {wide_msg}").expect("a valid template");
         Self::new(command, ProgressBar::new_spinner().with_style(style), args)
@@ -65,7 +66,7 @@ impl Shown {
         self.line(what);
     }
 
-    /// Says `what` in a line, when it is time for one.
+    /// Prints `what` as a line when the next one is due.
     pub(crate) fn line(&self, what: impl FnOnce() -> String) {
         let Some(next) = &self.next else { return };
         let now = self.since.elapsed().as_secs();
@@ -75,17 +76,17 @@ impl Shown {
         }
     }
 
-    /// Shows nothing on a terminal, where others write.
+    /// Hides the bar on a terminal while other output goes there.
     pub(crate) fn hide(&self) {
         self.bar.set_draw_target(ProgressDrawTarget::hidden());
     }
 
-    /// Takes away what is shown.
+    /// Removes the bar.
     pub(crate) fn end(&self) {
         self.bar.finish_and_clear();
     }
 
-    /// The same, and says what was `done`, where progress is wanted.
+    /// Removes the bar, and prints what was `done` if the user asked for progress.
     pub(crate) fn end_with(&self, done: impl FnOnce() -> String) {
         self.end();
         if self.wanted {

@@ -6,7 +6,7 @@ use creamery_base::parse_size;
 
 pub(crate) use creamery_base::HumanSize as Human;
 
-/// A number of bytes, as people write it.
+/// A number of bytes, in the notation of users.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Size(pub(crate) u64);
 

@@ -1,5 +1,5 @@
-//! `SOURCE_DATE_EPOCH`, the time of reproducible builds (reproducible-builds.org): with it the same commands on the same image make the same
-//! bytes. The clock stands still at that time, and random ids follow from what is done.
+//! `SOURCE_DATE_EPOCH`, the time of reproducible builds (reproducible-builds.org): with it equal commands on equal images make equal bytes.
+//! The clock stops at that time, and random ids follow from the work.
 
 use std::ffi::OsStr;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use creamery::attributes::Timespec;
 use creamery::env::{Env, FixedEnv, SystemEnv};
 use creamery::error::Escaped;
 
-/// The time that it names. An empty one names none, as for gcc.
+/// The time that the variable gives. An empty variable counts as unset, as for gcc.
 ///
 /// # Errors
 /// It is no number of seconds since 1970, or one that no time of a Btrfs can be.
@@ -19,7 +19,7 @@ pub(crate) fn epoch() -> Result<Option<Timespec>, Error> {
 }
 
 fn parse(text: &OsStr) -> Result<Timespec, Error> {
-    // Rust takes a sign before a number.
+    // Rust's parser would accept a sign.
     let digits = text.to_str().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
     let wrong = || {
         let shown = Escaped(text.as_encoded_bytes());
@@ -30,10 +30,10 @@ fn parse(text: &OsStr) -> Result<Timespec, Error> {
     Ok(Timespec { sec, nsec: 0 })
 }
 
-/// Clock and randomness for an image that is written and not mounted.
+/// Clock and randomness for writing an image that is not mounted.
 ///
 /// # Errors
-/// As [`epoch`].
+/// Those of [`epoch`].
 pub(crate) fn env() -> Result<Arc<dyn Env>, Error> {
     Ok(match epoch()? {
         Some(epoch) => Arc::new(FixedEnv::reproducible(epoch, 0)),

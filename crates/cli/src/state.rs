@@ -1,10 +1,10 @@
-//! Where this program keeps what outlives it.
+//! The place of this program's persistent state.
 
 use std::path::PathBuf;
 
 use creamery::Error;
 
-/// The directory for what is known of scrubs: `$XDG_STATE_HOME/creamery`; else `/var/lib/creamery` for root, and `~/.local/state/creamery` for others.
+/// The directory for the status of scrubs: `$XDG_STATE_HOME/creamery`; else `/var/lib/creamery` for root, and `~/.local/state/creamery` for others.
 /// Errors: no such place is known.
 pub(crate) fn dir() -> Result<PathBuf, Error> {
     let of = |variable: &str, below: &str| {

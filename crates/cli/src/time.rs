@@ -1,4 +1,4 @@
-//! Points in time as people read them, always in UTC: an image has no time zone. And spans of time.
+//! Points in time for people, always in UTC, as an image has no time zone. And spans of time.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use creamery::attributes::Timespec;
 
 const DAY: i64 = 86400;
-/// Its seconds, and those of all before it, are a number.
+/// The last year whose seconds fit the type.
 const YEAR_MAX: i64 = 200_000_000_000;
 
 /// Year, month and day of a day counted from 1970-01-01 (proleptic Gregorian calendar).
@@ -25,7 +25,7 @@ fn civil(days: i64) -> (i64, u32, u32) {
     (year, small(month), small(day))
 }
 
-/// The day of a date, counted from 1970-01-01; none when there is no such date.
+/// The day of a date, counted from 1970-01-01; `None` for an invalid date.
 fn day_of(year: i64, month: u32, day: u32) -> Option<i64> {
     if year > YEAR_MAX {
         return None;
@@ -39,12 +39,12 @@ fn day_of(year: i64, month: u32, day: u32) -> Option<i64> {
     (civil(days) == (year, month, day)).then_some(days)
 }
 
-/// Digits as a number, all of them.
+/// Parses a number that consists of digits only.
 fn digits<T: std::str::FromStr>(text: &str) -> Option<T> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
 
-/// The nanoseconds of a fraction's digits, of which those beyond nine are cut.
+/// The nanoseconds of a fraction's digits; digits beyond nine are cut off.
 fn nanoseconds(text: &str) -> Option<u32> {
     digits::<u128>(text)?;
     digits(&format!("{text:0<9}")[..9])
@@ -55,7 +55,7 @@ fn of_day(hour: u32, minute: u32, second: u32) -> Option<i64> {
     (hour < 24 && minute < 60 && second <= 60).then(|| i64::from(hour * 3600 + minute * 60 + second))
 }
 
-/// `@SECONDS[.FRACTION]`, or a date with a time: `2026-11-25T18:00:00.5+01:00`, in which all behind the day may be missing.
+/// Parses `@SECONDS[.FRACTION]`, or a date with a time: `2026-11-25T18:00:00.5+01:00`, in which everything behind the day may be missing.
 pub(crate) fn parse_time(text: &str) -> Result<Timespec, String> {
     let read = if let Some(seconds) = text.strip_prefix('@') { of_seconds(seconds) } else { of_date(text) };
     read.ok_or_else(|| format!("'{text}' is no time, want @SECONDS, or a date such as 2026-11-25T18:00:00Z"))
@@ -104,7 +104,7 @@ fn of_date(text: &str) -> Option<Timespec> {
     Some(Timespec { sec: day + of_day(hour, minute, second)? - offset, nsec })
 }
 
-/// `[[CC]YY]MMDDhhmm[.ss]` in UTC, as touch(1) takes it; without a year in that of `now`.
+/// Parses `[[CC]YY]MMDDhhmm[.ss]` in UTC, as touch(1) does; the default year is that of `now`.
 pub(crate) fn parse_stamp(text: &str, now: SystemTime) -> Result<Timespec, String> {
     let seconds = now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let (this_year, ..) = civil(i64::try_from(seconds).unwrap_or(0).div_euclid(DAY));
@@ -149,7 +149,7 @@ impl fmt::Display for Utc {
     }
 }
 
-/// Three digits or so of a span: `870us`, `1.53ms`, `42.1s`, `3h 05min`.
+/// Shows about three digits of a span: `870us`, `1.53ms`, `42.1s`, `3h 05min`.
 pub(crate) struct Span(pub(crate) Duration);
 
 impl fmt::Display for Span {

@@ -1,4 +1,4 @@
-//! Units in which sizes are shown, with the options and the digits of btrfs-progs.
+//! Units of printed sizes, with the options and the digits of btrfs-progs.
 
 use clap::Args;
 
@@ -73,7 +73,7 @@ pub(crate) struct UnitLetters {
 }
 
 impl UnitLetters {
-    /// The units that are wanted with both.
+    /// Combines these options with `words`.
     pub(crate) fn or(&self, words: &UnitArgs) -> UnitArgs {
         let Self { bytes, human, human_si, kilo, mega, giga, tera } = *self;
         if !(bytes || human || human_si || kilo || mega || giga || tera) {
@@ -93,12 +93,12 @@ impl UnitLetters {
 }
 
 impl UnitArgs {
-    /// Whether each size has the unit that suits it, by powers of 1024.
+    /// Whether each size gets a suitable unit, by powers of 1024.
     pub(crate) const fn are_usual(&self) -> bool {
         !(self.raw || self.si || self.kbytes || self.mbytes || self.gbytes || self.tbytes)
     }
 
-    /// `bytes` as wanted.
+    /// Formats `bytes` by the options.
     pub(crate) fn show(&self, bytes: u64) -> String {
         const IEC: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
         const SI: [&str; 7] = ["B", "kB", "MB", "GB", "TB", "PB", "EB"];
@@ -109,12 +109,12 @@ impl UnitArgs {
         let wanted = [self.kbytes, self.mbytes, self.gbytes, self.tbytes].iter().position(|&wanted| wanted);
         let Some(power) = wanted.map(|index| index + 1) else {
             let power = (1..names.len()).take_while(|&power| bytes >= base.pow(power as u32)).count();
-            // What is less than the unit below is cut off before anything is rounded, and the quotient has 24 bits.
+            // The part below the next smaller unit is cut off before rounding, and the quotient has 24 bits.
             let (below, unit) =
                 if power == 0 { (bytes, 1) } else { (bytes / base.pow(power as u32 - 1), base) };
             return format!("{:.2}{}", below as f32 / unit as f32, names[power]);
         };
-        // Hundredths, in integers: exact at any size. What lies in the middle goes to the even one, as printf has it.
+        // Hundredths, in integers: exact at any size. Ties go to the even one, as in printf.
         let (all, unit) = (u128::from(bytes) * 100, u128::from(base.pow(power as u32)));
         let (whole, rest) = (all / unit, all % unit * 2);
         let hundredths = whole + u128::from(rest > unit || (rest == unit && whole % 2 == 1));
@@ -128,11 +128,11 @@ mod tests {
 
     use super::*;
 
-    /// What btrfs-progs 6.14 prints.
+    /// The output of btrfs-progs 6.14.
     #[test]
     fn sizes_are_shown_as_btrfs_shows_them() {
         let bytes = [0, 1023, 2_117_632, 8_998_912, 262_144, u64::MAX];
-        // 209.7152 MB, as btrfs-progs has it.
+        // 209.7152 MB, formatted as in btrfs-progs.
         assert_eq!(UnitArgs { si: true, ..UnitArgs::default() }.show(209_715_200), "209.71MB");
         let rows = [
             ("", ["0.00B", "1023.00B", "2.02MiB", "8.58MiB", "256.00KiB", "16.00EiB"]),

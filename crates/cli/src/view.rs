@@ -1,4 +1,4 @@
-//! Where paths in an image begin, and how who writes opens it.
+//! Where paths in an image begin, and how a command opens the image.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -68,14 +68,14 @@ pub(crate) struct DeviceArgs {
 }
 
 impl DeviceArgs {
-    /// The filesystem that has `image` as its first device.
+    /// The filesystem whose first device is `image`.
     pub(crate) fn of(&self, image: &Path) -> NamedSet {
         let set = NamedSet::new(image).devices(&self.set_devices);
         let set = if self.set_direct { set.direct_io() } else { set };
         if self.set_degraded { set.degraded() } else { set }
     }
 
-    /// Adds them to those of a mount.
+    /// Adds the devices to the options of a mount.
     pub(crate) fn add_to(&self, options: &mut creamery_mount::Options) {
         options.devices.extend(self.set_devices.iter().cloned());
         options.degraded |= self.set_degraded;
@@ -84,7 +84,7 @@ impl DeviceArgs {
         }
     }
 
-    /// The options as they are typed.
+    /// The options as the user types them.
     pub(crate) fn words(&self) -> Vec<OsString> {
         let word = |device: &PathBuf| {
             let mut word = OsString::from("--device=");
@@ -96,19 +96,19 @@ impl DeviceArgs {
         self.set_devices.iter().map(word).chain(given).collect()
     }
 
-    /// `options` that open it.
+    /// `options` with the named devices and the way of I/O.
     pub(crate) fn options(&self, options: ImageOptions) -> ImageOptions {
         let options = self.io(options);
         let options = if self.set_degraded { options.degraded() } else { options };
         self.set_devices.iter().fold(options, |options, device| options.device(device))
     }
 
-    /// `options` that read and write it so.
+    /// `options` with the way of I/O.
     pub(crate) fn io(&self, options: ImageOptions) -> ImageOptions {
         if self.set_direct { options.direct_io() } else { options }
     }
 
-    /// Whether no device is named, none may be missing, and all are read and written as usual.
+    /// Whether all options have their defaults: no device is named, none may be missing, I/O goes through the page cache.
     pub(crate) const fn is_plain(&self) -> bool {
         self.set_devices.is_empty() && !self.set_degraded && !self.set_direct
     }
@@ -119,18 +119,18 @@ fn words(text: &str) -> Result<Rescue, Error> {
 }
 
 impl RescueArgs {
-    /// All that is passed over.
+    /// All kinds of damage that the command reads past.
     pub(crate) fn all(&self) -> Rescue {
         let all = self.passed_over.unwrap_or_default();
         Rescue { use_backup_root: all.use_backup_root || self.usebackuproot, ..all }
     }
 
-    /// The commit that is read, if that is not the last one.
+    /// The generation to read, if it is not the last commit.
     pub(crate) fn generation(&self) -> Option<Generation> {
         self.shown_generation.map(Generation::new)
     }
 
-    /// Whether nothing is passed over, and the last commit is read.
+    /// Whether no damage is passed over, and the last commit is read.
     pub(crate) fn is_plain(&self) -> bool {
         !self.usebackuproot
             && self.passed_over.is_none()
@@ -138,7 +138,7 @@ impl RescueArgs {
             && self.set.is_plain()
     }
 
-    /// For who names no subvolume.
+    /// A view with these options and the default subvolume.
     pub(crate) fn view(&self) -> ViewArgs {
         ViewArgs { rescue: self.clone(), ..ViewArgs::default() }
     }
@@ -155,7 +155,7 @@ pub(crate) struct WriteArgs {
     pub(crate) usesupercopy: bool,
 }
 
-/// Options above, by the names that the parser has for them, as they are typed.
+/// The options above: the parser's id, and the name as the user types it.
 const OPTIONS: [(&str, &str); 9] = [
     ("subvol", "--subvol"),
     ("subvolid", "--subvolid"),
@@ -168,10 +168,10 @@ const OPTIONS: [(&str, &str); 9] = [
     ("set_direct", "--direct-io"),
 ];
 
-/// The first of them that was given.
+/// The first of these options on the command line.
 static GIVEN: OnceLock<&'static str> = OnceLock::new();
 
-/// Notes which of these options `matches` have.
+/// Stores in [`GIVEN`] which of these options `matches` have.
 pub(crate) fn follow(matches: &ArgMatches) {
     let mut leaf = matches;
     while let Some((_, below)) = leaf.subcommand() {
@@ -181,11 +181,11 @@ pub(crate) fn follow(matches: &ArgMatches) {
         leaf.try_contains_id(id).is_ok() && leaf.value_source(id) == Some(ValueSource::CommandLine)
     };
     if let Some((_, option)) = OPTIONS.iter().find(|(id, _)| is_given(id)) {
-        let _ = GIVEN.set(option); // nobody else does
+        let _ = GIVEN.set(option); // only this function sets it
     }
 }
 
-/// Refuses these options where `path` is on a live mount: that shows what it was mounted with.
+/// Refuses these options if one is given: `path` is on a live mount, which shows the filesystem as it was mounted.
 pub(crate) fn refuse_on_mount(path: &Path) -> Result<(), Error> {
     let Some(option) = GIVEN.get() else { return Ok(()) };
     let what = format!("{} is on a live mount, and {option} is about an image", path.display());

@@ -10,7 +10,7 @@ use crate::interrupt;
 
 const ID: &str = "lock_wait";
 
-/// Commands that take no lock; and one whose --wait is that of btrfs-progs, for something else.
+/// Commands that take no lock, and one whose --wait is an option of btrfs-progs with another meaning.
 const WITHOUT: [&str; 12] = [
     "umount",
     "mounts",
@@ -26,10 +26,10 @@ const WITHOUT: [&str; 12] = [
     "help",
 ];
 
-/// What was said.
+/// The value of the option.
 static SECONDS: OnceLock<u64> = OnceLock::new();
 
-/// The command line with the option where it means something.
+/// Adds the option to the commands that take locks.
 pub(crate) fn with_option(program: Command) -> Command {
     below(program, "")
 }
@@ -53,14 +53,14 @@ fn seconds(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| "want a whole number of seconds".to_owned())
 }
 
-/// Has opens wait as `matches` say.
+/// Makes opens wait as `matches` say.
 pub(crate) fn follow(matches: &ArgMatches) {
     let mut leaf = matches;
     while let Some((_, below)) = leaf.subcommand() {
         leaf = below;
     }
     let Ok(Some(seconds)) = leaf.try_get_one::<u64>(ID) else { return };
-    let _ = SECONDS.set(*seconds); // nobody else does
+    let _ = SECONDS.set(*seconds); // only this function sets it
     let tell = |error: &creamery::Error| say(&format!("creamery: waiting: {}", error.without_kind()));
     creamery::device::wait_for_users(Duration::from_secs(*seconds), tell, || interrupt::go_on().is_ok());
 }
@@ -70,7 +70,7 @@ pub(crate) fn is_asked() -> bool {
     SECONDS.get().is_some_and(|seconds| *seconds > 0)
 }
 
-/// The words for a program that goes on in the place of this one.
+/// The words that pass the option on to another call of this program.
 pub(crate) fn words() -> Option<[String; 2]> {
     SECONDS.get().map(|seconds| ["--wait".to_owned(), seconds.to_string()])
 }

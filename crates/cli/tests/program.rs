@@ -1,4 +1,4 @@
-//! The program as a shell sees it: what it prints, where, and its exit status.
+//! The program as a shell sees it: its output, and its exit status.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -15,14 +15,14 @@ fn creamery<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(dir: &Path, args: I) -> 
         .unwrap()
 }
 
-/// Runs `words` and insists on success; returns what it printed.
+/// Runs `words` and checks that it succeeds; returns the output.
 fn ok(dir: &Path, words: &str) -> String {
     let output = creamery(dir, words.split(' '));
     assert!(output.status.success(), "{words}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Runs `words` and insists on this exit status and one line on stderr, which is returned.
+/// Runs `words` and checks for this exit status and one line on stderr, which it returns.
 fn refused(dir: &Path, words: &str, status: i32) -> String {
     let output = creamery(dir, words.split(' '));
     let stderr = String::from_utf8(output.stderr).unwrap();
@@ -253,7 +253,7 @@ fn a_file_is_not_copied_to_a_folder_that_is_not_there() {
     refused(dir.path(), "ls disk.img:/new", 1);
 }
 
-/// Runs `args` and interrupts it as soon as it writes to a file without a name, or lets it end; tells whether it ended well.
+/// Runs `args` and interrupts it as soon as it writes to a file without a name, or lets it end; returns whether it ended well.
 fn interrupted<S: AsRef<OsStr>>(dir: &Path, args: &[S]) -> bool {
     let mut child = Command::new(env!("CARGO_BIN_EXE_creamery")).args(args).current_dir(dir).spawn().unwrap();
     let open = format!("/proc/{}/fd", child.id());
@@ -267,7 +267,7 @@ fn interrupted<S: AsRef<OsStr>>(dir: &Path, args: &[S]) -> bool {
             return status.success();
         }
         if writes().is_some() {
-            // A shell has it, where no package brings the program.
+            // The shell has a builtin `kill`, if no package provides the program.
             Command::new("sh").args(["-c", "kill -INT $0", &child.id().to_string()]).status().unwrap();
             return child.wait().unwrap().success();
         }
@@ -343,7 +343,7 @@ fn a_tree_with_hard_links_is_copied_over_itself() {
         ok(dir.path(), "cp -a source disk.img:/");
         assert_eq!(links(), 3);
     }
-    // The first name is there as another one of the file already.
+    // The first name exists already, as another name of the file.
     ok(dir.path(), "rm disk.img:/source/folder/file");
     ok(dir.path(), "cp -a source disk.img:/");
     assert_eq!(links(), 3);
@@ -368,7 +368,7 @@ fn a_file_whose_size_the_host_does_not_tell_is_copied() {
     assert_eq!(ok(dir.path(), "cat random.img:/poolsize").trim(), "256");
 }
 
-/// Runs a script in which `$c` is the program; gives its exit status and what it said on stderr.
+/// Runs a script in which `$c` is the program; returns its exit status and its stderr.
 fn script(dir: &Path, script: &str) -> (Option<i32>, String) {
     let script = format!("c={}; {script}", env!("CARGO_BIN_EXE_creamery"));
     let output = Command::new("sh").args(["-c", &script]).current_dir(dir).output().unwrap();
@@ -385,7 +385,7 @@ fn what_cannot_be_printed_is_told_and_copied_all_the_same() {
     }
     assert_eq!(ok(dir.path(), "cat disk.img:/again/folder/file"), "content");
     assert_eq!(std::fs::read(dir.path().join("out/file")).unwrap(), b"content");
-    // A reader that has seen enough is no failure.
+    // A closed pipe is no failure.
     let (status, said) = script(dir.path(), "$c cp -rv source disk.img:/more | true");
     assert_eq!((status, &said[..]), (Some(0), ""));
     assert_eq!(ok(dir.path(), "cat disk.img:/more/folder/file"), "content");
@@ -421,7 +421,7 @@ fn words_that_go_nowhere_are_no_success() {
     }
     let (status, said) = script(dir.path(), "$c check disk.img >&-");
     assert_eq!(status, Some(8), "{said}");
-    // These have nothing to print.
+    // These have no output.
     for words in ["mkdir disk.img:/made", "touch disk.img:/made/file", "cp disk.img:/made/file out"] {
         let (status, said) = script(dir.path(), &format!("$c {words} >&- 2>&- <&-"));
         assert_eq!(status, Some(0), "{words}: {said}");

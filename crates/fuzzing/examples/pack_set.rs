@@ -1,6 +1,7 @@
-//! `pack_set MEMBER.. | zstd -19 > crates/fuzzing/sets/NAME.zst`: what is not zero of the members of a set, for the target `member_sets`.
+//! `pack_set MEMBER.. | zstd -19 > crates/fuzzing/sets/NAME.zst`: packs the non-zero parts of the members of a set, for the target
+//! `member_sets`.
 //!
-//! The sets there are of 128 MiB members with nodes of 4 KiB. Linux made and filled them: directories, short and long files, one without
+//! The existing sets have 128 MiB members with nodes of 4 KiB. Linux made and filled them: directories, short and long files, one without
 //! checksums, a hole, a snapshot.
 
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! Archives that somebody made up: listed, and unpacked into a directory of a filesystem, as layers of a container image, too.
+//! Arbitrary archives: listed, and unpacked into a directory of a filesystem, also as layers of a container image.
 
 use std::path::{Path, PathBuf};
 
@@ -10,9 +10,9 @@ use crate::input::Input;
 use crate::readers::{assert_clean, opened};
 
 const BLOCK: usize = 512;
-/// Bytes of an archive that are made at most.
+/// Maximum bytes of an archive.
 const ARCHIVE_MAX: usize = 256 << 10;
-/// An extended header is no longer.
+/// Maximum bytes of an extended header.
 const NAME_MAX: usize = 4 << 20;
 const KINDS: &[u8] = b"0123456xgLKS7\0";
 const NAMES: [&[u8]; 16] = [
@@ -51,10 +51,10 @@ const KEYS: [&str; 16] = [
     "GNU.sparse.map",
     "GNU.sparse.numblocks",
 ];
-/// Fields of a header that are numbers: where, and how long.
+/// Numeric fields of a header: offset and length.
 const FIELDS: [(usize, usize); 7] = [(100, 8), (108, 8), (116, 8), (124, 12), (136, 12), (329, 8), (337, 8)];
 
-/// Unpacks what is made from the input: an archive as it is, or members with sealed headers.
+/// Unpacks an archive made from the input: the input itself, or members with sealed headers.
 ///
 /// ```
 /// creamery_fuzzing::archive(b"\x03\x00\x01\x02");
@@ -72,7 +72,7 @@ pub fn archive(data: &[u8]) {
     prepare(&fs).expect("there is room for a few files");
     let before = outside(&fs);
     let is_layer = how & 2 != 0;
-    // Whatever is wrong with it is an answer.
+    // Any error is a valid answer.
     let _ = match is_layer {
         true => {
             let layer = TarArchive::in_memory(bytes, Path::new("layer"));
@@ -90,7 +90,7 @@ pub fn archive(data: &[u8]) {
     assert_clean(&device);
 }
 
-/// What archives come across.
+/// Makes the files that archives may meet.
 fn prepare(fs: &Filesystem) -> creamery::Result<()> {
     fs.create_dir_all("/in/dir/dir")?;
     fs.write("/in/dir/a", plain(9000))?;
@@ -99,7 +99,7 @@ fn prepare(fs: &Filesystem) -> creamery::Result<()> {
     fs.symlink("/many", "/in/far")
 }
 
-/// All that no archive may change.
+/// The state that no archive may change.
 fn outside(fs: &Filesystem) -> Vec<(PathBuf, u64, u32, String)> {
     let walk = fs.walk("/").expect("a filesystem of our own");
     let all = walk.map(|entry| entry.expect("a filesystem of our own"));
@@ -161,7 +161,7 @@ fn name(input: &mut Input<'_>) -> Vec<u8> {
     parts.join(&b'/')
 }
 
-/// Records of an extended header, some of which lie about their length.
+/// Records of an extended header, some of them with a wrong length.
 fn records(input: &mut Input<'_>) -> Vec<u8> {
     let mut records = Vec::new();
     for _ in 0..=input.byte() % 4 {

@@ -1,4 +1,4 @@
-//! The filesystems that damage is done to: small, made by ourselves, the same in every process.
+//! The filesystems that fuzzing damages: small, made by our own mkfs, and equal in every process.
 
 use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
@@ -13,13 +13,13 @@ use creamery_fs::{DeviceNumber, Filesystem, NewInode, NewKind, QuotaChange, SetA
 use creamery_sim::{Image, MadeBy, SimDevice, fresh_image, open, with_log};
 use creamery_volume::{Chunk, Mode, Volume};
 
-/// Small nodes make trees of several levels from few files.
+/// Bytes of a node: small nodes make trees of several levels from few files.
 pub(crate) const NODE: usize = 4096;
 
 /// A tree block of a base image.
 #[derive(Clone)]
 pub(crate) struct Block {
-    /// Where its copies lie on the device.
+    /// Device offsets of its copies.
     pub(crate) copies: Vec<u64>,
     pub(crate) logical: Logical,
     /// The block that points to it, as a position in [`Base::blocks`].
@@ -27,12 +27,12 @@ pub(crate) struct Block {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// A filesystem, and where its tree blocks lie.
+/// A filesystem, and its tree blocks.
 pub(crate) struct Base {
     pub(crate) image: Image,
-    /// Parents before their children.
+    /// The blocks, parents before their children.
     pub(crate) blocks: Vec<Block>,
-    /// Superblock copies: where, and the first one's bytes.
+    /// Offsets of superblock copies, and the bytes of the first one.
     pub(crate) superblocks: Vec<u64>,
     pub(crate) superblock: Vec<u8>,
 }
@@ -47,7 +47,7 @@ pub(crate) fn base(number: usize) -> &'static Base {
     })
 }
 
-/// The same as the first one with a log; its blocks are those of the log.
+/// The first base image with a log; its blocks are those of the log.
 pub(crate) fn base_with_log() -> &'static Base {
     static BASE: OnceLock<Base> = OnceLock::new();
     BASE.get_or_init(|| {
@@ -94,7 +94,7 @@ fn add_quotas(device: &Arc<SimDevice>) -> creamery_base::Result<()> {
     fs.engine().volume().close()
 }
 
-/// Makes a log with a little of everything.
+/// The seed of a log with a little of everything.
 const SEED_OF_LOG: u64 = 3;
 
 impl Base {
@@ -117,13 +117,13 @@ impl Base {
         Self { image, blocks, superblocks, superblock }
     }
 
-    /// A device with the image as it was made.
+    /// A device with the unchanged image.
     pub(crate) fn device(&self) -> Arc<SimDevice> {
         Arc::new(SimDevice::new(self.image.clone()))
     }
 }
 
-/// Bytes that compress, and that compressed data is made from.
+/// Bytes that compress, and the source of compressed data.
 pub(crate) fn plain(len: usize) -> Vec<u8> {
     b"the cream rises, ".iter().copied().cycle().take(len).collect()
 }
@@ -139,7 +139,7 @@ fn put(fs: &Filesystem, dir: InodeId, name: &str, content: &[u8]) -> creamery_ba
     Ok(id)
 }
 
-/// One of everything.
+/// Makes one file of every kind.
 fn fill(device: &Arc<SimDevice>) -> creamery_base::Result<()> {
     let fs = open(device)?;
     let root = fs.root(fs.default_subvolume())?;
@@ -155,7 +155,7 @@ fn fill(device: &Arc<SimDevice>) -> creamery_base::Result<()> {
     }
     let large = put(&fs, root, "large", &plain(300_000))?;
     for (kind, packed) in crate::codec::packed(&plain(16_384)) {
-        // Becomes compressed data as soon as somebody writes that it is.
+        // It becomes compressed data once the fuzzer changes its type.
         put(&fs, root, &kind.to_string(), &[packed, vec![0; 4096]].concat()[..4096])?;
     }
     let sparse = put(&fs, root, "sparse", &plain(5000))?;
@@ -217,7 +217,7 @@ impl Blocks {
         Ok(blocks.found)
     }
 
-    /// Finds those of all trees but logs.
+    /// Finds the blocks of all trees but logs.
     fn all(&mut self) -> creamery_base::Result<()> {
         let (chunk_root, (root, level)) = (self.superblock.chunk_root(), self.superblock.root());
         self.tree(TreeId::CHUNK, chunk_root)?;

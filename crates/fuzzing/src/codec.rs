@@ -1,4 +1,4 @@
-//! Packed data: unpacking what anybody made up, and packing and unpacking again.
+//! Compressed data: decompresses arbitrary bytes, and compresses and decompresses again.
 
 use creamery_codec::{
     ChecksumType, CompressionMethod, CompressionType, Packer, UnpackError, checksum, checksum_blocks,
@@ -12,7 +12,7 @@ const SECTOR: usize = 4096;
 
 type Unpack = fn(&[u8], &mut [u8]) -> Result<usize, UnpackError>;
 
-/// Unpacks the input in one of the three ways, or packs it at some level and unpacks it again.
+/// Decompresses the input in one of the three ways, or compresses it at some level and decompresses it again.
 ///
 /// ```
 /// creamery_fuzzing::codec(b"\x00not packed");
@@ -37,7 +37,7 @@ pub fn codec(data: &[u8]) {
         }
         1 => {
             unpack(unpack_zstd, rest, len);
-            // Not with each window.
+            // That does not hold for every window size.
             let _ = begins_as_the_whole(unpack_zstd, rest, len);
         }
         2 => {
@@ -60,7 +60,7 @@ fn chosen(byte: u8) -> CompressionMethod {
     CompressionMethod::new(kind).with_level(i32::from(byte / 3) % 31 - 15)
 }
 
-/// What comes out follows from what goes in, and not from what lay in the buffer before.
+/// The output depends only on the input, not on the former content of the buffer.
 fn unpack(unpack: Unpack, packed: &[u8], len: usize) {
     let mut out = vec![0; len + 16];
     let mut again = vec![0xaa; len + 16];
@@ -73,7 +73,8 @@ fn unpack(unpack: Unpack, packed: &[u8], len: usize) {
     }
 }
 
-/// What packed data begins with is what all of it begins with. Fails only where all of it can be unpacked, and its beginning cannot.
+/// The output of the beginning of compressed data is the beginning of the whole output. Fails only if all of it can be decompressed, and
+/// its beginning cannot.
 fn begins_as_the_whole(unpack: Unpack, packed: &[u8], len: usize) -> Result<(), UnpackError> {
     let (mut whole, mut beginning) = (vec![0; Packer::DATA_MAX], vec![0; len]);
     if let Ok(made) = unpack(packed, &mut whole) {
@@ -85,7 +86,7 @@ fn begins_as_the_whole(unpack: Unpack, packed: &[u8], len: usize) -> Result<(), 
     Ok(())
 }
 
-/// Packed with each algorithm.
+/// The data compressed with each algorithm.
 pub(crate) fn packed(plain: &[u8]) -> [(CompressionType, Vec<u8>); 3] {
     CompressionType::ALL.map(|kind| {
         let mut out = vec![0; ample(plain.len())];
@@ -95,12 +96,12 @@ pub(crate) fn packed(plain: &[u8]) -> [(CompressionType, Vec<u8>); 3] {
     })
 }
 
-/// More than any algorithm makes of anything.
+/// More bytes than any algorithm makes of `len` bytes.
 fn ample(len: usize) -> usize {
     len + len / 8 + 200
 }
 
-/// What fits gives the same back, and what is packed does not follow from what was packed before.
+/// Output that fits decompresses to the input, and does not depend on earlier compressions.
 fn round_trips(method: CompressionMethod, plain: &[u8], room: usize) {
     let mut used = Packer::new();
     let mut whole = vec![0; ample(plain.len())];
@@ -143,7 +144,7 @@ fn unpacks_to(kind: CompressionType, packed: &[u8], plain: &[u8]) {
     assert_eq!(unpack(packed, &mut large), Ok(plain.len()), "no more than there was");
 }
 
-/// Sums of many blocks are the sums of each; hashes of names never panic.
+/// Checksums of many blocks equal those of each; hashes of names never panic.
 fn sums(bytes: &[u8]) {
     let _ = (name_hash(bytes), extref_hash(bytes.len() as u64, bytes), data_ref_hash(5, 256, 0));
     let blocks = &bytes[..bytes.len().min(16 * SECTOR) / 512 * 512];

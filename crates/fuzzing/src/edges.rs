@@ -1,5 +1,5 @@
-//! Every field of a small filesystem at the edge of its numbers, one after the other: readers read it, and writers write to
-//! whatever opens.
+//! Every field of a small filesystem at the limits of its numbers, one after the other: readers read it, and writers write to each image
+//! that opens.
 //!
 //! Part of the cases run each time, chosen by a seed; `CREAMERY_EDGES=1` runs all of them, `CREAMERY_EDGES=n` one in n.
 
@@ -25,7 +25,7 @@ use crate::base::{Base, base};
 use crate::image_fields::Damage;
 use crate::readers::{checked, read_everything, write_something};
 
-/// One case in so many, where nobody asks for another share.
+/// One case in this many by default.
 const SHARE: usize = 61;
 const WORKERS: usize = 2;
 
@@ -43,7 +43,7 @@ fn spoiled(base: &'static Base, case: &Edge) -> Arc<SimDevice> {
     Arc::new(SimDevice::new(damage.image(true)))
 }
 
-/// Reads and writes the image; the panic, if there was one, or the hang.
+/// Reads and writes the image; returns the panic or the hang, if there was one.
 fn complaint(base: &'static Base, case: &Edge) -> Option<String> {
     let device = spoiled(base, case);
     let work = move || {
@@ -61,7 +61,7 @@ fn complaint(base: &'static Base, case: &Edge) -> Option<String> {
     Some(format!("{case}: {what}"))
 }
 
-/// Runs one case in `share` of the matrix, the first being number `seed`.
+/// Runs one case in `share` of the matrix, beginning with number `seed`.
 fn complaints(base: &'static Base, share: usize, seed: usize) -> Vec<String> {
     let chosen: Vec<Edge> = cases(base).into_iter().skip(seed % share).step_by(share).collect();
     assert!(chosen.len() > 50, "{} cases are no matrix", chosen.len());
@@ -105,7 +105,7 @@ fn open(device: &Arc<SimDevice>, write: bool) -> Result<Filesystem, Error> {
     options.open_device(Arc::<SimDevice>::clone(device) as Arc<dyn BlockDevice>)
 }
 
-/// All items: their keys, and where they are.
+/// All items: their keys and places.
 fn items(base: &Base) -> impl Iterator<Item = (TreeId, Key, usize, usize)> {
     base.blocks.iter().enumerate().flat_map(|(number, block)| {
         let block = BlockRef::new(&block.bytes);
@@ -146,7 +146,7 @@ fn index_numbers_of_a_directory_end_before_they_wrap() {
     assert_eq!(open(&device, false).and_then(|fs| fs.read("/elsewhere")).expect("it was made"), b"goes on");
 }
 
-/// Sets the generation of the superblock and of the root tree's root, which have to agree.
+/// Sets the generation of the superblock and of the root tree's root, which must agree.
 fn at_generation(generation: u64) -> Arc<SimDevice> {
     let base = base(0);
     let mut damage = Damage::new(base);

@@ -1,4 +1,4 @@
-//! Requests of `/dev/fuse`, as no kernel sends them, to the adapter over a filesystem in memory.
+//! Requests of `/dev/fuse` that no kernel sends, to the adapter over a filesystem in memory.
 
 use std::sync::Arc;
 
@@ -15,13 +15,12 @@ use crate::readers::assert_clean;
 const REQUESTS_MAX: usize = 64;
 const PAYLOAD: u32 = 128 << 10;
 
-/// A filesystem of which nothing is offered: every request gets its default answer.
+/// A filesystem without any operation: every request gets its default answer.
 struct Nothing;
 
 impl Operations for Nothing {}
 
-/// Sends the requests in the input to the mount's adapter, or to a filesystem that offers nothing, and looks at each
-/// answer.
+/// Sends the requests in the input to the mount's adapter, or to a filesystem without operations, and checks each answer.
 ///
 /// ```
 /// creamery_fuzzing::fuse_request(b"\x00\x01\x01\x04\x00name");
@@ -65,7 +64,7 @@ fn send_all(responder: &mut Responder, input: &mut Input<'_>, how: u8) {
     }
 }
 
-/// A request with a header that fits: the input says what is in it.
+/// A request with a valid header; the input gives its content.
 fn request(input: &mut Input<'_>, unique: u64) -> Vec<u8> {
     let opcode = match input.byte() {
         255 => input.word(),
@@ -83,7 +82,7 @@ fn request(input: &mut Input<'_>, unique: u64) -> Vec<u8> {
     [header.as_bytes(), body].concat()
 }
 
-/// Exactly one answer to what awaits one, of its number, and of a length that is true.
+/// Checks that each request that expects an answer gets exactly one, with its number and a right length.
 fn judge(request: &[u8], answer: Option<&[u8]>) {
     let Ok((header, _)) = wire::InHeader::read_from_prefix(request) else {
         return assert!(answer.is_none(), "an answer to no request");

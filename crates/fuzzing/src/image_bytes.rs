@@ -1,4 +1,4 @@
-//! Bytes over an image, as a failing disk or a careless program leaves them: checksums do not fit afterwards.
+//! Random bytes in an image, as a failing disk or a careless program leaves them: checksums do not match afterwards.
 
 use creamery_sim::{Image, SimDevice};
 
@@ -8,7 +8,7 @@ use crate::readers::{read_everything, write_something};
 
 const PATCHES_MAX: usize = 32;
 
-/// Damages a small filesystem as the input says, and reads all of it; or takes the input for a filesystem.
+/// Damages a small filesystem as the input says, and reads all of it; or takes the input itself as a filesystem.
 ///
 /// ```
 /// creamery_fuzzing::image_bytes(b"");

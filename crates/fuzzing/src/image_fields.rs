@@ -1,5 +1,5 @@
-//! Damage that wears the right checksum: fields of tree blocks and superblocks are changed, and everything is sealed
-//! again, so that what stands behind the first door meets it.
+//! Damage under valid checksums: changes fields of tree blocks and superblocks, and seals everything again, so that the damage reaches the
+//! code behind the checksum test.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,9 +16,9 @@ use crate::input::Input;
 use crate::readers::{read_everything, write_something};
 
 const CHANGES_MAX: usize = 16;
-/// Where a superblock holds its own address.
+/// The offset of a superblock's own address.
 const SUPERBLOCK_ADDRESS: usize = 48;
-/// The checksum comes first in blocks and superblocks.
+/// Bytes of the checksum, which comes first in blocks and superblocks.
 const SUM_LEN: usize = 32;
 
 /// Changes fields of a small filesystem as the input says, reads all of it, and writes to it.
@@ -49,7 +49,7 @@ pub fn image_fields(data: &[u8]) {
     }
 }
 
-/// A base image with changes to come.
+/// A base image and its pending changes.
 pub(crate) struct Damage {
     base: &'static Base,
     blocks: BTreeMap<usize, Vec<u8>>,
@@ -63,7 +63,7 @@ fn long(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(long)
 }
 
-/// Writes a number of 1, 2, 4 or 8 bytes.
+/// Writes a number of 1, 2, 4 or 8 bytes from the input.
 pub(crate) fn overwrite(bytes: &mut [u8], at: usize, input: &mut Input<'_>) {
     let at = at.min(bytes.len());
     let len = 1 << (input.byte() % 4);
@@ -72,7 +72,7 @@ pub(crate) fn overwrite(bytes: &mut [u8], at: usize, input: &mut Input<'_>) {
     bytes[at..end].copy_from_slice(&value[..end - at]);
 }
 
-/// Whether editing by items is possible: the block is damaged in what it says, not in its build.
+/// Whether items can be edited: the structure of the block is intact, only its content is damaged.
 pub(crate) fn is_built_well(bytes: &[u8]) -> bool {
     let block = BlockRef::new(bytes);
     let want = Expected {
@@ -133,7 +133,7 @@ impl Damage {
         }
     }
 
-    /// Gives something a name that leads elsewhere, in one of the items that say what it is called.
+    /// Gives a file a name that leads elsewhere, in one of the items that hold its name.
     fn rename(&mut self, input: &mut Input<'_>) {
         const NAMES: [&[u8]; 8] = [b"/", b"..", b".", b"\0", b"../x", b"/etc/x", b"x/", b"a\0b"];
         const KINDS: [KeyType; 6] = [
@@ -159,8 +159,7 @@ impl Damage {
         }
     }
 
-    /// The image with everything changed and sealed, on all copies. With `follow`, parents are told of new first
-    /// keys.
+    /// The image with all changes, sealed, on all copies. With `follow`, parents get the new first keys.
     pub(crate) fn image(mut self, follow: bool) -> Image {
         let numbers: Vec<usize> =
             if follow { (0..self.base.blocks.len()).rev().collect() } else { Vec::new() };
@@ -216,8 +215,8 @@ fn overwrite_data(bytes: &mut [u8], input: &mut Input<'_>) {
     }
 }
 
-/// Gives the first entry or reference of an item a name as long as `new`: items of these types begin with a head that ends in the
-/// name's length, an entry's type aside, and the name follows.
+/// Gives the first entry or reference of an item a name as long as `new`. Items of these types begin with a head that ends in the name's
+/// length (followed by the type, for an entry), and the name comes next.
 fn rename_item(bytes: &mut [u8], slot: usize, new: &[u8]) {
     let key = BlockRef::new(bytes).key(slot);
     let (head, len_at) = match key.kind {
@@ -256,7 +255,7 @@ fn key(near: Key, input: &mut Input<'_>) -> Key {
     Key::new(objectid.into(), kind, input.number(8, near.offset))
 }
 
-/// An item more, at the place where its key belongs, or at any.
+/// Inserts an item, at the place where its key belongs, or at any.
 fn insert(bytes: &mut [u8], input: &mut Input<'_>) {
     let block = BlockRef::new(bytes);
     let slot = usize::from(input.byte()) % block.count();
@@ -266,7 +265,7 @@ fn insert(bytes: &mut [u8], input: &mut Input<'_>) {
     if !block.is_leaf() || block.free_space() < len + ITEM_LEN {
         return;
     }
-    // Its bytes are those of the item that stands there, changed as the input says.
+    // Its bytes are those of the item that is there, changed by the input.
     let like = block.data(slot).to_vec();
     let mut block = BlockMut::new(bytes);
     block.insert_items(at, &[(key, len)]);
@@ -288,7 +287,7 @@ fn set_key(bytes: &mut [u8], input: &mut Input<'_>) {
     if leaf { block.set_item_key(slot, &key) } else { block.set_key(slot, &key) }
 }
 
-/// A pointer to a block that others point to: shared blocks, circles, wrong trees.
+/// Points to a block that others point to: shared blocks, cycles, wrong trees.
 fn point_elsewhere(bytes: &mut [u8], base: &Base, input: &mut Input<'_>) {
     let block = BlockRef::new(bytes);
     if block.is_leaf() {
@@ -304,7 +303,7 @@ fn point_elsewhere(bytes: &mut [u8], base: &Base, input: &mut Input<'_>) {
     }
 }
 
-/// The content of another block under the identity of this one.
+/// Copies the content of another block under the identity of this one.
 fn copy_over(bytes: &mut [u8], other: &[u8], input: &mut Input<'_>) {
     let block = BlockRef::new(bytes);
     let (logical, generation, owner) = (block.logical(), block.generation(), block.owner());
@@ -326,7 +325,7 @@ mod tests {
 
     #[test]
     fn names_that_lead_elsewhere_are_seen_by_nobody() {
-        // Each kind of item with each such name; what reads the image looks at every name that it is told.
+        // Each kind of item with each such name; readers of the image look at every name.
         for kind in 0..6 {
             for name in 0..8 {
                 image_fields(&[16, name, kind, 3]);

@@ -1,8 +1,8 @@
-//! Taking values off the front of a fuzzer's bytes.
+//! Takes values from the front of a fuzzer's bytes.
 
 use creamery_format::edge_values;
 
-/// Bytes not used yet. Where they end, values are 0.
+/// The bytes not used yet. Behind their end, values are 0.
 #[derive(Clone)]
 pub(crate) struct Input<'a> {
     bytes: &'a [u8],
@@ -45,12 +45,12 @@ impl<'a> Input<'a> {
         taken
     }
 
-    /// All that is left.
+    /// The remaining bytes.
     pub(crate) fn rest(&mut self) -> &'a [u8] {
         self.take(usize::MAX)
     }
 
-    /// A number in one of the forms in which numbers are interesting, for a place of `width` bytes that holds `now`.
+    /// A number of an interesting form, for a place of `width` bytes that holds `now`.
     pub(crate) fn number(&mut self, width: usize, now: u64) -> u64 {
         match self.byte() % 8 {
             0 => u64::from(self.byte()),

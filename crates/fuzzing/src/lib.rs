@@ -1,28 +1,29 @@
-//! The bodies of the fuzz targets: what is done with the bytes that a fuzzer makes up.
+//! The bodies of the fuzz targets: the work on the bytes that a fuzzer makes.
 //!
-//! libFuzzer calls them through the thin programs in `fuzz/`, and `tests/it/replay.rs` calls them with every file of the
-//! corpora and every past crasher, in a plain build. `docs/internals/fuzzing.md` says how to run both.
+//! libFuzzer calls them through the thin programs in `fuzz/`. `tests/it/replay.rs` calls them with every file of the corpora and every past
+//! crasher, in a plain build. `docs/internals/fuzzing.md` describes how to run both.
 //!
 //! | target | takes | holds |
 //! |---|---|---|
 //! | [`image_bytes`] | bytes written over an image | readers never panic, and change nothing |
-//! | [`image_fields`] | fields of tree blocks and superblocks, sealed again | the same, past the checksums; and writing |
-//! | [`member_sets`] | superblocks, chunks and device items of members of a set, sealed, and rot; one away | the same as `image_bytes` |
+//! | [`image_fields`] | fields of tree blocks and superblocks, sealed again | like `image_bytes`, behind the checksums; and writers never
+//! panic |
+//! | [`member_sets`] | superblocks, chunks and device items of members of a set, sealed, and rot; one missing | like `image_bytes` |
 //! | [`tree_log`] | fields of a log, sealed again | it is refused or replayed, without a panic |
-//! | [`quota_tree`] | items of a quota tree, sealed | it is refused or counted with, rescans end, and what is left without quotas is whole |
+//! | [`quota_tree`] | items of a quota tree, sealed | it is refused or used, rescans end, and the filesystem without quotas is whole |
 //! | [`operations`] | calls of the library | the model in memory agrees, and `check` finds nothing |
-//! | [`codec`] | packed data | unpacking ends within its bounds; packed and unpacked again it is the same |
-//! | [`tree_block`] | one block, or one superblock | what passed its check can be read, all can be printed |
-//! | [`verity`] | a descriptor of fs-verity | its tree has one root, and lies where it says |
-//! | [`partition_table`] | sectors of an MBR, of a chain of logical partitions, and of a GPT, sealed or not | reading ends, and partitions are what they may be |
+//! | [`codec`] | compressed data | decompression ends within its bounds; compressed and decompressed data is unchanged |
+//! | [`tree_block`] | one block, or one superblock | a block that passed its check can be read, all can be printed |
+//! | [`verity`] | a descriptor of fs-verity | its tree has one root, at the place it gives |
+//! | [`partition_table`] | sectors of an MBR, of a chain of logical partitions, and of a GPT, sealed or not | reading ends, and partitions are valid |
 //! | [`archive`] | an archive, or its members | it is listed and unpacked, as a layer, too, and nothing outside of its directory changes |
 //! | [`fuse_request`] | requests of `/dev/fuse` | every request gets its answer, and `check` finds nothing |
 //!
 //! # Invariants
-//! - FUZZ-1: a target is a function of its bytes: clock and randomness stand still, nothing is kept from one call to
-//!   the next but what never changes.
-//! - FUZZ-2: a target never returns an error. What the engine says of damage is an answer; a wrong answer, and damage
-//!   of the engine's own making, are panics.
+//! - FUZZ-1: a target is a function of its bytes: clock and randomness stand still, and only constant state is kept from one call to the
+//!   next.
+//! - FUZZ-2: a target never returns an error. An error of the engine about damage is a valid answer; a wrong answer, and damage that the
+//!   engine itself made, are panics.
 
 mod archive;
 mod base;
@@ -65,7 +66,7 @@ pub use verity::verity;
 /// ```
 pub type Target = (&'static str, fn(&[u8]));
 
-/// All of them.
+/// All targets.
 pub const TARGETS: [Target; 12] = [
     ("image_bytes", image_bytes),
     ("image_fields", image_fields),

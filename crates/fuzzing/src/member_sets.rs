@@ -1,5 +1,5 @@
-//! Members that lie: superblocks, chunks and device items of sets of several devices are changed and sealed again, some members rot, one may be
-//! away; then everything that reads a set reads it.
+//! Damaged members: superblocks, chunks and device items of sets of several devices are changed and sealed again, some members rot, one may be
+//! missing; then every reader of sets reads the set.
 
 use std::sync::Arc;
 
@@ -18,12 +18,12 @@ use crate::readers::look;
 use crate::set_base::{SetBase, SetBlock, devices, set_base};
 
 const CHANGES_MAX: usize = 12;
-/// Where a superblock holds its own address, its device's item and its chunks.
+/// Offsets in a superblock: its own address, its device's item, and its chunks.
 const ADDRESS: usize = 48;
 const DEVICE_ITEM: (usize, usize) = (201, 98);
 const CHUNKS: (usize, usize) = (811, 400);
 const COUNT: usize = 136;
-/// The checksum comes first.
+/// Bytes of the checksum, which comes first.
 const SUM_LEN: usize = 32;
 const ROT_MAX: usize = 64;
 
@@ -43,7 +43,7 @@ pub fn member_sets(data: &[u8]) {
         }
         change(base, &mut members, &mut input);
     }
-    // One of them is away, or comes last; half of the sets are whole.
+    // One member is missing, or comes last; half of the sets are complete.
     let away = usize::from(how >> 1 & 7);
     match how & 16 == 0 {
         true if away < members.len() => drop(members.remove(away)),
@@ -93,7 +93,7 @@ fn superblocks(members: &mut [Image], input: &mut Input<'_>, (from, len): (usize
     }
 }
 
-/// As it is by now, for changes add up.
+/// The current content of a block, as changes add up.
 fn read_block(block: &SetBlock, members: &[Image]) -> Vec<u8> {
     let mut bytes = block.bytes.clone();
     let (member, offset) = block.copies[0];
@@ -101,7 +101,7 @@ fn read_block(block: &SetBlock, members: &[Image]) -> Vec<u8> {
     bytes
 }
 
-/// Seals it on all of its copies, or on the first alone.
+/// Seals a block and writes it to all of its copies, or to the first one only.
 fn write_block(block: &SetBlock, mut bytes: Vec<u8>, members: &mut [Image], all: bool) {
     seal(&mut bytes, ChecksumType::Crc32c);
     for &(member, offset) in block.copies.iter().take(if all { usize::MAX } else { 1 }) {
@@ -136,7 +136,7 @@ fn any_item(block: &SetBlock, members: &mut [Image], input: &mut Input<'_>) {
     write_block(block, bytes, members, input.byte() & 3 != 0);
 }
 
-/// Bytes over a page of a member, without a word to anybody.
+/// Writes bytes over a page of a member, as bit rot does.
 fn rot(base: &SetBase, members: &mut [Image], input: &mut Input<'_>) {
     let (member, page) = base.pages[input.below(base.pages.len())];
     let at = u64::from(input.half()) % (PAGE - ROT_MAX) as u64;
@@ -149,7 +149,7 @@ fn set_of(devices: &[Arc<SimDevice>], degraded: bool) -> DeviceSet {
     devices.collect::<DeviceSet>().degraded(degraded)
 }
 
-/// Lets the check and a walk at a set, and holds them to changing nothing. Errors are answers.
+/// Checks and walks a set, and checks that nothing changes. Errors are valid answers.
 fn read_set(devices: &[Arc<SimDevice>], degraded: bool) {
     let before: Vec<u64> = devices.iter().map(|device| device.image().hash()).collect();
     let options = CheckOptions {

@@ -1,4 +1,4 @@
-//! Calls of the library, against the model in memory.
+//! Calls of the library, compared with the model in memory.
 
 use std::sync::{Arc, OnceLock};
 
@@ -15,10 +15,10 @@ const OPERATIONS_MAX: usize = 120;
 const SIZE_MAX: u64 = 300_000;
 const WRITE_MAX: usize = 20_000;
 
-/// What the device has that the filesystem has not, at the start.
+/// Bytes of the device beyond the filesystem at the start.
 const ROOM: u64 = 4 << 20;
 
-/// Does what the input says to a new filesystem, and to the model; compares answers, files, and what `check` says.
+/// Does the operations of the input on a new filesystem and on the model; compares answers, files, and the report of `check`.
 ///
 /// ```
 /// creamery_fuzzing::operations(b"\x00\x01\x02");
@@ -37,7 +37,7 @@ pub fn operations(data: &[u8]) {
             open.clear();
             let change = superblock_change(&mut input);
             let change = || match change.map(|change| change.apply(&*device)) {
-                // It has that UUID.
+                // It has that UUID already.
                 Some(Err(error)) if error.kind() != ErrorKind::AlreadyExists => Err(error),
                 _ => Ok(()),
             };
@@ -54,7 +54,7 @@ pub fn operations(data: &[u8]) {
     assert_clean(&device);
 }
 
-/// What is changed of the superblock while nobody has it open; mostly nothing.
+/// A change of the superblock while the filesystem is closed; mostly none.
 fn superblock_change(input: &mut Input<'_>) -> Option<SuperblockChange> {
     let change = SuperblockChange::default();
     match input.byte() {
@@ -96,7 +96,7 @@ fn name(input: &mut Input<'_>) -> Vec<u8> {
     }
 }
 
-/// Names of subvolumes are their own: who removes a subvolume is not the model's business.
+/// Names for subvolumes only: the model does not follow the removal of a subvolume.
 fn subvolume_name(input: &mut Input<'_>) -> Vec<u8> {
     format!("subvolume{}", input.byte() % 4).into_bytes()
 }
@@ -181,7 +181,7 @@ fn attribute(input: &mut Input<'_>) -> Vec<u8> {
     }
 }
 
-/// Opens and closes: only what is open can be closed.
+/// Opens or closes a file: only an open file can be closed.
 fn opening(inode: u64, input: &mut Input<'_>, driver: &Driver, open: &mut Vec<u64>) -> Operation {
     match input.byte() % 3 {
         0 if !open.is_empty() => {

@@ -13,12 +13,12 @@ const SLOT_FIELDS: [(usize, usize); 4] = [(0, 1), (4, 1), (8, 4), (12, 4)];
 const HEADER_FIELDS: [(usize, usize); 9] =
     [(0, 8), (8, 4), (12, 4), (24, 8), (40, 8), (48, 8), (72, 8), (80, 4), (84, 4)];
 const ENTRY_FIELDS: [(usize, usize); 5] = [(0, 8), (8, 8), (32, 8), (40, 8), (56, 8)];
-/// Sectors of which some are in the chain.
+/// Sectors of the area of the chain.
 const CHAIN: usize = 64;
-/// As many partitions as a table may have: those of a GPT, or four and four chains.
+/// Maximum number of partitions of a table: those of a GPT, or four and four chains.
 const PARTITIONS_MAX: usize = 4096;
 
-/// Reads a table that is made from the input, sealed or not.
+/// Reads a table made from the input, sealed or not.
 ///
 /// ```
 /// creamery_fuzzing::partition_table(b"\x07\x03\x00\x02");
@@ -53,11 +53,11 @@ pub fn partition_table(data: &[u8]) {
     assert!(told.is_ok_and(|(told, advice)| !told.is_empty() && !advice.is_empty()));
 }
 
-/// What is on the disk, before it is put there.
+/// The parts of the disk, before they are put together.
 struct Disk {
     sector: usize,
     mbr: Vec<u8>,
-    /// The sectors from the first one of the extended partition on.
+    /// The sectors of the extended partition.
     chain: Vec<u8>,
     header: Vec<u8>,
     entries: Vec<u8>,
@@ -73,7 +73,7 @@ fn get(bytes: &[u8], (at, width): (usize, usize)) -> u64 {
     u64::from_le_bytes(value)
 }
 
-/// Puts a number from the input over one of `fields` of the structure at `at`.
+/// Overwrites one of `fields` of the structure at `at` with a number from the input.
 fn change(bytes: &mut [u8], at: usize, fields: &[(usize, usize)], input: &mut Input<'_>) {
     let (offset, width) = fields[usize::from(input.byte()) % fields.len()];
     let value = input.number(width, get(bytes, (at + offset, width)));
@@ -81,7 +81,7 @@ fn change(bytes: &mut [u8], at: usize, fields: &[(usize, usize)], input: &mut In
 }
 
 impl Disk {
-    /// A good one, changed by the input.
+    /// A valid disk, changed by the input.
     fn of(how: u8, input: &mut Input<'_>) -> Self {
         let sector = if how & 1 == 0 { 512 } else { 4096 };
         let mut disk = Self {
@@ -148,7 +148,7 @@ impl Disk {
         }
     }
 
-    /// The header with its place and, if it is to have them, the right checksums.
+    /// The header for the place `at`, with the right checksums if `seal` is set.
     fn sealed(&self, at: u64, entries: Option<u64>, seal: bool) -> Vec<u8> {
         let mut header = self.header.clone();
         let own = get(&header, (24, 8));
@@ -191,7 +191,7 @@ impl Disk {
     }
 }
 
-/// The checksum of GPT by the book, a bit at a time.
+/// The checksum of a GPT, computed a bit at a time.
 struct Crc32(u32);
 
 impl Crc32 {
@@ -217,7 +217,7 @@ impl Crc32 {
 mod tests {
     use super::*;
 
-    /// What is put on the disk without a change is read, so that changes of it reach what is behind the checksums.
+    /// An unchanged disk can be read, so changes reach the code behind the checksum tests.
     #[test]
     fn what_is_sealed_is_read() {
         for (how, kind, count, notes) in [

@@ -1,4 +1,4 @@
-//! Quota trees that say anything, in blocks that hold: each is refused or counted with, and either way nobody panics.
+//! Quota trees with arbitrary items in valid blocks: each is refused or used, and no code panics either way.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,14 +19,14 @@ use crate::image_fields::Damage;
 use crate::input::Input;
 use crate::readers::{assert_clean, checked, opened, write_something};
 
-/// More steps than a rescan of so few extents has.
+/// More steps than a rescan of so few extents takes.
 const STEPS_MAX: usize = 1000;
-/// Where a superblock has its incompatible features, of which bit 16 says that there are simple quotas.
+/// The offset of a superblock's incompatible features; bit 16 means simple quotas.
 const INCOMPAT: usize = 188;
-/// Numbers of a status that mean something: version, and all flags.
+/// All flags of a status that have a meaning.
 const FLAGS_ALL: u64 = 15;
 
-/// Makes a quota tree of the input, and has everybody at it who reads one or writes to one.
+/// Makes a quota tree of the input, and runs every reader and writer of quota trees on it.
 ///
 /// ```
 /// creamery_fuzzing::quota_tree(b"\x01");
@@ -68,7 +68,7 @@ fn read(device: &Arc<SimDevice>) {
     assert_eq!(device.image().hash(), before, "a reader has changed the image");
 }
 
-/// What people do with quotas. Each of it may be refused.
+/// The commands of users on quotas. Each may be refused.
 fn work(fs: &Filesystem, how: u8) -> creamery::Result<()> {
     let group = |level, number| QgroupId::new(level, number).expect("small");
     let change = |change| {
@@ -102,7 +102,7 @@ fn work(fs: &Filesystem, how: u8) -> creamery::Result<()> {
     fs.quotas().report().map(drop)
 }
 
-/// Puts items into the block of the quota tree, with those that are there or in their place.
+/// Puts items into the block of the quota tree, beside the existing ones or in their place.
 fn fill_block(bytes: &mut [u8], keep: bool, input: &mut Input<'_>) {
     let block = BlockRef::new(bytes);
     let old = (0..block.count()).map(|slot| (block.key(slot), block.data(slot).to_vec()));
@@ -126,7 +126,7 @@ fn fill_block(bytes: &mut [u8], keep: bool, input: &mut Input<'_>) {
 fn id(input: &mut Input<'_>) -> u64 {
     let small = u64::from(input.byte());
     match small % 4 {
-        // Those that there are, and some that there may be.
+        // Existing subvolumes, and some that may exist.
         0 => [5, 256, 257, 258, 259, 0][(small / 4) as usize % 6],
         1 | 2 => QgroupId::new((small / 4 % 4) as u16, small / 16 % 4).expect("small").get(),
         _ => input.number(8, 256),
@@ -153,7 +153,7 @@ fn item(input: &mut Input<'_>) -> (Key, Vec<u8>) {
     let mut data = Vec::with_capacity(len);
     while data.len() < len {
         let number = match (kind, data.len()) {
-            // What another version says nobody reads.
+            // No code reads the status of another version.
             (KeyType::QGROUP_STATUS, 0) => u64::from(input.byte() < 250),
             (KeyType::QGROUP_STATUS, 16) => u64::from(input.byte()) & FLAGS_ALL | 1,
             _ => input.number(8, 16384),
@@ -191,7 +191,7 @@ mod tests {
         assert!(wanted.iter().all(|kind| kinds.contains(kind)), "{kinds:?}");
     }
 
-    /// What a fuzzer would begin with: each pair of items with each way to go on, and then anything.
+    /// A fuzzer's first steps: each pair of items with each continuation, and then anything.
     #[test]
     fn quota_trees_of_all_kinds_are_answered() {
         for how in 0..16 {
@@ -225,7 +225,7 @@ mod tests {
         }
     }
 
-    /// Bytes that depend on the seed alone.
+    /// Bytes that depend only on the seed.
     fn bytes_of(seed: u64) -> impl FnMut() -> u8 {
         let mut state = seed;
         move || {

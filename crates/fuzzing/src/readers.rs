@@ -1,4 +1,4 @@
-//! What is done with an image that may be damaged: all readers, and a writer.
+//! Runs all readers, and a writer, on an image that may be damaged.
 
 use std::io::{Error, ErrorKind, Result, Write};
 use std::ops::ControlFlow;
@@ -20,24 +20,24 @@ use creamery_device::BlockDevice;
 use creamery_sim::SimDevice;
 use creamery_volume::{Mode, Volume};
 
-/// Entries of a walk that are looked at.
+/// Maximum number of entries of a walk that are read.
 const ENTRIES_MAX: usize = 500;
-/// Bytes of a file that are read at each place.
+/// Bytes of a file that are read at each offset.
 const READ_MAX: usize = 160 << 10;
-/// Where data begins that mkfs has made room for.
+/// The address of the first data for which mkfs allocates space.
 const FIRST_DATA: u64 = 13_631_488;
-/// Addresses that are looked for.
+/// Maximum number of addresses that are looked up.
 const ADDRESSES_MAX: usize = 32;
-/// Of so many images one is searched for earlier commits.
+/// One of this many images is searched for earlier commits.
 const SEARCHED_ONE_OF: u64 = 32;
-/// Of so many images one is drawn.
+/// One of this many images is drawn.
 const DRAWN_ONE_OF: u64 = 4;
-/// Of so many images one is scrubbed.
+/// One of this many images is scrubbed.
 const SCRUBBED_ONE_OF: u64 = 2;
-/// Bytes of a dump that are made.
+/// Maximum bytes of a dump.
 const DUMP_MAX: usize = 4 << 20;
 
-/// Takes so much, then the medium is full.
+/// A writer that accepts this many bytes; then the medium is full.
 struct Limited(usize);
 
 impl Write for Limited {
@@ -55,12 +55,12 @@ fn dyn_device(device: &Arc<SimDevice>) -> Arc<dyn BlockDevice> {
     Arc::<SimDevice>::clone(device)
 }
 
-/// Lets every reader at the image, and holds them to changing nothing.
+/// Runs every reader on the image, and checks that none changes it.
 pub(crate) fn read_everything(device: &Arc<SimDevice>) {
     let before = device.image().hash();
     let mut out = Limited(DUMP_MAX);
     let what = SuperDump { full: true, all: true };
-    // Errors are answers here: what counts is that each call ends, and ends without a panic.
+    // Errors are valid answers: each call must end, and without a panic.
     let _ = dump_super_of(device.as_ref(), "image", what, &mut out);
     let _ = dump_tree_of(dyn_device(device), "image", TreeDump::Everything, &mut out);
     let _ = checked(device);
@@ -71,7 +71,7 @@ pub(crate) fn read_everything(device: &Arc<SimDevice>) {
         search_history(device);
         let _ = scan_device(device.as_ref(), &NoSearchProgress);
     }
-    // Past damage only where nothing else leads anywhere: the rest is seen by the first already.
+    // Reads past damage only if normal opening fails: the first reader covers the rest already.
     let past = |what| Image::options().rescue(what).open_device(dyn_device(device));
     let nothing = Rescue::default();
     let earlier = Rescue { use_backup_root: true, ..nothing };
@@ -84,7 +84,7 @@ pub(crate) fn read_everything(device: &Arc<SimDevice>) {
     assert_eq!(device.image().hash(), before, "a reader has changed the image");
 }
 
-/// Makes the page that shows the filesystem: names in it are names of the image.
+/// Makes the page that shows the filesystem: names in it come from the image.
 fn draw(device: &Arc<SimDevice>) {
     let Ok(overview) = Overview::of_device(dyn_device(device), Image::options().rescue(Rescue::ALL)) else {
         return;
@@ -97,7 +97,7 @@ fn draw(device: &Arc<SimDevice>) {
     }
 }
 
-/// Looks for earlier commits and what is gone of them: that reads all places where a tree block can be.
+/// Looks for earlier commits and lost files in them: that reads all places where a tree block can be.
 fn search_history(device: &Arc<SimDevice>) {
     let _ = history_of_device(dyn_device(device));
     let mut files = 0;
@@ -107,13 +107,13 @@ fn search_history(device: &Arc<SimDevice>) {
     });
 }
 
-/// The filesystem, open for writing with a clock that stands still, if it can be opened.
+/// The filesystem, open for writing with a stopped clock, if it can be opened.
 pub(crate) fn opened(device: &Arc<SimDevice>) -> Option<Filesystem> {
     let env = Arc::new(FixedEnv::new(Timespec { sec: 1_700_000_000, nsec: 0 }, 1));
     Image::options().write().env(env).open_device(dyn_device(device)).ok()
 }
 
-/// What `check --check-data-csum` says.
+/// The report of `check --check-data-csum`.
 pub(crate) fn checked(device: &Arc<SimDevice>) -> creamery_base::Result<Report> {
     let volume = Volume::open(vec![dyn_device(device)], Mode::ReadOnly)?;
     let options = CheckOptions {
@@ -126,13 +126,13 @@ pub(crate) fn checked(device: &Arc<SimDevice>) -> creamery_base::Result<Report> 
     check(&volume, &options, &NoProgress)
 }
 
-/// Panics unless it finds nothing.
+/// Checks that the filesystem is clean, and panics if not.
 pub(crate) fn assert_clean(device: &Arc<SimDevice>) {
     let report = checked(device).expect("what we wrote can be opened");
     assert!(report.is_clean(), "{:#?}", report.findings);
 }
 
-/// Walks the files and reads of each what there is.
+/// Walks the files and reads data of each.
 pub(crate) fn look(fs: &Filesystem) {
     let _ = (fs.volume().notes(), fs.volume().label(), fs.volume().usage());
     for path in ["/level0/level1/level2/inline", "/circle", "/many/file-001/none", "/symlink"] {
@@ -152,7 +152,7 @@ pub(crate) fn look(fs: &Filesystem) {
     }
 }
 
-/// What is told of subvolumes, and of what is new in them.
+/// Reads the information about subvolumes, and their new files.
 fn look_at_subvolumes(fs: &Filesystem) {
     for listed in fs.subvolumes().list().unwrap_or_default().into_iter().take(ENTRIES_MAX) {
         let _ = listed.info.uuid.map(|uuid| fs.subvolumes().info_by_uuid(uuid));
@@ -165,7 +165,7 @@ fn look_at_subvolumes(fs: &Filesystem) {
     let _ = fs.extents().find_new(fs.subvolumes().opened(), Generation::new(0), |_| ControlFlow::Break(()));
 }
 
-/// Asks who shares data, of all files, and who refers to some of it, and what those are called.
+/// Finds all files that share data, all files that refer to an extent, and their paths.
 fn walk_references(fs: &Filesystem) {
     let _ = fs.extents().disk_usage("/", |_, usage| assert!(usage.exclusive <= usage.total, "{usage:?}"));
     for at in (FIRST_DATA..).step_by(64 << 10).take(ADDRESSES_MAX) {
@@ -176,7 +176,7 @@ fn walk_references(fs: &Filesystem) {
     }
 }
 
-/// Whoever joins names to a path, as a copy to the host does, stays below where it began.
+/// A program that joins names to a path, for example a copy to the host, stays below its starting point.
 fn assert_names_lead_nowhere_else(entry: &WalkEntry) {
     let path = entry.path();
     let below = path.components().skip(1);
@@ -206,7 +206,7 @@ fn look_at(fs: &Filesystem, entry: &WalkEntry) {
     }
 }
 
-/// Opens for writing, works on what is there, and commits. Whatever the image holds, that must not panic.
+/// Opens for writing, changes files, and commits. No image may make that panic.
 pub(crate) fn write_something(device: &Arc<SimDevice>) {
     let env = Arc::new(FixedEnv::new(Timespec { sec: 1_700_000_000, nsec: 0 }, 1));
     let Ok(fs) = Image::options().write().use_super_copy().env(env).open_device(dyn_device(device)) else {
@@ -217,7 +217,7 @@ pub(crate) fn write_something(device: &Arc<SimDevice>) {
     let _ = fs.write("/new/file", &content);
     let _ = fs.write("/new/small", "small");
     let _ = fs.write("/large", &content);
-    // One after the other: numbers that a directory gives out may end with any of them.
+    // One after the other: the numbers of a directory's entries may run out at any of them.
     for name in ["/many/one", "/many/two", "/many/three"] {
         let _ = fs.write(name, "more");
     }
@@ -282,7 +282,7 @@ mod tests {
         Arc::new(SimDevice::new(image))
     }
 
-    /// How many entries a walk finds, and its errors.
+    /// The number of entries that a walk finds, and its errors.
     fn walked(device: &Arc<SimDevice>) -> (usize, Vec<String>) {
         let fs = Image::options().open_device(dyn_device(device)).expect("only an entry is damaged");
         let (mut found, mut errors) = (0, Vec::new());

@@ -1,4 +1,4 @@
-//! Sets of several devices that Linux made, kept as what is not zero of their members (`examples/pack_set.rs`).
+//! Sets of several devices that Linux made, stored as the non-zero parts of their members (`examples/pack_set.rs`).
 
 use std::sync::{Arc, OnceLock};
 
@@ -11,22 +11,22 @@ use creamery_volume::{Chunk, DeviceSet, Mode, Volume};
 
 /// Bytes of a member.
 const MEMBER_LEN: u64 = 128 << 20;
-/// No pack unpacks to more.
+/// Maximum unpacked bytes of a pack.
 const PACK_MAX: usize = 24 << 20;
 
-/// A tree block of a set: where its copies lie, by the number of the member, and its bytes.
+/// A tree block of a set: the places of its copies, by number of the member, and its bytes.
 pub(crate) struct SetBlock {
     pub(crate) copies: Vec<(usize, u64)>,
     pub(crate) bytes: Vec<u8>,
 }
 
-/// A set, and where its tree blocks lie.
+/// A set and its tree blocks.
 pub(crate) struct SetBase {
     pub(crate) members: Vec<Image>,
-    /// Those of the chunk tree come first.
+    /// The blocks; those of the chunk tree come first.
     pub(crate) blocks: Vec<SetBlock>,
     pub(crate) chunk_blocks: usize,
-    /// Pages that have something.
+    /// Pages that are not zero.
     pub(crate) pages: Vec<(usize, u64)>,
 }
 
@@ -63,7 +63,7 @@ impl SetBase {
     }
 }
 
-/// All tree blocks, and how many of them are of the chunk tree.
+/// All tree blocks, and the number of those of the chunk tree.
 fn blocks_of(members: &[Image]) -> creamery_base::Result<(Vec<SetBlock>, usize)> {
     let devices = devices(members).into_iter().map(|device| device as Arc<dyn BlockDevice>);
     let volume = Volume::open(devices.collect::<DeviceSet>(), Mode::ReadOnly)?;

@@ -1,4 +1,4 @@
-//! One block or one superblock alone, with a right checksum: the door, and what everybody does behind it.
+//! A single block or superblock with a right checksum: its check, and the readers behind the check.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ use crate::base::base;
 use crate::input::Input;
 
 const SUM_LEN: usize = 32;
-/// Characters that one block prints at most.
+/// Maximum characters in the output about one block.
 const PRINTED_MAX: usize = 4 << 20;
 
 /// Seals a block made from the input, verifies it, uses it if it passes, and prints it in any case.
@@ -62,7 +62,7 @@ fn patch(bytes: &mut [u8], how: u8, input: &mut Input<'_>) {
     }
 }
 
-/// What the block says about itself, so that only its contents are judged.
+/// The block's own identity as the expected one, so that only its content is judged.
 ///
 /// Takes a whole block; panics on one shorter than a header.
 pub fn believing(bytes: &[u8]) -> Expected {
@@ -78,7 +78,7 @@ pub fn believing(bytes: &[u8]) -> Expected {
     }
 }
 
-/// Uses a block that passed its check as any reader may; panics where what the check promised does not hold.
+/// Uses a block that passed its check as a reader does; panics if a promise of the check does not hold.
 pub fn use_block(block: BlockRef<'_>) {
     for slot in 0..block.count() {
         assert_eq!(block.search(&block.key(slot), 0), Ok(slot), "keys are in order");
@@ -113,7 +113,7 @@ fn superblock(bytes: &mut [u8]) {
     dump::superblock(&mut Counted(0), raw, AT, "image", true).expect("one superblock prints little");
 }
 
-/// Counts what is printed.
+/// Counts the printed characters.
 struct Counted(usize);
 
 impl fmt::Write for Counted {

@@ -1,4 +1,4 @@
-//! Logs that lie, with right checksums: each is refused or replayed, and either way nobody panics.
+//! Invalid logs with right checksums: each is refused or replayed, and no code panics either way.
 
 use std::sync::Arc;
 

@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::input::Input;
 
-/// Parses a descriptor made from the input, and goes the way from some blocks of data to the root.
+/// Parses a descriptor made from the input, and follows the tree from some blocks of data to the root.
 ///
 /// ```
 /// creamery_fuzzing::verity(b"\x01\x01\x0c");
@@ -55,7 +55,7 @@ pub fn verity(data: &[u8]) {
     assert!(is_salted || how & 1 == 0 || plain == found, "no salt is no salt");
 }
 
-/// The bytes with what a fuzzer hardly ever finds: a known version and hash, and zeros where there have to be some.
+/// The bytes with values that a fuzzer hardly ever finds: a known version and hash, and zeros where they are required.
 fn sensible(how: u8, bytes: &[u8]) -> Vec<u8> {
     let Ok((mut raw, signature)) = RawVerityDescriptor::read_from_prefix(bytes) else {
         return bytes.to_vec();

@@ -1,6 +1,6 @@
-//! Maintenance: what walks over a whole filesystem to keep it well.
+//! Maintenance: walks over whole filesystems that keep them healthy.
 //!
-//! A walker here reads the trees of a durable commit ([`creamery_txn::DurableTrees`]) and takes no lock on them. What it finds goes to a sink that
+//! A walker here reads the trees of a durable commit ([`creamery_txn::DurableTrees`]) and takes no lock on them. Its findings go to a sink that
 //! the caller gives. See [`scrub`].
 
 pub mod scrub;

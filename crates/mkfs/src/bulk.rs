@@ -1,14 +1,14 @@
-//! Builds the blocks of a whole tree from its sorted items, bottom up. Used once in a filesystem's life, for trees
-//! that nobody else sees yet; every later change goes through transactions.
+//! Builds the blocks of a whole tree from its sorted items, bottom up. Used once in a filesystem's life, for trees that no reader sees yet;
+//! every later change goes through transactions.
 
 use creamery_base::{Generation, Logical, TreeId, Uuid};
 use creamery_codec::ChecksumType;
 use creamery_format::{BlockMut, ITEM_LEN, Key, NewBlock, leaf_data_max, node_ptr_max, seal};
 
-/// An item to be.
+/// The key and data of a future item.
 pub(crate) type Item = (Key, Vec<u8>);
 
-/// What every block of the new filesystem has in common.
+/// The common header fields of all blocks of the new filesystem.
 #[derive(Clone, Copy)]
 pub(crate) struct Stamp {
     pub(crate) node_size: usize,
@@ -26,7 +26,7 @@ pub(crate) struct Block {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// How many items go to each leaf, given the sizes of their data: as many as fit. An empty tree has an empty leaf.
+/// The number of items in each leaf, from the sizes of their data: as many as fit. An empty tree has an empty leaf.
 fn fill_leaves(sizes: impl Iterator<Item = usize>, node_size: usize) -> Vec<usize> {
     let room = leaf_data_max(node_size);
     let mut leaves = vec![0];
@@ -44,7 +44,7 @@ fn fill_leaves(sizes: impl Iterator<Item = usize>, node_size: usize) -> Vec<usiz
     leaves
 }
 
-/// How many blocks the tree of items of these sizes has on each level, from the leaves up.
+/// The number of blocks on each level of the tree for items of these sizes, from the leaves up.
 pub(crate) fn shape(sizes: impl Iterator<Item = usize>, node_size: usize) -> Vec<usize> {
     let mut levels = vec![fill_leaves(sizes, node_size).len()];
     while let Some(&last) = levels.last()

@@ -1,11 +1,11 @@
-//! Versions of Linux that are to write a filesystem, and from which one on they can.
+//! Versions of Linux, and the features that each can write.
 
 use std::fmt;
 use std::str::FromStr;
 
 use creamery_base::{Error, Result};
 
-/// A version of Linux, such as 5.15. What stands behind the second number changes no format.
+/// A version of Linux, for example 5.15. Numbers behind the second one change no format.
 ///
 /// ```
 /// use creamery_mkfs::LinuxVersion;
@@ -27,7 +27,7 @@ impl LinuxVersion {
         Self { major, minor }
     }
 
-    /// Refuses what only later versions write.
+    /// Refuses `what` if this version is older than `since`.
     pub(crate) fn check(self, what: impl fmt::Display, since: Self) -> Result<()> {
         if self >= since {
             return Ok(());
@@ -50,7 +50,7 @@ impl FromStr for LinuxVersion {
     fn from_str(text: &str) -> Result<Self> {
         let wrong =
             || Error::invalid(format!("\"{text}\" is no version of Linux, want one as 5.15 or 6.1.38"));
-        // Rust takes a plus sign before a number.
+        // Rust's parser would accept a plus sign.
         let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
         let mut numbers = text.split('.').map(|number| match is_number(number) {
             true => number.parse::<u16>().ok(),

@@ -1,13 +1,13 @@
-//! The features that `mkfs.btrfs -O` knows, and what we do about each.
+//! The features that `mkfs.btrfs -O` knows, and the support for each.
 
 use creamery_base::{Error, Result};
 
 use crate::LinuxVersion;
 
-/// Which on-disk features a new filesystem gets. The default is that of mkfs.btrfs 6.19.
+/// The on-disk features of a new filesystem. The default is that of mkfs.btrfs 6.19.
 ///
-/// Extended inode references, skinny metadata, the free space tree, big metadata and mixed backreferences are
-/// always on: what mounts Btrfs today knows them, and the engine writes nothing else.
+/// Extended inode references, skinny metadata, the free space tree, big metadata and mixed backreferences are always on: current
+/// implementations of Btrfs support them, and the engine writes nothing else.
 ///
 /// ```
 /// use creamery_mkfs::Features;
@@ -26,9 +26,9 @@ pub struct Features {
     pub block_group_tree: bool,
     /// Data and metadata share block groups.
     pub mixed_groups: bool,
-    /// Extents count for the subvolumes that reach them, from the beginning.
+    /// Full quotas: extents count for the subvolumes that reach them, from the beginning.
     pub quota: bool,
-    /// Extents count for the subvolumes that make them. With both this is what they are.
+    /// Simple quotas: extents count for the subvolumes that make them. Simple quotas win if both are set.
     pub simple_quota: bool,
 }
 
@@ -44,14 +44,14 @@ impl Default for Features {
     }
 }
 
-/// What can be done with a feature.
+/// The support for a feature.
 #[derive(Clone, Copy)]
 enum State {
-    /// On or off.
+    /// It can be on or off.
     Switch(fn(&mut Features) -> &mut bool),
-    /// Always on.
+    /// It is always on.
     On,
-    /// Not done by this version.
+    /// This version does not support it.
     Off,
 }
 
@@ -60,7 +60,7 @@ struct Feature {
     alias: Option<&'static str>,
     about: &'static str,
     state: State,
-    /// The first Linux that writes it; of what this version never makes it does not count.
+    /// The first Linux that writes it. Unused for features that this version never makes.
     since: LinuxVersion,
 }
 
@@ -88,7 +88,7 @@ const FEATURES: &[Feature] = &[
     feature("raid56", None, State::Off, (3, 9), "RAID5 and RAID6"),
     feature("skinny-metadata", None, State::On, (3, 10), "short extent items for tree blocks"),
     feature("no-holes", None, State::Switch(|f| &mut f.no_holes), (3, 14), "no items for holes in files"),
-    // Linux reads the tree since 4.5. A bit of its own says that the tree is valid, and before 4.9 Linux does not write where it is set.
+    // Linux has read the tree since 4.5. A separate bit says that the tree is valid, and Linux before 4.9 does not write where it is set.
     feature("free-space-tree", Some("fst"), State::On, (4, 9), "free space in a tree (space_cache=v2)"),
     feature("raid1c34", None, State::Off, (5, 5), "RAID1 with three or four copies"),
     feature("zoned", None, State::Off, (5, 12), "zoned devices"),
@@ -123,16 +123,16 @@ const FEATURES: &[Feature] = &[
 pub struct KnownFeature {
     /// The name in an `-O` list.
     pub name: &'static str,
-    /// What it means, in a few words.
+    /// The meaning in a few words.
     pub about: &'static str,
-    /// Whether a new filesystem has it when nothing is said.
+    /// Whether a new filesystem has it by default.
     pub default: bool,
-    /// Whether it can be switched.
+    /// Whether it can be turned on and off.
     pub changeable: bool,
 }
 
 impl Features {
-    /// Every feature that has a name, in the order of mkfs.btrfs.
+    /// Every feature with a name, in the order of mkfs.btrfs.
     pub fn known() -> impl Iterator<Item = KnownFeature> {
         FEATURES.iter().map(|row| {
             let (default, changeable) = match row.state {
@@ -144,7 +144,7 @@ impl Features {
         })
     }
 
-    /// The default for a Linux that is to write the filesystem: without what it cannot.
+    /// The default for a Linux that is to write the filesystem: without features that it cannot write.
     ///
     /// ```
     /// use creamery_mkfs::{Features, LinuxVersion};
@@ -164,10 +164,10 @@ impl Features {
         features
     }
 
-    /// Refuses what a Linux cannot write.
+    /// Refuses features that a Linux cannot write.
     ///
     /// # Errors
-    /// Names the first feature.
+    /// Names the first such feature.
     pub(crate) fn check_for(mut self, version: LinuxVersion) -> Result<()> {
         let always = FEATURES.iter().filter(|row| matches!(row.state, State::On));
         if let Some(row) = always.max_by_key(|row| row.since).filter(|row| row.since > version) {
@@ -186,10 +186,10 @@ impl Features {
         Ok(())
     }
 
-    /// Applies a list as `-O` takes it: names with commas between, `^` in front turns one off.
+    /// Applies a list in the syntax of `-O`: names separated by commas; a `^` in front turns a feature off.
     ///
     /// # Errors
-    /// Names the first entry that nobody knows or that this version cannot switch that way.
+    /// Names the first entry that is unknown, or that this version cannot set that way.
     pub fn change(&mut self, list: &str) -> Result<()> {
         let before = *self;
         let mut groups_named = false;
@@ -221,17 +221,17 @@ impl Features {
                 }
             }
         }
-        // The block group tree needs no-holes: whoever turns that off, and does not insist on both, means both.
+        // The block group tree needs no-holes: without no-holes it is turned off, too, unless the list names it.
         if before.no_holes && !self.no_holes && !groups_named {
             self.block_group_tree = false;
         }
         Ok(())
     }
 
-    /// Whether the features go together.
+    /// Checks that the features go together.
     ///
     /// # Errors
-    /// Names the pair that does not.
+    /// Names the pair that does not go together.
     pub(crate) fn check(self) -> Result<()> {
         if self.block_group_tree && !self.no_holes {
             return Err(Error::invalid("feature block-group-tree needs no-holes"));

@@ -1,9 +1,8 @@
-//! A device that keeps superblocks to itself until the filesystem is finished.
+//! A device that holds back superblocks until the filesystem is finished.
 //!
-//! While a filesystem is being filled, transactions commit and write superblocks like any other day. Were they to
-//! reach the device, a build that is killed would leave an image that looks whole and is not. So the copies stay in
-//! memory, reads find them there, and nothing is flushed; [`HeldSuperblocks::publish`] makes the rest durable first,
-//! then writes them.
+//! While a filesystem is being filled, transactions commit and write superblocks as usual. If these reached the device, a killed build
+//! would leave an image that looks whole and is not. So the copies stay in memory, reads find them there, and nothing is flushed.
+//! [`HeldSuperblocks::publish`] first makes the rest durable, then writes the superblocks.
 //!
 //! # Invariants
 //! - HELD-1: no superblock reaches the device before everything it leads to was flushed.
@@ -57,7 +56,7 @@ impl HeldSuperblocks {
         }
     }
 
-    /// Puts the held copies over what was read from the device.
+    /// Copies the held superblocks over bytes that were read from the device.
     fn lay_over(&self, offset: u64, out: &mut [u8]) {
         let held = self.held();
         for at in touched(offset, out.len() as u64) {
@@ -70,7 +69,7 @@ impl HeldSuperblocks {
         }
     }
 
-    /// Changes every held copy, and forgets those that lie beyond `total` bytes.
+    /// Changes every held copy, and drops those beyond `total` bytes.
     pub(crate) fn edit_superblocks(&self, total: u64, edit: impl Fn(&mut Superblock)) -> Result<()> {
         let mut held = self.held();
         held.retain(|at, _| at + LEN <= total);
@@ -82,12 +81,12 @@ impl HeldSuperblocks {
         Ok(())
     }
 
-    /// Makes all that was written durable, then the superblocks. The first copy goes last: it alone decides whether
-    /// anybody sees a filesystem.
+    /// Makes all other writes durable, then the superblocks. The first copy goes last: it alone decides whether a reader finds a
+    /// filesystem.
     pub(crate) fn publish(&self) -> Result<()> {
         self.inner.flush()?;
         let held = std::mem::take(&mut *self.held());
-        assert!(!held.is_empty()); // nobody publishes an empty device
+        assert!(!held.is_empty()); // an empty device is never published
         for (offset, bytes) in held.iter().rev() {
             self.inner.write_at(*offset, bytes)?;
         }

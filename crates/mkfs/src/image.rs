@@ -1,12 +1,12 @@
 //! Makes an image: the target, the empty filesystem, its content, and the superblocks last.
 //!
-//! # What is left when it fails
-//! - A file that this makes has its name when it is whole: an error leaves none, and neither does a signal.
-//! - What was there before stays as it was if the failure comes before the first write (options, sizes, a source that
-//!   cannot be opened, somebody else's filesystem). Where a filesystem would be overwritten, the whole source is looked through
-//!   first: an archive that is damaged and files that have no room are refused.
-//! - After that the target holds no superblock, whatever happens ([`HeldSuperblocks`](crate::held)): never something that looks
-//!   whole. The error says so where a filesystem was there (`ReplacedFilesystem`).
+//! # The target after a failure
+//! - A new file gets its name only when it is complete: an error or a signal leaves no file.
+//! - An existing target is unchanged if the failure comes before the first write (options, sizes, a source that cannot be opened, another
+//!   filesystem on the target). Before a filesystem is overwritten, the whole source is looked through: a damaged archive and files that do
+//!   not fit are refused.
+//! - After the first write the target has no superblock until the end ([`HeldSuperblocks`](crate::held)): it never looks like a complete
+//!   filesystem. If a filesystem was overwritten, the error says so (`ReplacedFilesystem`).
 
 use std::cell::Cell;
 use std::ffi::OsStr;
@@ -36,18 +36,17 @@ const DIRTY_BYTES: u64 = 64 << 20;
 const FILE_SIZE_MAX: u64 = i64::MAX as u64;
 /// Permission bits of a new image, less those of the umask.
 const NEW_FILE_MODE: u32 = 0o666;
-/// How often the size of an image is guessed, each time twice the last guess.
+/// Maximum number of guesses of an image's size, each twice the last.
 const GUESSES_MAX: u32 = 8;
 /// Inodes kept after their last use: the writer comes back to directories only.
 const INODES: usize = 4096;
 
-/// Makes a filesystem at `path`, an image file, a block device or a partition of either ([`ImageName`]), and fills it with what
-/// `source` has, such as a directory ([`RootdirOptions`](crate::RootdirOptions)).
+/// Makes a filesystem at `path`, an image file, a block device or a partition of either ([`ImageName`]), and fills it from `source`, for
+/// example a directory ([`RootdirOptions`](crate::RootdirOptions)).
 ///
-/// A file that does not exist (or is empty) gets [`MkfsOptions::total_bytes`], or as much as the content needs with
-/// room to spare: a guess from a first walk over the source, doubled as long as it proves too low. The file is sparse,
-/// so the room costs nothing. One that has bytes keeps its size, unless a source is to fill it: then it grows to what is asked for. [`Source::shrink`] begins with the same guess and cuts the filesystem to the end
-/// of its last chunk in the end.
+/// A file that does not exist (or is empty) gets [`MkfsOptions::total_bytes`]. Without that, the size is a guess from a first walk over the source, doubled as long as it proves
+/// too low. The file is sparse, so spare room costs nothing. A file that has bytes keeps its size, unless a source is to fill it: then it grows to the size asked for.
+/// [`Source::shrink`] begins with the same guess and cuts the filesystem to the end of its last chunk in the end.
 ///
 /// ```
 /// use creamery_base::SystemEnv;
@@ -64,8 +63,8 @@ const INODES: usize = 4096;
 /// ```
 ///
 /// # Errors
-/// As [`make_filesystem`](crate::make_filesystem), and what reading the source and writing the target can bring. The module's head says what
-/// is left.
+/// Those of [`make_filesystem`](crate::make_filesystem), and errors of reading the source and writing the target. The module's head
+/// describes the target after a failure.
 pub fn make_image(
     path: &Path,
     options: &MkfsOptions,
@@ -80,7 +79,7 @@ pub fn make_image(
         source.compress().map_or(Ok(()), |method| options.check_compression(method.kind()))?;
     }
     let mut target = Target::look(path)?;
-    // What no filesystem fits into says nothing of how large it is to be.
+    // A file too small for any filesystem does not determine the size: it counts as empty, and grows.
     if source.is_some()
         && options.total_bytes.is_none()
         && target.len().is_some_and(|len| len < minimum(&options))
@@ -136,14 +135,14 @@ pub fn make_image(
     Err(Error::new(ErrorKind::NoSpace, "guessing how large the filesystem has to be")).map_err(named(path))
 }
 
-/// A filesystem that `force` has overwritten.
+/// A filesystem that `force` overwrites.
 struct ReplacedFilesystem {
     /// Bytes of the device.
     len: u64,
 }
 
 impl ReplacedFilesystem {
-    /// Looks for one at the target.
+    /// Looks for a filesystem at the target.
     fn look(path: &Path, target: &Target, options: &MkfsOptions) -> Result<Option<Self>> {
         if !options.force || matches!(target, Target::Absent | Target::Empty) {
             return Ok(None);
@@ -153,12 +152,12 @@ impl ReplacedFilesystem {
     }
 }
 
-/// Says that the failure came too late for the filesystem that was there.
+/// An error after which the former filesystem is lost.
 fn overwritten(path: &Path, error: Error) -> Error {
     error.context(format!("{}: no filesystem is left there, for the old one was overwritten", path.display()))
 }
 
-/// Refuses a source whose data alone is too much for a filesystem of `room` bytes.
+/// Refuses a source whose data alone exceeds a filesystem of `room` bytes.
 fn check_room(room: u64, options: &MkfsOptions, source: &dyn Source, content: Content) -> Result<()> {
     let least = content.least.saturating_mul(options.data_profile().copies());
     if source.compress().is_some() || least <= room {
@@ -169,7 +168,7 @@ fn check_room(room: u64, options: &MkfsOptions, source: &dyn Source, content: Co
     Err(Error::new(ErrorKind::NoSpace, what))
 }
 
-/// The same on a device that is open already, as large as it is unless [`MkfsOptions::total_bytes`] says less.
+/// Makes a filesystem on an open device, as large as the device unless [`MkfsOptions::total_bytes`] is smaller.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -183,7 +182,7 @@ fn check_room(room: u64, options: &MkfsOptions, source: &dyn Source, content: Co
 /// ```
 ///
 /// # Errors
-/// As [`make_image`].
+/// Those of [`make_image`].
 pub fn make_on(
     device: Arc<dyn BlockDevice>,
     options: &MkfsOptions,
@@ -197,7 +196,7 @@ pub fn make_on(
     build(&open, None, options, source, env, progress)
 }
 
-/// Looks through the source.
+/// Adds up the content of the source.
 fn measure(options: &MkfsOptions, source: &dyn Source, progress: &dyn Progress) -> Result<Content> {
     let geometry = options.geometry()?;
     let content = source.measure(Measure::new(geometry.sector_size, options.checksum.size()))?;
@@ -205,7 +204,7 @@ fn measure(options: &MkfsOptions, source: &dyn Source, progress: &dyn Progress) 
     Ok(content)
 }
 
-/// How large the content asks for.
+/// The guessed size for the content.
 fn guess_size(path: &Path, options: &MkfsOptions, content: Option<Content>) -> Result<u64> {
     let Some(content) = content else {
         let context = format!("{}: a new image of an empty filesystem needs a size", path.display());
@@ -216,18 +215,18 @@ fn guess_size(path: &Path, options: &MkfsOptions, content: Option<Content>) -> R
     Ok(content.filesystem_size(node_size, data, metadata).max(minimum(options)))
 }
 
-/// Whether the filesystem is full, and not the host's.
+/// Whether the filesystem is full, not the host's.
 fn is_full(error: &Error) -> bool {
     error.kind() == ErrorKind::NoSpace && std::error::Error::source(error).is_none()
 }
 
-/// Puts the target's path in front of a message that does not say it yet.
+/// Prefixes an error with the target's path if it lacks it.
 fn named(path: &Path) -> impl FnOnce(Error) -> Error + use<> {
     let shown = path.display().to_string();
     move |error| if error.to_string().contains(&shown) { error } else { error.context(shown) }
 }
 
-/// `path` is that of an image, which is left out where it lies in its own source.
+/// Writes the filesystem. `path` is the image's; the copy skips the image if it lies in its own source.
 fn build(
     open: &Opened,
     path: Option<&Path>,
@@ -248,7 +247,7 @@ fn build(
         let engine_options =
             Options { cache_bytes: CLEAN_BYTES, dirty_bytes: DIRTY_BYTES, env, ..Options::default() };
         let engine = Engine::open(volume, engine_options)?;
-        // Who asks for it here wants small files of all that are there.
+        // Compression is explicitly asked for here, so it is tried on every file.
         let compress = source.compress().map(|method| Compress { method, force: true });
         let fs =
             Filesystem::open(engine, FsOptions { inodes_cached: INODES, compress, ..FsOptions::default() })?;
@@ -267,11 +266,11 @@ fn build(
     Ok(made)
 }
 
-/// What to do about a filesystem that is full.
+/// Adds the size to the error of a full filesystem.
 fn no_space(options: &MkfsOptions) -> impl FnOnce(Error) -> Error + use<> {
     let total = options.total_bytes;
     move |error| match (error.kind(), total) {
-        // A host that is full is no reason to ask for more.
+        // On a full host a larger filesystem would not help.
         (ErrorKind::NoSpace, Some(total)) if error.host().is_none() => {
             error.context(format!("the source does not fit into {total} bytes"))
         }
@@ -279,13 +278,13 @@ fn no_space(options: &MkfsOptions) -> impl FnOnce(Error) -> Error + use<> {
     }
 }
 
-/// What is at the path before.
+/// The target before the filesystem is made.
 enum Target {
     Absent,
-    /// A regular file without a byte, or with too few.
+    /// A regular file that is empty or too small.
     Empty,
     File(u64),
-    /// A block device, or a partition: its length is what it is.
+    /// A block device, or a partition: its length is fixed.
     Device,
 }
 
@@ -300,7 +299,7 @@ impl Target {
             Ok(meta) if meta.is_dir() => {
                 Err(Error::new(ErrorKind::IsADirectory, format!("making a filesystem at {}", path.display())))
             }
-            // Opening it tells what is wrong with anything but a block device.
+            // If it is no block device, opening it gives the error.
             Ok(_) => Ok(Self::Device),
             Err(error) if error.kind() == Io::NotFound => match std::fs::symlink_metadata(path) {
                 Ok(_) => {
@@ -313,7 +312,7 @@ impl Target {
         }
     }
 
-    /// The room that an existing file has.
+    /// The size of an existing file, bytes.
     const fn len(&self) -> Option<u64> {
         match self {
             Self::File(len) => Some(*len),
@@ -321,7 +320,7 @@ impl Target {
         }
     }
 
-    /// `grows`: a file does, to what is asked for.
+    /// Opens the target. `grows`: a file grows to the size asked for.
     fn open<'p>(&self, path: &'p Path, options: &MkfsOptions, grows: bool) -> Result<Opened<'p>> {
         if let (Self::Absent, Some(len)) = (self, whole_sectors(options).map_err(named(path))?) {
             let creating = |error: std::io::Error| Error::from(error).context(path.display());
@@ -350,7 +349,7 @@ impl Target {
     }
 }
 
-/// The size that was asked for, in whole sectors.
+/// The size asked for, in whole sectors.
 fn whole_sectors(options: &MkfsOptions) -> Result<Option<u64>> {
     let sector = u64::from(options.geometry()?.sector_size);
     match options.total_bytes {
@@ -361,7 +360,7 @@ fn whole_sectors(options: &MkfsOptions) -> Result<Option<u64>> {
     }
 }
 
-/// Refuses a file with content that nobody knows: only one of zeros is there to become an image.
+/// Refuses a file with unknown content: only a file of zeros is meant to become an image.
 fn refuse_content(device: &FileDevice) -> Result<()> {
     let Some(at) = first_content(device)? else { return Ok(()) };
     let context = format!("{} holds something that is not known, from byte {at} on", device.describe());
@@ -372,9 +371,9 @@ fn refuse_content(device: &FileDevice) -> Result<()> {
 struct Opened<'p> {
     device: Arc<dyn BlockDevice>,
     is_file: bool,
-    /// One that is made, and what it will be called.
+    /// A new file, and its future name.
     new: Option<(NewFile, &'p OsStr)>,
-    /// Whether what was there is gone.
+    /// Whether the former content is overwritten.
     is_overwritten: Cell<bool>,
 }
 
@@ -383,7 +382,7 @@ impl<'p> Opened<'p> {
         Self { device, is_file, new, is_overwritten: Cell::new(false) }
     }
 
-    /// Makes a file as long as the filesystem will be.
+    /// Makes a file as long as the filesystem.
     fn make_room(&self, options: &MkfsOptions) -> Result<()> {
         match whole_sectors(options)? {
             Some(wanted) if self.is_file && self.device.len() < wanted => self.device.resize(wanted),
@@ -391,7 +390,7 @@ impl<'p> Opened<'p> {
         }
     }
 
-    /// Gives a file that was made its name.
+    /// Gives a new file its name.
     fn keep(self) -> Result<()> {
         Ok(self.new.map_or(Ok(()), |(file, name)| file.publish(name, Taken::Keep))?)
     }

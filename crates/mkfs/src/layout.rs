@@ -1,13 +1,13 @@
-//! Where the first chunks of a new filesystem lie. The sizes and places are those that mkfs.btrfs chooses
-//! (observed over device sizes from 16 MiB to 11 TiB and all profiles), so that images can be compared.
+//! The places of the first chunks of a new filesystem. Sizes and places are those of mkfs.btrfs (observed over device sizes from 16 MiB to
+//! 11 TiB and all profiles), so images can be compared.
 //!
 //! ```text
 //! 0        1 MiB    5 MiB      13 MiB   21 MiB
 //! | super  | SYSTEM | METADATA | DATA   | DUP chunks: SYSTEM, METADATA, DATA ...
 //!            single   single     single
 //! ```
-//! A single profile uses its place in the first row. A DUP profile leaves that place unallocated and comes after
-//! the row, two stripes one behind the other. Mixed groups take METADATA's place for both.
+//! A single profile uses its place in the first row. A DUP profile leaves that place unallocated and comes after the row, two stripes one
+//! behind the other. Mixed groups take METADATA's place for both.
 //!
 //! # Invariants
 //! - LAYOUT-1: stripes do not overlap, begin at or after 1 MiB and end within the device.
@@ -20,15 +20,15 @@ use crate::options::Profile;
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
-/// Stripes are multiples of this.
+/// Stripes are multiples of this, bytes.
 const STRIPE: u64 = 64 << 10;
-/// Everything before this is left to superblocks and boot loaders.
+/// Bytes at the start that are left to superblocks and boot loaders.
 const RESERVED: u64 = MIB;
 const SYSTEM_SINGLE: u64 = 4 * MIB;
 const SYSTEM_DUP: u64 = 8 * MIB;
 const SINGLE_MAX: u64 = 8 * MIB;
 
-/// What a chunk holds.
+/// The content of a chunk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Role {
     System,
@@ -55,7 +55,7 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// The chunk that tree blocks of the chunk tree go to, and the one for all other trees.
+    /// The chunk for tree blocks of the chunk tree, and the one for all other trees.
     pub(crate) fn homes(&self) -> (&PlannedChunk, &PlannedChunk) {
         let find = |roles: &[Role]| {
             self.chunks.iter().find(|chunk| roles.contains(&chunk.role)).expect("every layout has the chunk")
@@ -63,7 +63,7 @@ impl Layout {
         (find(&[Role::System]), find(&[Role::Metadata, Role::Mixed]))
     }
 
-    /// Bytes of the device that stripes take.
+    /// Bytes of the device that stripes occupy.
     pub(crate) fn device_bytes(&self) -> u64 {
         self.chunks.iter().map(|chunk| chunk.len * chunk.stripes.len() as u64).sum()
     }
@@ -91,7 +91,7 @@ impl Layout {
             plan.single(Role::Metadata, metadata, single_len);
             plan.single(Role::Data, data, single_len);
         }
-        // From here on logical addresses and device offsets part: a DUP chunk takes twice its length.
+        // From here on logical addresses and device offsets differ: a DUP chunk occupies twice its length.
         let mut plan = DupPlanner { logical: plan.next, physical: plan.next, chunks: plan.chunks };
         if metadata == Profile::Dup {
             plan.dup(Role::System, SYSTEM_DUP);
@@ -117,7 +117,7 @@ struct Planner {
 }
 
 impl Planner {
-    /// Sets a place aside and uses it when the profile is single.
+    /// Reserves a place, and uses it if the profile is single.
     fn single(&mut self, role: Role, profile: Profile, len: u64) {
         if profile == Profile::Single {
             let logical = Logical::new(self.next);
@@ -143,7 +143,7 @@ impl DupPlanner {
     }
 }
 
-/// The length of one copy of a DUP chunk. A chunk that would be more than a tenth of the device is made half that.
+/// The length of one copy of a DUP chunk. A chunk of more than a tenth of the device becomes half of that.
 fn dup_stripe(role: Role, total: u64) -> u64 {
     let (most, least) = match role {
         Role::Metadata if total > 50 * GIB => (GIB, 32 * MIB),
@@ -156,7 +156,7 @@ fn dup_stripe(role: Role, total: u64) -> u64 {
     len.max(least)
 }
 
-/// The least device size, as mkfs.btrfs computes it: the first row, and room for what the profiles make of it.
+/// The minimum device size, as mkfs.btrfs computes it: the first row, and the space that the profiles need.
 pub(crate) fn minimum(options: &MkfsOptions) -> u64 {
     const FIRST_ROW: u64 = 21 * MIB;
     if options.features.mixed_groups {

@@ -1,11 +1,10 @@
-//! New filesystems, empty or filled from a directory, or whatever else is a [`Source`].
+//! Makes new filesystems, empty or filled from a directory or another [`Source`].
 //!
-//! [`make_filesystem`] writes an empty one: it computes where the first chunks lie, builds the few blocks of every tree
-//! by hand, and writes the superblocks last. [`make_image`] is the whole job on a path: it creates the image file,
-//! fills the filesystem through the operations and transactions that a mount uses too, and leaves nothing that looks
-//! whole when it fails.
+//! [`make_filesystem`] writes an empty one: it plans the first chunks, builds the few blocks of every tree directly, and writes the
+//! superblocks last. [`make_image`] does the whole job on a path: it creates the image file, fills the filesystem through the operations
+//! and transactions that a mount uses too, and after a failure leaves nothing that looks whole.
 //!
-//! Everything is deterministic: the same options, UUID, environment and source tree give the same bytes.
+//! Everything is deterministic: equal options, UUID, environment and source tree give equal bytes.
 
 mod bulk;
 mod compat;

@@ -1,8 +1,8 @@
 //! Writes an empty filesystem.
 //!
-//! All trees are built in memory (a dozen blocks), written to every copy of their chunks, and made durable before the
-//! first superblock is written. What was on the device before is gone by then: old superblocks are wiped first, so a
-//! run that dies in between leaves no filesystem rather than a mixture of two.
+//! All trees are built in memory (a dozen blocks), written to every copy of their chunks, and made durable before the first superblock is
+//! written. The former content of the device is gone by then: old superblocks are wiped first, so a run that dies in between leaves no
+//! filesystem rather than a mixture of two.
 
 use creamery_base::{Env, Error, ErrorKind, Generation, Result, TreeId, Uuid};
 use creamery_codec::ChecksumType;
@@ -19,10 +19,10 @@ use crate::{Features, MkfsOptions};
 
 /// The generation of a new filesystem.
 const FIRST_GENERATION: Generation = Generation::new(1);
-/// How much is wiped at either end of the device: every known signature lies there.
+/// Bytes that are wiped at either end of the device: every known signature lies there.
 const WIPE: u64 = 2 << 20;
 
-/// What was made.
+/// The result of making a filesystem.
 ///
 /// ```
 /// use creamery_base::{FixedEnv, Timespec};
@@ -43,13 +43,13 @@ pub struct Made {
     pub uuid: Uuid,
     /// Its label.
     pub label: Vec<u8>,
-    /// Its size.
+    /// Its size, bytes.
     pub total_bytes: u64,
     /// Bytes of a tree block.
     pub node_size: u32,
     /// Bytes of a data block.
     pub sector_size: u32,
-    /// Of tree blocks and data.
+    /// The checksum of tree blocks and data.
     pub checksum: ChecksumType,
     /// The features it has.
     pub features: Features,
@@ -57,18 +57,18 @@ pub struct Made {
     pub profiles: (Profile, Profile),
 }
 
-/// Writes an empty filesystem to `device`. The same options, UUID and environment make the same bytes.
+/// Writes an empty filesystem to `device`. Equal options, UUID and environment give equal bytes.
 ///
 /// # Errors
-/// [`InvalidInput`](ErrorKind::InvalidInput) for options that make no sense, and for more than the device has;
-/// [`NoSpace`](ErrorKind::NoSpace) for a device that is too small, [`AlreadyExists`](ErrorKind::AlreadyExists) when it holds something and
-/// [`MkfsOptions::force`] is not set; in these cases nothing is changed. And the device's errors.
+/// [`InvalidInput`](ErrorKind::InvalidInput) for invalid options, and for a size beyond the device; [`NoSpace`](ErrorKind::NoSpace) for a
+/// device that is too small; [`AlreadyExists`](ErrorKind::AlreadyExists) if the device has content and [`MkfsOptions::force`] is not set.
+/// In these cases nothing is changed. Also the device's errors.
 pub fn make_filesystem(device: &dyn BlockDevice, options: &MkfsOptions, env: &dyn Env) -> Result<Made> {
     let plan = check(device, options, env)?;
     write(device, options, &plan)
 }
 
-/// Writes the filesystem of a plan. Whatever was there is gone, also when this fails.
+/// Writes the filesystem of a plan. The former content is gone, also if this fails.
 pub(crate) fn write(device: &dyn BlockDevice, options: &MkfsOptions, plan: &Plan) -> Result<Made> {
     wipe(device, options)?;
     let trees = build_trees(plan, options);
@@ -91,12 +91,12 @@ pub(crate) fn write(device: &dyn BlockDevice, options: &MkfsOptions, plan: &Plan
     })
 }
 
-/// Everything that can be refused is refused here, before a byte is written.
+/// Makes all refusals, before a byte is written.
 pub(crate) fn check(device: &dyn BlockDevice, options: &MkfsOptions, env: &dyn Env) -> Result<Plan> {
     let geometry = options.geometry()?;
     let wanted = options.total_bytes.unwrap_or_else(|| device.len());
     let sector = u64::from(geometry.sector_size);
-    // A new file has whole sectors of what was asked for.
+    // A new file has the requested size in whole sectors.
     let total_bytes = wanted / sector * sector;
     if total_bytes > device.len() {
         let context = format!("{} has {} bytes, {wanted} were asked for", device.describe(), device.len());
@@ -118,14 +118,14 @@ pub(crate) fn check(device: &dyn BlockDevice, options: &MkfsOptions, env: &dyn E
     })
 }
 
-/// Refuses a device that holds something, unless that is to be overwritten.
+/// Refuses a device with content, unless that is to be overwritten.
 pub(crate) fn refuse_foreign(device: &dyn BlockDevice, options: &MkfsOptions) -> Result<()> {
     if options.force {
         return Ok(());
     }
     let found = match find_signature(device)? {
         Some(found) => found.to_owned(),
-        // One of which only the copy at the end is left.
+        // A partition table of which only the copy at the end is left.
         None => match PartitionTable::read(device) {
             Ok(None) => return Ok(()),
             Ok(Some(table)) => format!("a disk with a {} partition table", table.kind),
@@ -136,7 +136,7 @@ pub(crate) fn refuse_foreign(device: &dyn BlockDevice, options: &MkfsOptions) ->
     Err(Error::new(ErrorKind::AlreadyExists, context))
 }
 
-/// Takes away what was there: superblocks first, then everything (by discarding) or at least both ends.
+/// Removes the former content: superblocks first, then everything (by discarding) or at least both ends.
 fn wipe(device: &dyn BlockDevice, options: &MkfsOptions) -> Result<()> {
     let len = device.len();
     for at in SUPERBLOCK_OFFSETS {
@@ -148,7 +148,7 @@ fn wipe(device: &dyn BlockDevice, options: &MkfsOptions) -> Result<()> {
     if !options.keep_content {
         match device.discard(0, len) {
             Err(error) if error.kind() != ErrorKind::Unsupported => return Err(error),
-            _ => {} // a device that discards nothing keeps its content, which harms nobody
+            _ => {} // a device without discards keeps its content, which does no harm
         }
     }
     device.zero(0, len.min(WIPE))?;
@@ -156,7 +156,7 @@ fn wipe(device: &dyn BlockDevice, options: &MkfsOptions) -> Result<()> {
     device.zero(tail, len - tail)
 }
 
-/// The finished blocks of all trees, and where each tree begins.
+/// The finished blocks of all trees, and the root of each.
 pub(crate) struct Trees {
     pub(crate) blocks: Vec<Block>,
     pub(crate) roots: Vec<RootAt>,
@@ -172,8 +172,8 @@ impl Trees {
     }
 }
 
-/// The items of all trees, for blocks that lie as `placed` says, in the order in which the trees get addresses. How
-/// many bytes the items of a tree take depends on the number of blocks, never on where they lie.
+/// The items of all trees, for blocks at the places in `placed`, in the order in which the trees get addresses. The bytes of a tree's items
+/// depend on the number of blocks, never on their places.
 fn all_items(plan: &Plan, options: &MkfsOptions, placed: &[Placed]) -> Vec<(TreeId, Vec<Item>)> {
     let mut extents = plan.extent_items(placed);
     let groups = plan.block_group_items(placed);
@@ -202,8 +202,8 @@ fn all_items(plan: &Plan, options: &MkfsOptions, placed: &[Placed]) -> Vec<(Tree
     trees
 }
 
-/// Gives every block of these trees a place: the chunk tree's in the SYSTEM chunk, all others in the metadata chunk,
-/// both from its start without gaps.
+/// Places every block of these trees: the chunk tree's in the SYSTEM chunk, all others in the metadata chunk, both from its start without
+/// gaps.
 fn place(plan: &Plan, trees: &[(TreeId, Vec<Item>)]) -> Vec<Placed> {
     let node_size = plan.geometry.node_size;
     let (system, metadata) = plan.layout.homes();
@@ -227,8 +227,8 @@ fn place(plan: &Plan, trees: &[(TreeId, Vec<Item>)]) -> Vec<Placed> {
 }
 
 fn build_trees(plan: &Plan, options: &MkfsOptions) -> Trees {
-    // The extent tree has an item for every block, its own too: place until their number stands still. It grows by
-    // one block per hundreds of items, so that happens at once.
+    // The extent tree has an item for every block, also for its own: repeat until their number is stable. It grows by one block per
+    // hundreds of items, so that happens at once.
     const ROUNDS_MAX: u32 = 10;
     let mut placed = place(plan, &all_items(plan, options, &[]));
     let mut rounds = 0;
@@ -259,7 +259,7 @@ fn build_trees(plan: &Plan, options: &MkfsOptions) -> Trees {
     Trees { blocks, roots }
 }
 
-/// Writes `block` to every copy of its chunk, after the check that every reader will make.
+/// Writes `block` to every copy of its chunk, after the checks that every reader makes.
 fn write_block(device: &dyn BlockDevice, plan: &Plan, options: &MkfsOptions, block: &Block) -> Result<()> {
     let expected = Expected {
         logical: block.logical,

@@ -1,4 +1,4 @@
-//! What a caller asks for, and the checked form of it.
+//! The options of a caller, and their checked form.
 
 use creamery_base::{Error, Result, Uuid};
 use creamery_codec::{ChecksumType, CompressionType};
@@ -8,10 +8,10 @@ use crate::{Features, LinuxVersion};
 const SIZE_MIN: u32 = 4 << 10;
 const SIZE_MAX: u32 = 64 << 10;
 const NODE_SIZE_DEFAULT: u32 = 16 << 10;
-/// Bytes of a label at most, on disk it ends with a zero.
+/// Maximum bytes of a label; on disk it ends with a zero.
 const LABEL_MAX: usize = 255;
 
-/// How many copies a block group keeps on one device.
+/// The number of copies that a block group keeps on one device.
 ///
 /// ```
 /// use creamery_mkfs::Profile;
@@ -21,14 +21,14 @@ const LABEL_MAX: usize = 255;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Profile {
-    /// One.
+    /// One copy.
     Single,
-    /// Two.
+    /// Two copies.
     Dup,
 }
 
 impl Profile {
-    /// Copies on the device.
+    /// The number of copies on the device.
     #[must_use]
     pub const fn copies(self) -> u64 {
         match self {
@@ -62,7 +62,7 @@ impl std::str::FromStr for Profile {
     }
 }
 
-/// A new filesystem as its maker wants it; the default is what mkfs.btrfs 6.19 makes of one device.
+/// The options of a new filesystem; the default is that of mkfs.btrfs 6.19 for one device.
 ///
 /// ```
 /// use creamery_mkfs::{MkfsOptions, Profile};
@@ -73,37 +73,36 @@ impl std::str::FromStr for Profile {
 pub struct MkfsOptions {
     /// At most 255 bytes, no line break.
     pub label: Vec<u8>,
-    /// The filesystem's UUID; random when none.
+    /// The filesystem's UUID; `None` is a random one.
     pub uuid: Option<Uuid>,
-    /// The device's UUID; random when none.
+    /// The device's UUID; `None` is a random one.
     pub device_uuid: Option<Uuid>,
     /// Profile of data.
     pub data: Option<Profile>,
     /// Profile of metadata and of the chunk tree.
     pub metadata: Option<Profile>,
-    /// Owner and group of the root directory, as long as nothing else fills the filesystem: what does brings its own. Root's when none
-    /// is given.
+    /// Owner and group of the root directory, if no source fills the filesystem: a source has its own. The default is root.
     pub owner: (u32, u32),
     /// Bytes of a tree block: a power of two from 4 to 64 KiB.
     pub node_size: Option<u32>,
     /// Bytes of a data block: a power of two from 4 KiB to the node size.
     pub sector_size: Option<u32>,
-    /// Of tree blocks and data.
+    /// The checksum of tree blocks and data.
     pub checksum: ChecksumType,
     /// On-disk features.
     pub features: Features,
-    /// The oldest Linux that is to write the filesystem: what it cannot write is refused. [`Features::of_linux`] leaves out of the default
-    /// what it lacks.
+    /// The oldest Linux that is to write the filesystem: features that it cannot write are refused. [`Features::of_linux`] is the default
+    /// without them.
     pub compat: Option<LinuxVersion>,
-    /// Use this many bytes of the device instead of all.
+    /// Use this many bytes of the device instead of all of them.
     pub total_bytes: Option<u64>,
-    /// Leave the device's old content where nothing new is written, instead of discarding it.
+    /// Keep the device's old content where nothing new is written, instead of discarding it.
     pub keep_content: bool,
     /// Overwrite another filesystem.
     pub force: bool,
 }
 
-/// Sizes that went through every rule.
+/// Sizes that passed all checks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Geometry {
     pub(crate) node_size: u32,
@@ -111,20 +110,20 @@ pub(crate) struct Geometry {
 }
 
 impl MkfsOptions {
-    /// The profile of data: what was asked for, else single.
+    /// The profile of data: the requested one, or single.
     #[must_use]
     pub fn data_profile(&self) -> Profile {
         self.data.unwrap_or(Profile::Single)
     }
 
-    /// The profile of metadata: what was asked for, else DUP, and that of the data in mixed groups.
+    /// The profile of metadata: the requested one, or DUP; in mixed groups that of the data.
     #[must_use]
     pub fn metadata_profile(&self) -> Profile {
         let default = if self.features.mixed_groups { self.data_profile() } else { Profile::Dup };
         self.metadata.unwrap_or(default)
     }
 
-    /// Checks everything that can be judged without a device.
+    /// Checks everything that does not depend on a device.
     ///
     /// # Errors
     /// [`InvalidInput`](creamery_base::ErrorKind::InvalidInput), naming the option.

@@ -1,8 +1,8 @@
 //! Cuts a finished filesystem to the end of its last chunk.
 //!
-//! The size of the device stands in its item in the chunk tree and in every superblock. This runs after the last
-//! commit and before any superblock has reached the device ([`crate::held`]): nobody can see the old state, so the
-//! one block of the chunk tree is changed where it lies instead of being copied.
+//! The size of the device stands in its item in the chunk tree and in every superblock. This runs after the last commit and before any
+//! superblock has reached the device ([`crate::held`]): no reader can see the old state, so the one block of the chunk tree is changed in
+//! place instead of being copied.
 
 use creamery_base::{Error, ErrorKind, ObjectId, Result, TreeId, Wait};
 use creamery_device::BlockDevice;
@@ -16,7 +16,7 @@ use zerocopy::FromBytes;
 use crate::held::HeldSuperblocks;
 use crate::trees::DEVID;
 
-/// Sets the size of the filesystem to what its chunks need; returns it. The caller cuts the file.
+/// Sets the size of the filesystem to the end of its chunks; returns it. The caller truncates the file.
 pub(crate) fn shrink(fs: &Filesystem, held: &HeldSuperblocks) -> Result<u64> {
     let volume = fs.engine().volume();
     let ends = volume.chunks().into_iter().flat_map(|chunk| {

@@ -1,7 +1,7 @@
-//! Where the content of a new filesystem comes from, and how large a filesystem it asks for.
+//! The source of a new filesystem's content, and the size it needs.
 //!
-//! The size is a guess: who takes it tries again with more when it was too low. It depends on nothing but what the content is (not on how
-//! the host stores it), because the place of every chunk follows from it, and equal content shall make equal images.
+//! The size is a guess: if it is too low, the caller tries again with more. It depends only on the content (not on how the host stores it),
+//! because the place of every chunk follows from it, and equal content must give equal images.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +12,8 @@ use creamery_fs::Filesystem;
 
 use crate::Progress;
 
-/// What fills a new filesystem: a directory of the host ([`RootdirOptions`](crate::RootdirOptions)), or what another room reads.
+/// The source that fills a new filesystem: a directory of the host ([`RootdirOptions`](crate::RootdirOptions)), or a reader of another
+/// crate.
 ///
 /// ```
 /// use creamery_mkfs::{RootdirOptions, Source};
@@ -20,39 +21,39 @@ use crate::Progress;
 /// assert!(source.shrink() && source.compress().is_none());
 /// ```
 pub trait Source {
-    /// Whether the finished filesystem is cut to what it needs.
+    /// Whether the finished filesystem is cut to the size it needs.
     fn shrink(&self) -> bool;
 
-    /// What its files are compressed with, where that makes them shorter.
+    /// The compression for its files, used where it makes them shorter.
     fn compress(&self) -> Option<CompressionMethod>;
 
-    /// Checks what can be checked without touching the target.
+    /// Checks everything that can be checked without the target.
     ///
     /// # Errors
-    /// What is not there, or contradicts itself.
+    /// A part of the source is missing, or the options contradict each other.
     fn check(&self) -> Result<()>;
 
-    /// Refuses a target that is part of the source. One that `is_new` has no name yet.
+    /// Refuses a target that is part of the source. A target that `is_new` has no name yet.
     ///
     /// # Errors
-    /// When it is.
+    /// The target is part of the source.
     fn check_target(&self, target: &Path, is_new: bool) -> Result<()>;
 
-    /// Looks at all of it, at sizes only.
+    /// Adds up the content, from sizes only.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// A part of the source cannot be read.
     fn measure(&self, measure: Measure) -> Result<Content>;
 
-    /// Puts everything into an empty filesystem. `image` is the image file on the host, device and inode. It may be called again, with
-    /// a larger filesystem.
+    /// Copies everything into an empty filesystem. `image` is the image file on the host: device and inode. A second call, with a larger
+    /// filesystem, is possible.
     ///
     /// # Errors
-    /// The first thing that cannot be read or made.
+    /// The first part that cannot be read or made.
     fn fill(&self, fs: &Arc<Filesystem>, image: Option<(u64, u64)>, progress: &dyn Progress) -> Result<()>;
 }
 
-/// How much there is.
+/// The amount of content.
 ///
 /// ```
 /// assert_eq!(creamery_mkfs::Content::default().entries, 0);
@@ -65,20 +66,20 @@ pub struct Content {
     pub data: u64,
     /// Bytes of items in trees, roughly.
     pub metadata: u64,
-    /// Bytes of data that a filesystem has room for at least, unless it compresses them.
+    /// Bytes of data for which a filesystem needs space at least, unless it compresses them.
     pub least: u64,
 }
 
-/// Items of one name: its inode, reference, directory item and index with their heads, but for the name itself.
+/// Bytes of the items of one name: inode, reference, directory item and index with their heads, without the name itself.
 const ENTRY_BYTES: u64 = (160 + 25) + (10 + 25) + (30 + 25) * 2;
 /// A file extent item and its extent item with their heads.
 const EXTENT_BYTES: u64 = (53 + 25) + (53 + 25);
-/// A file this small may be kept in its item.
+/// The largest file that may be kept in its item, bytes.
 const INLINE_MAX: u64 = 4096;
-/// The longest extent that is counted on.
+/// The longest extent in the estimate, bytes.
 const EXTENT_MAX: u64 = 1 << 20;
 
-/// Adds up what a filesystem with these blocks needs for what is in it.
+/// Adds up the space that content needs in a filesystem.
 ///
 /// ```
 /// let mut measure = creamery_mkfs::Measure::new(4096, 4);
@@ -94,7 +95,7 @@ pub struct Measure {
 }
 
 impl Measure {
-    /// For sectors of so many bytes, with checksums of so many.
+    /// Begins with nothing. `sector_size` and `checksum_len` are in bytes.
     #[must_use]
     pub fn new(sector_size: u32, checksum_len: usize) -> Self {
         let checksum_len = checksum_len as u64;
@@ -107,19 +108,19 @@ impl Measure {
         self.sector_size
     }
 
-    /// A name of so many bytes, and its inode.
+    /// Adds a name of `name_len` bytes, and its inode.
     pub const fn entry(&mut self, name_len: usize) {
         // The name is in three places.
         self.content.entries += 1;
         self.items(ENTRY_BYTES + 3 * name_len as u64);
     }
 
-    /// An extended attribute.
+    /// Adds an extended attribute.
     pub const fn xattr(&mut self, name: &[u8], value: &[u8]) {
         self.items((30 + 25) + name.len() as u64 + value.len() as u64);
     }
 
-    /// Data of a file without a hole in it.
+    /// Adds data of a file without holes.
     pub fn data(&mut self, bytes: u64) {
         let sectors = bytes.div_ceil(self.sector_size);
         self.content.data = self.content.data.saturating_add(sectors.saturating_mul(self.sector_size));
@@ -130,18 +131,18 @@ impl Measure {
         }
     }
 
-    /// Data of a file that nothing else of the source replaces, without a hole in it, and too much for its item.
+    /// Adds data of a file without holes, larger than an item, that no later part of the source replaces.
     pub fn lasting_data(&mut self, bytes: u64) {
         self.data(bytes);
         self.content.least = self.content.least.saturating_add(bytes);
     }
 
-    /// Other bytes of items, such as the target of a link.
+    /// Adds other bytes of items, for example the target of a link.
     pub const fn items(&mut self, bytes: u64) {
         self.content.metadata = self.content.metadata.saturating_add(bytes);
     }
 
-    /// The sum.
+    /// The sum so far.
     #[must_use]
     pub const fn content(&self) -> Content {
         self.content
@@ -149,15 +150,15 @@ impl Measure {
 }
 
 impl Content {
-    /// A size with room for it all: trees are not packed densely, and what a transaction replaces stays until its end.
-    /// Data that small files keep in their items is counted twice, which hardly matters in a sparse file.
+    /// A size with room for the content: trees are not packed densely, and blocks that a transaction replaces are free only after its end.
+    /// Data that small files keep in their items counts twice, which hardly matters in a sparse file.
     pub(crate) fn filesystem_size(&self, node_size: u32, data_copies: u64, metadata_copies: u64) -> u64 {
         const UNIT: u64 = 1 << 20;
         // An operation reserves for the worst case, in whole tree blocks.
         let spare = (u64::from(node_size) * 8192).max(64 << 20);
         let data = self.data.saturating_mul(data_copies);
         let metadata = self.metadata.saturating_mul(2).saturating_mul(metadata_copies);
-        // Space is set aside in chunks of up to a tenth of the whole, in each of up to three kinds.
+        // Space is allocated in chunks of up to a tenth of the whole, in each of up to three kinds.
         let both = data.saturating_add(metadata);
         let size = both.saturating_add(both / 3).saturating_add(spare);
         size.checked_next_multiple_of(UNIT).unwrap_or(u64::MAX)

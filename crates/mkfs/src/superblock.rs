@@ -17,7 +17,7 @@ use crate::{Features, MkfsOptions};
 fn incompat(features: Features, node_size: u32) -> Incompat {
     const PAGE: u32 = 4096;
     let mut flags = Incompat::MIXED_BACKREF | Incompat::EXTENDED_IREF | Incompat::SKINNY_METADATA;
-    // Tree blocks above a page are what the name means.
+    // The flag means tree blocks larger than a page.
     flags.set(Incompat::BIG_METADATA, node_size > PAGE);
     flags.set(Incompat::NO_HOLES, features.no_holes);
     flags.set(Incompat::MIXED_GROUPS, features.mixed_groups);

@@ -15,14 +15,14 @@ use crate::bulk::Item;
 use crate::layout::{Layout, PlannedChunk, Role};
 use crate::options::{Geometry, Profile};
 
-/// The id of the one device.
+/// The id of the only device.
 pub(crate) const DEVID: u64 = 1;
 /// Mode of a new root directory.
 const ROOT_DIR_MODE: u32 = 0o755;
-/// The name under which the root tree's directory knows the default subvolume.
+/// The name of the default subvolume in the root tree's directory.
 const DEFAULT_SUBVOLUME: &[u8] = b"default";
 
-/// What the items are made of.
+/// The layout from which the items are made.
 pub(crate) struct Plan {
     pub(crate) generation: Generation,
     pub(crate) now: Timespec,
@@ -37,7 +37,7 @@ pub(crate) struct Plan {
     pub(crate) layout: Layout,
 }
 
-/// Where a block of a tree lies.
+/// The place of a tree block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Placed {
     pub(crate) logical: Logical,
@@ -45,13 +45,13 @@ pub(crate) struct Placed {
     pub(crate) owner: TreeId,
 }
 
-/// Where a tree's root lies.
+/// The place of a tree's root.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RootAt {
     pub(crate) tree: TreeId,
     pub(crate) logical: Logical,
     pub(crate) level: u8,
-    /// Bytes of all its blocks.
+    /// Bytes of all blocks of the tree.
     pub(crate) bytes: u64,
 }
 
@@ -88,7 +88,7 @@ impl Plan {
         }
     }
 
-    /// The key and data of a chunk's item, which for SYSTEM chunks also go to the superblock.
+    /// The key and data of a chunk's item. The superblock has a copy for SYSTEM chunks.
     pub(crate) fn chunk_item(&self, chunk: &PlannedChunk) -> Item {
         #[expect(clippy::cast_possible_truncation, reason = "a stripe element has 64 KiB")]
         let stripe_len = (STRIPE_LEN as u32).into();
@@ -166,7 +166,7 @@ impl Plan {
         vec![(uuid_key(self.fs_tree_uuid, KeyType::UUID_SUBVOL), TreeId::FS.get().to_le_bytes().to_vec())]
     }
 
-    /// Quotas that begin with the filesystem: all that the top level has is its root block, which counts in either way.
+    /// The quota tree of a new filesystem. The top level consists of its root block, which counts with both kinds of quotas.
     pub(crate) fn quota_tree(&self, simple: bool) -> Vec<Item> {
         const ON: u64 = 1;
         const SIMPLE: u64 = 8;
@@ -178,7 +178,7 @@ impl Plan {
             flags: flags.into(),
             rescan: 0.into(),
         };
-        // The first transaction that simple ones count; nothing, in others.
+        // With simple quotas: the first transaction that counts. Else 0.
         let since: u64 = if simple { generation } else { 0 };
         let used: U64 = u64::from(self.geometry.node_size).into();
         let info = RawQgroupInfo {
@@ -222,7 +222,7 @@ impl Plan {
         item
     }
 
-    /// The root tree: where every other tree but the chunk tree lies, and the name of the default subvolume.
+    /// The root tree: the places of all trees but the chunk tree, and the name of the default subvolume.
     pub(crate) fn root_tree(&self, roots: &[RootAt]) -> Vec<Item> {
         let mut items: Vec<Item> = roots
             .iter()
@@ -252,7 +252,7 @@ impl Plan {
         items
     }
 
-    /// An item for each tree block.
+    /// One item for each tree block.
     pub(crate) fn extent_items(&self, placed: &[Placed]) -> Vec<Item> {
         let head = RawExtentItem {
             refs: 1.into(),
@@ -272,7 +272,7 @@ impl Plan {
         items
     }
 
-    /// The first bytes of the group that its tree blocks take; they lie at its start without gaps.
+    /// Bytes at the start of the group that its tree blocks occupy; there are no gaps.
     fn used(&self, chunk: &PlannedChunk, placed: &[Placed]) -> u64 {
         let end = chunk.logical + chunk.len;
         let inside = placed.iter().filter(|block| block.logical >= chunk.logical && block.logical < end);
@@ -292,8 +292,7 @@ impl Plan {
         self.layout.chunks.iter().map(item).collect()
     }
 
-    /// Free space as the kernel writes it: superblock copies inside a group count as free here; whoever allocates
-    /// leaves them out.
+    /// Free space as the kernel writes it: superblock copies inside a group count as free here; the allocator leaves them out.
     pub(crate) fn free_space_tree(&self, placed: &[Placed]) -> Vec<Item> {
         let mut items = Vec::new();
         for chunk in &self.layout.chunks {
@@ -318,7 +317,7 @@ fn inode_ref(name: &[u8]) -> Vec<u8> {
     [head.as_bytes(), name].concat()
 }
 
-/// Where `tree` has its root, and how large it is. A tree that is not placed yet has a root of zeros.
+/// The root of `tree`, and the size of the tree. A tree that is not placed yet has a root of zeros.
 pub(crate) fn root_of(tree: TreeId, placed: &[Placed], geometry: Geometry) -> RootAt {
     let mut root = RootAt { tree, logical: Logical::new(0), level: 0, bytes: 0 };
     for block in placed.iter().filter(|block| block.owner == tree) {

@@ -1,4 +1,4 @@
-//! What is left when making a filesystem fails: never something that looks whole, and what was there where possible.
+//! The state after making a filesystem fails: it never looks like a whole filesystem, and the former content stays where possible.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -56,7 +56,7 @@ fn a_source_that_is_found_to_be_too_large_on_the_way_leaves_no_filesystem_in_an_
     let root = tempfile::tempdir().unwrap();
     let (source, image) = (root.path().join("source"), root.path().join("old.img"));
     std::fs::create_dir(&source).unwrap();
-    // As much as the filesystem has, of which metadata takes some.
+    // As much as the size of the filesystem, part of which is metadata.
     std::fs::write(source.join("large"), vec![1; 127 << 20]).unwrap();
     make(&image, &sized(128), None).unwrap();
     assert!(has_superblock(&image));

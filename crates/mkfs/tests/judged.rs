@@ -1,5 +1,5 @@
-//! Empty filesystems of every make before judges that are not ours: `btrfs check`, mkfs.btrfs' own layout, and the
-//! kernel, which mounts them, writes to them and is judged again.
+//! Empty filesystems of every kind before independent judges: `btrfs check`, mkfs.btrfs' own layout, and the kernel, which mounts them,
+//! writes to them and is judged again.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,7 +18,7 @@ use creamery_testkit::{Judge, LoopMount, Run, btrfs_check, harness, tree};
 const JUDGES: [Judge; 4] = [Judge::Root, Judge::BtrfsProgs, Judge::KernelBtrfs, Judge::LoopDevices];
 const MIB: u64 = 1 << 20;
 
-/// One make of filesystem.
+/// One kind of filesystem.
 #[derive(Clone, Copy)]
 struct Make {
     size: u64,
@@ -58,7 +58,7 @@ impl Make {
         options
     }
 
-    /// The options of mkfs.btrfs for the same make.
+    /// The options of mkfs.btrfs for the same kind.
     fn words(&self) -> Vec<String> {
         let checksum = match self.checksum {
             ChecksumType::Xxhash64 => "xxhash".to_owned(),
@@ -123,7 +123,7 @@ fn makes() -> Vec<Make> {
     for features in ["quota,block-group-tree", "squota,block-group-tree", "quota,squota,^block-group-tree"] {
         makes.push(Make { features, ..PLAIN });
     }
-    // The least sizes, and one where the third superblock copy and chunks of 1 GiB come in.
+    // The minimum sizes, and one with the third superblock copy and chunks of 1 GiB.
     for (size, data, metadata) in [
         (45, Profile::Single, Profile::Single),
         (109, Profile::Single, Profile::Dup),
@@ -186,8 +186,8 @@ fn judged(bench: &Bench, make_of: &Make) -> Result<()> {
     mount.unmount()
 }
 
-/// Chunks, device extents, block groups and superblock as mkfs.btrfs makes them, but for generations, addresses of
-/// tree blocks, and what follows from these.
+/// Checks that chunks, device extents, block groups and superblock equal those of mkfs.btrfs, except for generations, addresses of tree
+/// blocks, and values that follow from these.
 fn like_mkfs_btrfs(bench: &Bench, ours: &Path, make_of: &Make) -> Result<()> {
     let theirs = bench.scratch.file("theirs.img");
     std::fs::File::create_new(&theirs)?.set_len(make_of.size)?;
@@ -214,7 +214,7 @@ fn like_mkfs_btrfs(bench: &Bench, ours: &Path, make_of: &Make) -> Result<()> {
     Ok(())
 }
 
-/// What the quota tree says, but for generations and limits, of which mkfs.btrfs 6.14 writes whatever is in its memory.
+/// The content of the quota tree, except for generations and limits, which mkfs.btrfs 6.14 leaves uninitialised.
 fn quotas(image: &Path) -> Result<Vec<String>> {
     let run = Run::new("btrfs").args(["inspect-internal", "dump-tree", "-t", "quota"]).arg(image);
     let said = run.ok()?.stdout_text();
@@ -233,9 +233,9 @@ fn quotas(image: &Path) -> Result<Vec<String>> {
     Ok(lines.map(without).collect())
 }
 
-/// A line of dump-tree without what differs between any two filesystems.
+/// A line of dump-tree without the values that differ between any two filesystems.
 fn stable(line: &str) -> Option<String> {
-    // The first SYSTEM chunk of mkfs.btrfs has odd values here that no other chunk has, and no reader looks at.
+    // The first SYSTEM chunk of mkfs.btrfs has odd values here that no other chunk has, and that no reader uses.
     let line = line.trim().replace("io_align 4096 io_width 4096", "io_align 65536 io_width 65536");
     let line = line.replace("sub_stripes 0", "sub_stripes 1");
     let varies =
@@ -266,7 +266,7 @@ fn fields(image: &Path) -> Result<BTreeMap<String, String>> {
     Ok(fields.collect())
 }
 
-/// The torture tree, through the kernel's eyes.
+/// The torture tree, as the kernel sees it.
 fn rootdir(bench: &Bench, make: &Make) -> Result<()> {
     let source = bench.scratch.dir("source")?;
     tree::torture(&source, true)?;
@@ -289,7 +289,7 @@ fn rootdir(bench: &Bench, make: &Make) -> Result<()> {
     mount.unmount()
 }
 
-/// The kernel mounts sectors above its page size only in part; btrfs-progs judges them all.
+/// The kernel mounts only some filesystems with sectors above its page size; btrfs-progs judges them all.
 fn sector_sizes(bench: &Bench) -> Result<()> {
     for (sector_size, node_size) in [(8192, 16384), (16384, 16384), (65536, 65536)] {
         let image = bench.scratch.file(&format!("{sector_size}.img"));

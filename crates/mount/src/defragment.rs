@@ -162,7 +162,7 @@ fn recompress(text: &str) -> creamery_fuse::Result<Recompress> {
 
 impl LiveFile {
     /// Defragments the file like [`OpenFile::defragment`]. Returns the number of bytes rewritten.
-    /// Errors: those of [`OpenFile::defragment`]; the caller is neither the file's owner nor root nor the mounter; the server died, or does not know the
+    /// Errors: those of [`OpenFile::defragment`]; the caller may not write to the file, and is neither root nor the mounter; the server died, or does not know the
     /// control.
     ///
     /// ```no_run

@@ -1,6 +1,7 @@
-//! A device that keeps writes of marked data until somebody answers them, in whatever order.
+//! A device that keeps writes of marked data until a test answers them, in any order.
 //!
-//! Everything else goes through at once; whoever waits for that waits for no scheduler. So what a request carries on its way is carried for as long, and past as much, as a test wants.
+//! All other requests go through at once, so no thread waits for them outside the scheduler. So the data of a marked request is in flight for as long, and during as many other
+//! requests, as a test wants.
 
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use creamery_device::{BlockDevice, Completion, DeviceId, Request};
 
 use crate::device::SimDevice;
 
-/// A device that answers some writes when the test says so.
+/// A device that answers some writes only on demand.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -40,18 +41,18 @@ struct Kept {
     is_over: bool,
 }
 
-/// A write is kept of which each part has one byte, this one or a greater one.
+/// The mark: a write is kept if each of its parts consists of one byte value, this or a greater one.
 pub const MARKED: u8 = 0xe0;
 
 impl Answering {
-    /// Answers with what `below` does.
+    /// A device in front of `below`.
     #[must_use]
     pub fn new(below: Arc<SimDevice>) -> Self {
         Self { below, kept: Mutex::new(Kept::default()), changed: Condvar::new() }
     }
 
-    /// Answers one of the writes that are kept, on this thread; `choose` says which of so many. Waits for one while there are none.
-    /// False when there will be no more.
+    /// Answers one of the kept writes on this thread; `choose` gets their number and returns an index. Waits for a write if there is none.
+    /// Returns false when there will be no more.
     pub fn answer_next(&self, choose: impl FnOnce(usize) -> usize) -> bool {
         let waits = |kept: &mut Kept| kept.requests.is_empty() && !kept.is_over;
         let mut kept = self.changed.wait_while(self.kept.lock(), waits);
@@ -65,7 +66,7 @@ impl Answering {
         true
     }
 
-    /// Nothing more is asked.
+    /// Ends the requests: no more will come.
     pub fn end(&self) {
         self.kept.lock().is_over = true;
         self.changed.notify_all();

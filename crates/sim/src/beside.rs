@@ -1,7 +1,7 @@
-//! Work beside which the background takes its steps, in the midst of operations, in an order that follows from the seed.
+//! Work during which the background takes its steps, in the middle of operations, in an order that follows from the seed.
 //!
-//! Nobody asks for a commit: the background's timer does, and memory. A transaction that closed in the midst of an operation has
-//! it whole or not at all; both are legal, for the simulator does not see which it was.
+//! No operation asks for a commit: the background's timer and memory do. A transaction that closed in the middle of an operation has it
+//! whole or not at all. Both are legal, as the simulator does not see which it was.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,20 +26,20 @@ use crate::workload::{Commit, Features, History};
 
 /// Operations of a workload.
 const OPERATIONS: u64 = 500;
-/// Names that a run with a failure makes, in directories that are there before.
+/// Operations of a run with a failure; they make names in existing directories.
 const FEW_OPERATIONS: u64 = 150;
-/// One of so many operations is followed by a trim, where what is freed is discarded.
+/// A trim follows one of this many operations, in runs that discard freed space.
 const TRIMS_ONE_IN: u64 = 50;
-/// One of so many makes a file durable whose data is not.
+/// One of this many operations makes a file durable whose data is not.
 const FSYNCS_ONE_IN: u64 = 12;
-/// Any time: the simulator's passes when it likes.
+/// Arbitrary: the simulator decides when the time has passed.
 const INTERVAL: Duration = Duration::from_secs(30);
 
-/// What a run has written, transaction by transaction.
+/// The transactions that a run has written.
 struct Watcher {
     device: Arc<SimDevice>,
     running: Transaction,
-    /// What the closed ones may have, whose superblocks are not written.
+    /// The possible contents of closed transactions whose superblocks are not written yet.
     closed: VecDeque<Vec<Model>>,
     commits: Vec<Commit>,
     seen: usize,
@@ -56,7 +56,7 @@ impl Watcher {
         }
     }
 
-    /// `count` transactions closed during an operation after which the files are `after`.
+    /// Closes `count` transactions during an operation after which the files are `after`.
     fn close(&mut self, count: u64, after: Option<&Model>) -> Result<()> {
         for _ in 0..count {
             let before = self.running.close()?;
@@ -65,10 +65,10 @@ impl Watcher {
         Ok(())
     }
 
-    /// A file was made durable: the newest superblock has all that it is, and so have those to come.
+    /// Notes that a file was made durable: the newest superblock includes it, and so do later ones.
     fn synced(&mut self, fsync: &Operation) -> Result<()> {
         let newest = self.commits.last().and_then(|commit| commit.superblock);
-        // Of two that a superblock may have, one may be from before the file was made.
+        // Of two possible contents of a superblock, one may be from before the file was made.
         self.commits.retain_mut(|commit| {
             commit.superblock != newest || {
                 let has_it = commit.model.apply(fsync).is_ok();
@@ -88,7 +88,7 @@ impl Watcher {
         Ok(())
     }
 
-    /// Gives superblocks that were written since to the transactions that closed, one after the other.
+    /// Assigns newly written superblocks to the closed transactions, in order.
     fn look(&mut self) -> Result<()> {
         for superblock in self.device.superblocks_since(self.seen) {
             let models = self.closed.pop_front().context("a superblock of no transaction")?;
@@ -107,15 +107,15 @@ impl Watcher {
     }
 }
 
-/// How a run went.
+/// The result of a run.
 struct Ran {
     watcher: Watcher,
     features: Features,
-    /// Whether somebody met a failure.
+    /// Whether an operation met a failure.
     failed: bool,
 }
 
-/// Runs operations of `seed` with the background beside them, until so many are done or one fails.
+/// Runs operations of `seed` with the background beside them, until `operations` are done or one fails.
 fn run(
     device: &Arc<SimDevice>,
     seed: u64,
@@ -131,7 +131,7 @@ fn run(
     let engine = Arc::clone(driver.filesystem().engine());
     prepare(driver.filesystem());
     engine.commit_every(Some(INTERVAL));
-    // Nothing that a commit may leave lies where something is discarded.
+    // Discards must not hit anything that a commit may leave.
     engine.set_discard([DiscardPolicy::Off, DiscardPolicy::Async, DiscardPolicy::Sync][seed as usize % 3]);
     let beside = Beside::begin(&engine, seed);
     let mut random = Random::new(seed);
@@ -173,17 +173,17 @@ fn run(
     Ok(Ran { watcher, features, failed })
 }
 
-/// Now and then, a file whose data is not durable is made so.
+/// Picks a file whose data is not durable, now and then.
 fn some_fsync(random: &mut Random, model: &Model) -> Option<Operation> {
     let files = model.unsynced();
     let which = random.below(FSYNCS_ONE_IN * files.len().max(1) as u64) as usize;
     files.get(which).map(|inode| Operation::Fsync { inode: *inode })
 }
 
-/// Runs the workload of `seed` on an empty filesystem, with the background beside it. `prepare` may plant a fault.
+/// Runs the workload of `seed` on an empty filesystem, with the background beside it. `prepare` may set a failpoint.
 ///
 /// # Errors
-/// Where engine and model differ.
+/// Engine and model differ.
 pub fn record_beside(base: &Image, seed: u64, prepare: impl FnOnce(&Filesystem)) -> Result<History> {
     let device = Arc::new(SimDevice::recording(base.clone(), None));
     let Ran { watcher, features, failed } = run(&device, seed, OPERATIONS, prepare)?;
@@ -191,19 +191,19 @@ pub fn record_beside(base: &Image, seed: u64, prepare: impl FnOnce(&Filesystem))
     Ok(History { base: base.clone(), events: device.take_log(), commits: watcher.commits, features })
 }
 
-/// As [`faulty_run`](crate::faulty_run), with the background beside the work: whoever meets the failure, and in the midst of
-/// whatever, what is left is a legal commit. Whether anybody met it.
+/// Runs like [`faulty_run`](crate::faulty_run), with the background beside the work: wherever the failure strikes, the remaining state is a
+/// legal commit. Returns whether the failure struck.
 ///
 /// # Errors
-/// When an answer is wrong, or what is left is no legal commit.
+/// An answer is wrong, or the remaining state is no legal commit.
 pub fn faulty_run_beside(base: &Image, seed: u64, fault: Fault) -> Result<bool> {
     faulty_run_beside_with(base, seed, fault, |_| ())
 }
 
-/// As [`faulty_run_beside`]; `prepare` may plant a fault in the engine.
+/// Runs like [`faulty_run_beside`]; `prepare` may set a failpoint of the engine.
 ///
 /// # Errors
-/// As there.
+/// Those of [`faulty_run_beside`].
 pub fn faulty_run_beside_with(
     base: &Image,
     seed: u64,
@@ -214,7 +214,7 @@ pub fn faulty_run_beside_with(
     device.fail(fault);
     let Ran { watcher, failed, .. } = match run(&device, seed, FEW_OPERATIONS, prepare) {
         Ok(ran) => ran,
-        // It could not be opened.
+        // The failure kept the filesystem from opening.
         Err(error) if device.has_failed() && is_of_the_device(&error) => return Ok(true),
         Err(error) => return Err(error),
     };
@@ -222,10 +222,10 @@ pub fn faulty_run_beside_with(
     Ok(failed)
 }
 
-/// How many requests a run of [`faulty_run_beside`] makes without failures.
+/// The number of requests in a run of [`faulty_run_beside`] without failures.
 ///
 /// # Errors
-/// When it does not work even so.
+/// The run does not work even without failures.
 pub fn requests_of_a_run_beside(base: &Image, seed: u64, kind: crate::Kind) -> Result<u64> {
     let device = Arc::new(SimDevice::recording(base.clone(), None));
     let ran = run(&device, seed, FEW_OPERATIONS, |_| ())?;
@@ -238,10 +238,10 @@ fn is_of_the_device(error: &anyhow::Error) -> bool {
     cause.is_some_and(|cause| driver::is_of_the_device(cause.kind()))
 }
 
-/// As [`random_run`](crate::random_run), with the background beside the operations.
+/// Runs like [`random_run`](crate::random_run), with the background beside the operations.
 ///
 /// # Errors
-/// Where engine and model differ, with the seed and the number of the operation.
+/// Engine and model differ; the error has the seed and the number of the operation.
 pub fn random_run_beside(seed: u64, count: u64, made_by: &MadeBy, taste: Taste) -> Result<(u64, u64)> {
     let device = Arc::new(SimDevice::new(fresh_image(made_by)?));
     let mut driver = Driver::open_fresh_with(&device, small_budgets(), fs_options(seed))?;

@@ -1,17 +1,17 @@
-//! The device itself: it keeps every promise of the sheet, notes what is asked of it, and fails on demand.
+//! The simulated device: it keeps every promise of the sheet, records its requests, and fails on demand.
 //!
 //! # Log
-//! While it records, every write and every successful flush is noted in order; [`SimDevice::take_log`] hands that
-//! out, and [`PowerCut`](crate::PowerCut) makes from it what a power cut can leave.
+//! While it records, it notes every write and every successful flush in order. [`SimDevice::take_log`] returns this log, and
+//! [`PowerCut`](crate::PowerCut) makes from it the states that a power cut can leave.
 //!
 //! # Faults
-//! A [`Fault`] names a kind of request and a number: that request fails, or that one and all later ones. A write
-//! that fails has put a part of its sectors in place (sheet 9). A flush that failed fails for ever (sheet 11).
-//! Ranges can be made unreadable until they are written (sheet 3).
+//! A [`Fault`] names a kind of request and a number: that request fails, or that one and all later ones. A failed write has put a part of
+//! its sectors in place (sheet 9). After a failed flush all flushes fail (sheet 11). Ranges can be made unreadable until they are written
+//! (sheet 3).
 //!
 //! # Canaries
-//! A harness that finds nothing proves little. [`Canary`] makes the device break one promise; the harness has to
-//! notice, or it is broken itself.
+//! A harness that finds nothing proves little. [`Canary`] makes the device break one promise; a harness that does not notice is broken
+//! itself.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,15 +23,15 @@ use parking_lot::Mutex;
 
 use crate::image::{Image, PAGE, Page};
 
-/// Where the first superblock copy lies.
+/// The offset of the first superblock copy, bytes.
 pub(crate) const FIRST_SUPERBLOCK: u64 = 64 << 10;
-/// Where any superblock copy can lie, as page numbers.
-/// What is read of bytes that were discarded.
+/// The byte that reads of discarded ranges return.
 const DISCARDED: u8 = 0xd5;
+/// The page numbers of all superblock copies.
 pub(crate) const SUPERBLOCK_PAGES: [u64; 3] =
     [FIRST_SUPERBLOCK / PAGE as u64, (64 << 20) / PAGE as u64, (256 << 30) / PAGE as u64];
 
-/// What a recording device noted.
+/// A recorded event.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
     Write { first: u64, pages: Vec<Arc<Page>> },
@@ -77,15 +77,15 @@ pub enum Kind {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fault {
-    /// What fails.
+    /// The kind of request that fails.
     pub kind: Kind,
-    /// The how manyth of its kind from now on, beginning with 0.
+    /// The index of the failing request among those of its kind from now on; 0 is the next one.
     pub nth: u64,
-    /// Whether all later ones of that kind fail as well.
+    /// Whether all later requests of that kind fail as well.
     pub lasting: bool,
 }
 
-/// A promise that the device breaks, to see whether anybody notices.
+/// A promise that the device breaks, to test whether a harness notices.
 ///
 /// ```
 /// assert_ne!(creamery_sim::Canary::NoFlushBeforeSuperblock, creamery_sim::Canary::NoFlushAfterSuperblock);
@@ -133,13 +133,13 @@ struct State {
 /// # Ok::<(), creamery_base::Error>(())
 /// ```
 pub struct SimDevice {
-    /// Lends its identity, which only the device crate can make.
+    /// Provides the identity, which only the device crate can make.
     identity: MemoryDevice,
     state: Mutex<State>, // innermost: nothing is called while it is held
 }
 
 impl SimDevice {
-    /// A device that holds `image`.
+    /// A device with the content `image`.
     #[must_use]
     pub fn new(image: Image) -> Self {
         Self {
@@ -158,7 +158,7 @@ impl SimDevice {
         }
     }
 
-    /// The same, noting every write and flush from now on.
+    /// A device with the content `image` that records every write and flush from now on.
     #[must_use]
     pub fn recording(image: Image, canary: Option<Canary>) -> Self {
         let device = Self::new(image);
@@ -169,19 +169,19 @@ impl SimDevice {
         device
     }
 
-    /// What it holds now, flushed or not.
+    /// The current content, flushed or not.
     #[must_use]
     pub fn image(&self) -> Image {
         self.state.lock().image.clone()
     }
 
-    /// How many writes and flushes it noted so far.
+    /// The number of writes and flushes recorded so far.
     #[must_use]
     pub fn log_len(&self) -> usize {
         self.state.lock().log.len()
     }
 
-    /// The first write of a first superblock copy among the events from `start` on, and how many there are.
+    /// The first write of a first superblock copy among the events from `start` on, and the number of such writes.
     pub(crate) fn superblock_since(&self, start: usize) -> (Option<usize>, usize) {
         let found = self.superblocks_since(start);
         (found.first().copied(), found.len())
@@ -217,7 +217,7 @@ impl SimDevice {
         self.state.lock().struck
     }
 
-    /// Requests of this kind since the failure was armed, or since the start.
+    /// The number of requests of this kind since the failure was armed, or since the start.
     #[must_use]
     pub fn count(&self, kind: Kind) -> u64 {
         let counts = &self.state.lock().counts;
@@ -229,7 +229,7 @@ impl SimDevice {
         }
     }
 
-    /// Changes bytes behind everybody's back.
+    /// Changes bytes without a request, as bit rot does.
     pub fn rot(&self, range: Range<u64>) {
         let mut state = self.state.lock();
         let mut bytes = vec![0; usize::try_from(range.end - range.start).expect("a small range")];
@@ -245,7 +245,7 @@ impl SimDevice {
 }
 
 impl State {
-    /// Counts a request; true when it has to fail.
+    /// Counts a request; returns true if it has to fail.
     fn strikes(&mut self, kind: Kind) -> bool {
         let count = match kind {
             Kind::Read => &mut self.counts.reads,
@@ -280,7 +280,7 @@ impl State {
             }
             Request::Write { offset, data } => {
                 let end = self.check(offset, data.len() as u64)?;
-                // Whatever parts it came in: one request, which tears anywhere.
+                // Regardless of its parts it is one request, and can tear anywhere.
                 let bytes = data.contiguous();
                 if self.strikes(Kind::Write) {
                     // A superblock copy arrives whole or not at all (sheet 6).
@@ -329,7 +329,7 @@ impl State {
         let (first, pages) = if whole {
             (offset / PAGE as u64, Page::split(data))
         } else {
-            // Sectors of a write that was cut off: what the page holds afterwards is noted.
+            // The write was cut off within a page: the new content of the whole page is recorded.
             let (first, end) = (offset / PAGE as u64, (offset + data.len() as u64).div_ceil(PAGE as u64));
             let mut bytes = vec![0; usize::try_from(end - first).expect("a write fits") * PAGE];
             self.image.read(first * PAGE as u64, &mut bytes);
@@ -348,8 +348,8 @@ impl State {
         self.log.push(event);
     }
 
-    /// What is read there afterwards is anything, and which of it a power cut leaves is as for a write. Nobody asks for parts
-    /// of pages.
+    /// Discards a range. Later reads return arbitrary bytes, and after a power cut any part may be discarded, as with a write. The range
+    /// consists of whole pages.
     fn discard(&mut self, offset: u64, len: u64) {
         assert!(offset.is_multiple_of(PAGE as u64) && len.is_multiple_of(PAGE as u64));
         let anything = Page::split(&[DISCARDED; PAGE]).remove(0);

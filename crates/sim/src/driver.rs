@@ -1,4 +1,4 @@
-//! Drives the engine and the model through the same operations and holds one against the other.
+//! Runs operations on the engine and the model, and compares both.
 
 mod losses;
 
@@ -28,7 +28,7 @@ use crate::subvolumes;
 
 /// An inode number that no test reaches.
 const NEVER: ObjectId = ObjectId::new(1 << 40);
-/// A subvolume that no test reaches: what lay in one that was deleted is looked for there.
+/// A subvolume that no test reaches, for inodes of a deleted subvolume.
 const GONE: TreeId = TreeId::new(1 << 40);
 
 /// A filesystem on a simulated device, and the model of it.
@@ -48,32 +48,32 @@ pub struct Driver {
     model: Model,
     ids: HashMap<u64, InodeId>,
     open: Vec<Opener>,
-    /// Runs of delayed data that were lost so far.
+    /// The number of runs of delayed data that were lost so far.
     lost: u64,
-    /// What these have left, until somebody asks.
+    /// Losses that `take_losses` has not returned yet.
     losses: Vec<Loss>,
     /// The errors that each opener and caller has seen.
     errors: SeenErrors,
     room: RoomWatch,
 }
 
-/// A file that is kept open.
+/// An open file.
 struct Opener {
     inode: u64,
     file: Arc<OpenFile>,
-    /// Around its last call of fsync, or around that of another opener before it came.
+    /// The place of its last fsync in the sequence of errors, or that of another opener before it was opened.
     place: Around,
 }
 
-/// Opens the filesystem on `device` for writing, with a clock that stands still.
+/// Opens the filesystem on `device` for writing, with a stopped clock.
 ///
 /// # Errors
-/// Whatever the engine says.
+/// Those of the engine.
 pub fn open(device: &Arc<SimDevice>) -> creamery_base::Result<Arc<Filesystem>> {
     open_with(device, Options::default(), FsOptions::default())
 }
 
-/// What a power cut left; where it may have torn the first superblock, by a copy of that.
+/// Opens the filesystem after a power cut; if the cut may have torn the first superblock, by a copy of it.
 pub(crate) fn open_after(class: Class, device: &Arc<SimDevice>) -> creamery_base::Result<Arc<Filesystem>> {
     if class != Class::TornSuperblock {
         return open(device);
@@ -82,7 +82,7 @@ pub(crate) fn open_after(class: Class, device: &Arc<SimDevice>) -> creamery_base
     open_volume(volume, Options::default(), FsOptions::default())
 }
 
-/// As [`open`], with budgets of its own.
+/// Opens the filesystem like [`open`], with the given budgets.
 pub(crate) fn open_with(
     device: &Arc<SimDevice>,
     options: Options,
@@ -103,15 +103,15 @@ fn open_volume(
 }
 
 impl Driver {
-    /// An empty filesystem.
+    /// Opens an empty filesystem.
     ///
     /// # Errors
-    /// When it cannot be opened.
+    /// It cannot be opened.
     pub fn open_fresh(device: &Arc<SimDevice>) -> Result<Self> {
         Self::with_model(open(device)?, Model::new())
     }
 
-    /// An empty filesystem with budgets and options of its own.
+    /// Opens an empty filesystem with the given budgets and options.
     pub(crate) fn open_fresh_with(
         device: &Arc<SimDevice>,
         options: Options,
@@ -120,19 +120,19 @@ impl Driver {
         Self::with_model(open_with(device, options, fs_options)?, Model::new())
     }
 
-    /// An empty filesystem in which every write is an extent: nothing is delayed.
+    /// Opens an empty filesystem in which every write is an extent: nothing is delayed.
     ///
     /// # Errors
-    /// When it cannot be opened.
+    /// It cannot be opened.
     pub fn open_fresh_undelayed(device: &Arc<SimDevice>) -> Result<Self> {
         let fs_options = FsOptions { delayed_bytes: 0, ..FsOptions::default() };
         Self::with_model(open_with(device, Options::default(), fs_options)?, Model::new())
     }
 
-    /// A filesystem that holds what `model` says, which is compared.
+    /// Takes a filesystem whose content is that of `model`, and compares both.
     ///
     /// # Errors
-    /// When it holds something else.
+    /// The content differs.
     pub fn with_model(fs: Arc<Filesystem>, model: Model) -> Result<Self> {
         let walked = walk(&fs, false)?;
         if let Some(difference) = model.snapshot().difference(&walked.snapshot) {
@@ -154,10 +154,10 @@ impl Driver {
         })
     }
 
-    /// A filesystem somebody else has made: the model is what a walk finds.
+    /// Opens a filesystem that another program made: the model is the result of a walk.
     ///
     /// # Errors
-    /// When it cannot be opened or walked.
+    /// It cannot be opened or walked.
     pub fn open_foreign(device: &Arc<SimDevice>) -> Result<Self> {
         let fs = open(device)?;
         let walked = walk(&fs, true)?;
@@ -203,7 +203,7 @@ impl Driver {
         Self::with_model(fs, model)
     }
 
-    /// A directory without anything in it, as the root of a model of its own.
+    /// Drives an empty directory as the root of a separate model.
     #[must_use]
     pub fn within(fs: Arc<Filesystem>, dir: InodeId) -> Self {
         let room = RoomWatch(Arc::clone(&fs));
@@ -219,13 +219,13 @@ impl Driver {
         }
     }
 
-    /// The model now.
+    /// The current model.
     #[must_use]
     pub const fn model(&self) -> &Model {
         &self.model
     }
 
-    /// The model, when everything is done; files that are still open are closed.
+    /// The model at the end; closes open files.
     #[must_use]
     pub fn into_model(self) -> Model {
         let mut model = self.model;
@@ -239,27 +239,27 @@ impl Driver {
         &self.fs
     }
 
-    /// Lets both do `operation`.
+    /// Runs `operation` on both.
     ///
     /// # Errors
-    /// When their answers differ.
+    /// Their answers differ.
     pub fn apply(&mut self, operation: &Operation) -> Result<()> {
         let found = self.run(operation);
         self.judge(operation, found)
     }
 
-    /// As [`apply`](Self::apply), and gives what the model says of an operation that succeeds.
+    /// Runs `operation` like [`apply`](Self::apply), and returns the model's answer if it succeeds.
     pub(crate) fn apply_for(&mut self, operation: &Operation) -> Result<Outcome> {
         let mut ahead = self.model.clone();
         self.apply(operation)?;
         ahead.apply(operation).map_err(|kind| anyhow::anyhow!("{operation:?} fails with {kind:?}"))
     }
 
-    /// As [`apply`](Self::apply), on a device that may fail or be full: gives the engine's error back where that is
-    /// the device's or the space's fault.
+    /// Runs `operation` like [`apply`](Self::apply) on a device that may fail or be full. Returns the engine's error if the device or lack
+    /// of space caused it.
     ///
     /// # Errors
-    /// When the answers differ otherwise.
+    /// The answers differ otherwise.
     pub fn try_apply(&mut self, operation: &Operation) -> Result<Option<Error>> {
         let error = self.try_once(operation)?;
         if self.model.lossy {
@@ -287,7 +287,7 @@ impl Driver {
                 Ok(Some(error))
             }
             Ok((Outcome::Count(count), _)) => {
-                // Where space runs out on the way, the first part is written.
+                // If space runs out on the way, the first part is written.
                 let mut written = operation.clone();
                 if let Operation::Write { len, .. } = &mut written {
                     ensure!(count <= *len, "{operation:?}: {count} bytes were written");
@@ -299,7 +299,7 @@ impl Driver {
         }
     }
 
-    /// Cutting a file off may stop on the way: at a size between the old and the new one.
+    /// Accepts a truncation that stopped on the way, at a size between the old and the new one.
     fn accept_size(&mut self, inode: u64, wanted: u64) -> Result<()> {
         let (Some(before), Ok(found)) = (self.model.size(inode), self.fs.stat(self.id(inode), Wait::Yes))
         else {
@@ -317,7 +317,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Punching a hole, zeroing, preallocating and cloning may stop on the way: every byte is as before or as it should be.
+    /// Accepts punching a hole, zeroing, preallocating and cloning that stopped on the way: every byte is the old or the new one.
     fn accept_part(&mut self, operation: &Operation) -> Result<()> {
         let (Operation::Fallocate { inode, .. } | Operation::Clone { inode, .. }) = operation else {
             return Ok(());
@@ -329,11 +329,11 @@ impl Driver {
             return Ok(());
         };
         let mut found = vec![0; after.len() + 1];
-        // What cannot be read is compared when it can be.
+        // An unreadable file is compared when it can be read.
         let read = self.handle(*inode).and_then(|file| file.read_at(0, &mut found, Wait::Yes));
         let Ok(size) = read else { return Ok(()) };
         found.truncate(size);
-        // What is cloned is there from the front on.
+        // A clone begins at the front.
         let most = if let Operation::Clone { .. } = operation { after.len() } else { before.len() };
         ensure!((before.len()..=most).contains(&size), "{operation:?}: the size became {size}");
         let byte = |data: &[u8], at: usize| data.get(at).copied().unwrap_or(0);
@@ -378,7 +378,7 @@ impl Driver {
                 ensure!(wanted == found, "{operation:?}: wanted {wanted:?}, got {found:?}");
             }
             (Err(wanted), Err(found)) => {
-                // An inode without a name is on its way out: whether it is still there is up to when it is looked at.
+                // An inode without a name is about to go: whether it still exists depends on the moment.
                 let gone = matches!(found.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory);
                 let is_leaving = wanted == ErrorKind::Stale && gone;
                 let is_renumbered = (wanted, found.kind()) == (ErrorKind::CrossDevice, ErrorKind::Stale)
@@ -388,7 +388,7 @@ impl Driver {
                 ensure!(is_expected, "{operation:?}: wanted {wanted:?}, got {found:?}");
             }
             (Err(_), Ok((Outcome::Done, None))) if self.model.renames_nothing(operation) => {}
-            // Nor can anybody see what was done to it.
+            // The effect on it is not visible, either.
             (Err(ErrorKind::Stale), Ok((Outcome::Done | Outcome::Count(_), None))) => {}
             (wanted, Err(found)) => bail!("{operation:?}: wanted {wanted:?}, got {found:?}"),
             (wanted, Ok((found, _))) => bail!("{operation:?}: wanted {wanted:?}, got {found:?}"),
@@ -396,7 +396,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Whether rights are a reason for this error.
+    /// Whether missing permissions explain this error.
     fn is_refused(&self, operation: &Operation, error: &Error) -> bool {
         self.model.refusals(operation).contains(&error.kind())
     }
@@ -405,12 +405,12 @@ impl Driver {
         if let Some(id) = self.ids.get(&number) {
             return *id;
         }
-        // An inode that is gone, or never was, still names its subvolume.
+        // An inode that is gone, or never existed, still names its subvolume.
         let root = self.ids.get(&self.model.subvolume_of(number));
         InodeId::new(root.map_or(GONE, |id| id.subvolume), NEVER)
     }
 
-    /// Which number each inode has in the model.
+    /// The number of each inode in the model.
     pub(crate) fn numbers(&self) -> HashMap<InodeId, u64> {
         self.ids.iter().map(|(number, id)| (*id, *number)).collect()
     }
@@ -470,7 +470,7 @@ impl Driver {
             }
             Operation::Close { inode } => {
                 let at = self.open.iter().position(|opener| opener.inode == *inode);
-                // As the mount does: who deletes what has no name any more is not the one who closes it.
+                // As on a mount, closing does not delete a file without names; the cleaner does.
                 drop(self.open.swap_remove(at.expect("closing what was opened")));
                 Ok(done(()))
             }
@@ -536,10 +536,10 @@ impl Driver {
         }
     }
 
-    /// Compares everything; inodes that are open without a name are left out.
+    /// Compares everything except open inodes without a name.
     ///
     /// # Errors
-    /// Where the filesystem differs from the model.
+    /// The filesystem differs from the model.
     pub fn compare(&mut self) -> Result<()> {
         let walked = crate::snapshot::walk_only(&self.fs, self.ids[&ROOT])?;
         match self.model.snapshot().difference(&walked) {
@@ -551,15 +551,15 @@ impl Driver {
     /// Closes everything, makes it durable and opens it again.
     ///
     /// # Errors
-    /// When that fails, or what is found then is not what was there.
+    /// That fails, or the content differs afterwards.
     pub fn restart(self, device: &Arc<SimDevice>) -> Result<Self> {
         self.restart_after(device, || Ok(()))
     }
 
-    /// The same, and does something to the device in between.
+    /// Restarts like [`restart`](Self::restart), and calls `between` with the closed device.
     ///
     /// # Errors
-    /// As [`restart`](Self::restart), and that of `between`.
+    /// Those of [`restart`](Self::restart), and that of `between`.
     pub fn restart_after(
         self,
         device: &Arc<SimDevice>,
@@ -586,7 +586,7 @@ impl Driver {
     }
 }
 
-/// Whether the fault can lie with the device or its size, or was passed on by what had failed before.
+/// Whether the device or its size can be the cause of such an error, directly or by an earlier failure.
 pub(crate) const fn is_of_the_device(kind: ErrorKind) -> bool {
     matches!(
         kind,

@@ -1,8 +1,8 @@
-//! Work that nobody asks to be durable: commits fall due, and are written a batch at a time by the operations that come by.
-//! These run delayed refs, too, while the transaction is open.
+//! Work without syncs: commits fall due, and the operations that come next write them one batch at a time. These operations also run
+//! delayed refs while the transaction is open.
 //!
-//! A transaction has what was done before the operation that closed it; its superblock is written some operations later.
-//! So a power cut falls between operations that belong to the next transaction and blocks of the last one.
+//! A transaction has everything before the operation that closed it; its superblock is written some operations later. So a power cut falls
+//! between operations of the next transaction and blocks of the last one.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,16 +23,16 @@ use crate::workload::{Commit, Features, History};
 
 /// Commits of a workload.
 const COMMITS: usize = 30;
-/// More operations than so many commits take.
+/// More operations than this many commits take.
 const OPERATIONS_MAX: u64 = 100_000;
-/// So much that a commit has several batches.
+/// Bytes of dirty blocks: enough that a commit has several batches.
 const DIRTY_BYTES: u64 = 1 << 20;
-/// So few that some are run beside operations: a quarter of it is enough for that.
+/// Few enough that operations run some refs: they do so from a quarter of it on.
 const DELAYED_REFS_MAX: usize = 160;
 const DIRECTORIES: u64 = 24;
 
-/// Commits fall due soon, and refs are run beside operations. Who syncs commits: what a superblock has is looked at here, and logs
-/// elsewhere (`log_run`).
+/// Budgets with which commits fall due soon, and operations run refs. A sync commits: this run checks the content of superblocks, and
+/// `log_run` that of logs.
 pub(crate) fn small_budgets() -> Options {
     Options {
         dirty_bytes: DIRTY_BYTES,
@@ -42,48 +42,48 @@ pub(crate) fn small_budgets() -> Options {
     }
 }
 
-/// How the filesystem is opened for the run of `seed`: none, little, or all that it writes may be delayed.
+/// The options of the filesystem in the run of `seed`: none, little, or all of its data may be delayed.
 pub(crate) fn fs_options(seed: u64) -> FsOptions {
     let delayed_bytes = [0, 32 << 10, 256 << 10, 1 << 30][(seed % 4) as usize];
     FsOptions { delayed_bytes, compress: compress(seed / 4), ..FsOptions::default() }
 }
 
-/// What data is compressed with in the run of `seed`: nothing, or one of the three.
+/// The compression in the run of `seed`: none, or one of the three.
 pub(crate) fn compress(seed: u64) -> Option<Compress> {
     let word = ["", "zstd", "lzo", "zlib"][(seed % 4) as usize];
     let compress: Compress = word.parse().ok()?;
     Some(Compress { force: seed % 8 < 4, ..compress })
 }
 
-/// What was done since the last transaction was closed.
+/// The operations since the last transaction was closed.
 pub(crate) struct Transaction {
     begun: Model,
     steps: Vec<Step>,
 }
 
-/// One after the other.
+/// The steps of a transaction, in order.
 enum Step {
     Done(Operation),
     Lost(Loss),
 }
 
 impl Transaction {
-    /// It begins with what `model` says.
+    /// Begins a transaction with the content of `model`.
     pub(crate) fn begin(model: &Model) -> Self {
         Self { begun: model.clone(), steps: Vec::new() }
     }
 
-    /// An operation that succeeded is part of it.
+    /// Adds an operation that succeeded.
     pub(crate) fn push(&mut self, operation: Operation) {
         self.steps.push(Step::Done(operation));
     }
 
-    /// Delayed data was lost: later writes are on top of what was left.
+    /// Adds a loss of delayed data: later writes build on the remaining content.
     pub(crate) fn lose(&mut self, loss: Loss) {
         self.steps.push(Step::Lost(loss));
     }
 
-    /// What it has when the operation that is not in it yet closes it. The next one begins.
+    /// The content of the transaction when an operation that is not part of it closes it. Begins the next one.
     pub(crate) fn close(&mut self) -> Result<Model> {
         for step in self.steps.drain(..) {
             match step {
@@ -101,7 +101,7 @@ impl Transaction {
 /// Runs the workload of `seed` on an empty filesystem.
 ///
 /// # Errors
-/// Where engine and model differ.
+/// Engine and model differ.
 pub fn record_due(base: &Image, seed: u64) -> Result<History> {
     let device = Arc::new(SimDevice::recording(base.clone(), None));
     let mut driver = Driver::open_fresh_with(&device, small_budgets(), fs_options(seed))?;
@@ -109,14 +109,14 @@ pub fn record_due(base: &Image, seed: u64) -> Result<History> {
     let mut random = Random::new(seed);
     let mut commits = vec![Commit::first(driver.model())];
     let mut running = Transaction::begin(driver.model());
-    // What transactions have that are closed and not yet durable.
+    // The content of transactions that are closed and not yet durable.
     let mut closed: VecDeque<Model> = VecDeque::new();
     let (mut logged, mut shared) = (device.log_len(), 0);
     for number in 0..OPERATIONS_MAX {
         let generation = driver.filesystem().engine().generation();
         let operation = next(&mut random, driver.model(), number);
         driver.apply(&operation).with_context(|| format!("seed {seed}, operation {number}"))?;
-        // An operation that finds no room has commits made until there is; it is in none of them.
+        // An operation that finds no room causes commits until there is room; it is part of none of them.
         for _ in generation.get()..driver.filesystem().engine().generation().get() {
             closed.push_back(running.close()?);
         }
@@ -144,7 +144,7 @@ pub fn record_due(base: &Image, seed: u64) -> Result<History> {
     Ok(History { base: base.clone(), events: device.take_log(), commits, features })
 }
 
-/// Something that takes one handle, so that a transaction has it whole or not at all.
+/// An operation with a single handle, so a transaction has it whole or not at all.
 pub(crate) fn next(random: &mut Random, model: &Model, number: u64) -> Operation {
     let name = format!("a name of some length, for leaves shall fill: {number}").into_bytes();
     if number < DIRECTORIES {

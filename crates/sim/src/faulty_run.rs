@@ -1,8 +1,7 @@
-//! The same work again and again, each time with another request failing.
+//! Repeats a workload, each time with another request failing.
 //!
-//! After a failure the engine either goes on with right answers, or it is read-only and says why; there is nothing
-//! between. What is on the platter then is opened on a device that works, in all the forms that a power cut could
-//! give it, and has to be a legal commit.
+//! After a failure the engine either goes on with right answers, or it is read-only and gives the reason; there is no third way. Then the
+//! content of the platter, in all the forms that a power cut could give it, is opened on a working device, and must be a legal commit.
 
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -20,20 +19,20 @@ use crate::power_cut::{Class, CutState, PowerCut};
 use crate::watch::Watch;
 use crate::workload::{Commit, Features, History};
 
-/// Operations of a run, and between two commits.
+/// Operations of a run, and operations between two commits.
 const OPERATIONS: usize = 60;
 const PER_COMMIT: usize = 15;
-/// States of the platter that are tried after a run, at most.
+/// Maximum number of states of the platter that are tried after a run.
 const STATES: usize = 4;
 
-/// How a run with a failure ended.
+/// The outcome of a run with a failure.
 ///
 /// ```
 /// assert_ne!(creamery_sim::FaultOutcome::ReadOnly, creamery_sim::FaultOutcome::NotOpened);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum FaultOutcome {
-    /// Nobody noticed: the request was not made, or the answer was not needed.
+    /// Nothing: the request was not made, or its answer was not needed.
     Unnoticed,
     /// An operation failed, and work went on.
     WentOn,
@@ -43,10 +42,10 @@ pub enum FaultOutcome {
     NotOpened,
 }
 
-/// How many requests of `kind` a run without failures makes.
+/// The number of requests of `kind` in a run without failures.
 ///
 /// # Errors
-/// When the run does not work even so.
+/// The run does not work even without failures.
 pub fn requests_of_a_run(base: &Image, model: &Model, seed: u64, kind: Kind) -> Result<u64> {
     let device = Arc::new(SimDevice::recording(base.clone(), None));
     let mut run = Run::open(&device, model)?;
@@ -55,11 +54,10 @@ pub fn requests_of_a_run(base: &Image, model: &Model, seed: u64, kind: Kind) -> 
     Ok(device.count(kind))
 }
 
-/// Works on `base`, which holds what `model` says, with a failing device; then looks at what that left. `watch` is told
-/// of every operation.
+/// Works on `base`, which has the content of `model`, with a failing device; then checks the state it leaves. `watch` gets every operation.
 ///
 /// # Errors
-/// When an answer is wrong, or what is left is no legal commit.
+/// An answer is wrong, or the remaining state is no legal commit.
 pub fn faulty_run(
     base: &Image,
     model: &Model,
@@ -88,7 +86,7 @@ pub fn faulty_run(
     Ok(outcome)
 }
 
-/// Whatever a failing device that held `base` may show after it, is one of `commits` and can be worked on.
+/// Checks that every state a failing device with `base` may show afterwards is one of `commits`, and that work can go on from it.
 pub(crate) fn verify_what_is_left(
     base: &Image,
     device: &SimDevice,
@@ -100,7 +98,7 @@ pub(crate) fn verify_what_is_left(
     let position = events.len();
     let features = Features::default();
     let history = History { base: base.clone(), events: events.clone(), commits, features };
-    // All writes are there; and only some of those that no flush covered.
+    // One state has all writes; the others have only some of those that no flush covered.
     let mut states = vec![device.image()];
     let mut cut = PowerCut::new(base.clone(), events, seed, false);
     states.extend(std::iter::from_fn(|| cut.next_at_end()).take(STATES));
@@ -118,7 +116,7 @@ struct Run {
     driver: Driver,
     commits: Vec<Commit>,
     failed: Option<creamery_base::Error>,
-    /// Aborts that were told.
+    /// Receives the reasons of aborts.
     told: Receiver<String>,
 }
 
@@ -126,7 +124,7 @@ impl Run {
     fn open(device: &Arc<SimDevice>, model: &Model) -> Result<Self> {
         let fs = driver::open(device)?;
         let (send, told) = std::sync::mpsc::channel();
-        // Who does not listen any more has ended the run.
+        // If the receiver is gone, the run has ended.
         fs.engine().tell_abort(move |abort| send.send(abort.to_string()).unwrap_or_default());
         let mut driver = Driver::with_model(fs, model.clone())?;
         driver.expect_losses();
@@ -142,7 +140,7 @@ impl Run {
     fn work(&mut self, seed: u64, doing: &dyn Fn(&Operation)) -> Result<()> {
         let taste = Taste { mistakes: 3, write_max: 30_000, ..Taste::default() };
         let mut generator = Generator::new(seed, taste);
-        // Which operations there are must not depend on what failed.
+        // The choice of operations must not depend on the failure.
         let mut ahead = self.driver.model().clone();
         for number in 0..OPERATIONS {
             let operation =
@@ -170,7 +168,7 @@ impl Run {
             let (superblock, _) = self.device.superblock_since(before);
             let mut model = self.driver.model().clone();
             if error.is_some() {
-                // What was written has it all the same.
+                // The device has the written data all the same.
                 let _ = model.apply(operation);
             }
             model.restart();
@@ -186,7 +184,7 @@ impl Run {
         Ok(())
     }
 
-    /// Looks at the filesystem while it is still open.
+    /// The outcome, from the filesystem while it is still open.
     fn outcome(&mut self) -> Result<FaultOutcome> {
         let fs = Arc::clone(self.driver.filesystem());
         let told: Vec<String> = self.told.try_iter().collect();

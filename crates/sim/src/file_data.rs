@@ -1,4 +1,4 @@
-//! What operations on a file's data do in the model.
+//! The model of operations on a file's data.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ impl Model {
         self.file(id)?;
         let size = usize::try_from(size).expect("small");
         self.file_mut(id).resize(size, 0);
-        // What is left of a file is written back first. What fails then is lost without a word to who cuts it.
+        // The remaining data of the file is written back first. If that fails, it is lost, and truncating reports no error.
         let lossy = self.lossy;
         let versions = &mut self.node_mut(id).versions;
         versions.retain(|_| lossy);
@@ -59,7 +59,7 @@ impl Model {
         Ok(Outcome::Done)
     }
 
-    /// As ioctl_ficlonerange(2).
+    /// The model of ioctl_ficlonerange(2).
     pub(crate) fn clone_range(&mut self, id: u64, (source, from): (u64, u64), len: u64, to: u64) -> Done {
         const SECTOR: u64 = 4096;
         self.node(source)?;
@@ -82,7 +82,7 @@ impl Model {
             file[at..at + end - start].fill(0);
             file[at..at + shared.len()].copy_from_slice(shared);
         };
-        // Both are written back first.
+        // Both files are written back first.
         self.node_mut(source).is_synced();
         let (shared, target) = (self.nodes[&source].clone(), Arc::clone(self.file(id)?));
         let data = Arc::clone(self.file(source)?);

@@ -14,7 +14,7 @@ use crate::image::Image;
 use crate::model::{Model, ROOT};
 use crate::operation::Operation;
 
-/// How an image is made.
+/// The parameters of a new image.
 ///
 /// ```
 /// use creamery_sim::MadeBy;
@@ -27,9 +27,9 @@ pub struct MadeBy {
     pub len: u64,
     /// Bytes of a tree block; small ones make deep trees.
     pub node_size: u32,
-    /// Copies of data.
+    /// The profile of data.
     pub data: Profile,
-    /// Copies of metadata.
+    /// The profile of metadata.
     pub metadata: Profile,
     /// Whether data and metadata share their chunks, in blocks of 4096 bytes.
     pub mixed: bool,
@@ -44,10 +44,10 @@ impl Default for MadeBy {
     }
 }
 
-/// An empty filesystem of our own making.
+/// Makes an empty filesystem with our own mkfs.
 ///
 /// # Errors
-/// When mkfs refuses.
+/// mkfs refuses the parameters.
 pub fn fresh_image(how: &MadeBy) -> Result<Image> {
     let device = SimDevice::new(Image::new(how.len));
     let env = FixedEnv::new(Timespec { sec: 1_700_000_000, nsec: 0 }, 42);
@@ -55,7 +55,7 @@ pub fn fresh_image(how: &MadeBy) -> Result<Image> {
     (options.data, options.metadata) = (Some(how.data), Some(how.metadata));
     options.features.mixed_groups = how.mixed;
     options.features.no_holes = how.no_holes;
-    // It asks for the other.
+    // The block group tree requires no-holes.
     options.features.block_group_tree &= how.no_holes;
     make_filesystem(&device, &options, &env)?;
     let mut image = device.image();
@@ -63,10 +63,10 @@ pub fn fresh_image(how: &MadeBy) -> Result<Image> {
     Ok(image)
 }
 
-/// The same with `files` files in the root, durable, and the model of it; `len` says how long each is.
+/// Makes a filesystem with `files` durable files in the root, and its model; `len` gives the length of each file.
 ///
 /// # Errors
-/// When the engine does not do that.
+/// The engine fails.
 pub fn image_with_files(how: &MadeBy, files: u64, len: impl Fn(u64) -> usize) -> Result<(Image, Model)> {
     let device = Arc::new(SimDevice::new(fresh_image(how)?));
     let mut driver = Driver::open_fresh(&device)?;

@@ -1,9 +1,7 @@
-//! The same operations on a directory of the host's, with its own system calls: the host's filesystem is the judge of the
-//! model, and so of the engine.
+//! Runs operations on a directory of the host, by system calls: the host's filesystem judges the model, and so the engine.
 //!
-//! A system call names files by path, so an operation that names an inode which has no path and is not open, or a name
-//! that no path can hold, cannot be asked of the host ([`Host::can`]). Of what the host does beside the filesystem itself (it
-//! takes set-id bits away when the owner changes) the traces are removed.
+//! A system call names files by path. So an operation on an inode that has no path and is not open, or on a name that no path can hold,
+//! cannot run on the host ([`Host::can`]). The host also has side effects (it clears set-id bits when the owner changes); these are undone.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -23,7 +21,7 @@ use crate::judge::host_snapshot;
 use crate::model::{Content, Model, Node};
 use crate::operation::{Operation, Outcome, content};
 
-/// A directory of the host's that is to hold what a model says.
+/// A directory of the host that must have the content of a model.
 pub(crate) struct Host {
     root: PathBuf,
     open: Vec<(u64, OwnedFd)>,
@@ -35,7 +33,7 @@ const fn mode_of(bits: u32) -> Mode {
     Mode::from_bits_retain(bits)
 }
 
-/// The kind of error that the engine has for an error number of the host's.
+/// The engine's kind of error for an error number of the host.
 fn kind_of(errno: Errno) -> Option<ErrorKind> {
     Some(match errno {
         Errno::NOENT => ErrorKind::NotFound,
@@ -61,7 +59,7 @@ fn is_dir(node: &Node) -> bool {
     matches!(node.content, Content::Directory(_))
 }
 
-/// What fallocate(2) is told.
+/// The flags of fallocate(2).
 fn flags_of(mode: Fallocate) -> FallocateFlags {
     let keeping = |keep_size: bool, flags| if keep_size { FallocateFlags::KEEP_SIZE | flags } else { flags };
     match mode {
@@ -81,7 +79,7 @@ impl Host {
         Self { root: root.to_owned(), open: Vec::new() }
     }
 
-    /// Whether the operation can be asked of the host at all.
+    /// Whether the operation can run on the host at all.
     pub(crate) fn can(model: &Model, operation: &Operation) -> bool {
         let node = |number: &u64| model.nodes.get(number);
         // The host would follow a symbolic link.
@@ -95,7 +93,7 @@ impl Host {
             | Operation::Rmdir { dir: at, name } => dir(at) && fits_a_path(name),
             Operation::DeleteSubvolume { .. } => true,
             Operation::CreateSubvolume { dir: at, name } | Operation::Snapshot { dir: at, name, .. } => {
-                // A program does it, which tells success from failure alone.
+                // A program does it, and its exit status is success or failure only.
                 node(at).is_some_and(|node| is_dir(node) && node.nlink > 0)
                     && fits_a_path(name)
                     && model.child(*at, name).is_none()
@@ -111,7 +109,7 @@ impl Host {
                         .child(*dir, name)
                         .is_some_and(|id| id != crate::ROOT && model.subvolume_of(id) == id)
                 };
-                // The host renames subvolumes, also over each other, where the engine does not yet.
+                // The host renames subvolumes, also over each other; the engine does not yet.
                 dir(from)
                     && dir(to)
                     && fits_a_path(name)
@@ -121,16 +119,16 @@ impl Host {
             }
             Operation::Open { inode } => node(inode).is_some_and(named),
             Operation::Close { .. } | Operation::Sync => true,
-            // The device of a mount is as long as it is.
+            // The length of the host's device is fixed.
             Operation::Grow { .. } | Operation::Convert(_) => false,
-            // A run beside the host has none of these.
+            // A run beside the host has no such operations.
             Operation::Append { .. } | Operation::Mark { .. } | Operation::SetReadOnly { .. } => false,
             Operation::Write { inode, .. }
             | Operation::Read { inode, .. }
             | Operation::Truncate { inode, .. }
             | Operation::Fallocate { inode, .. }
             | Operation::Fsync { inode } => data(inode),
-            // Both have to be open, and a directory cannot be for writing.
+            // Both files have to be open, and a directory cannot be open for writing.
             Operation::Defragment { inode, .. } => node(inode).is_some_and(is_file),
             Operation::Clone { inode, source, .. } => {
                 [inode, source].iter().all(|number| node(number).is_some_and(is_file))
@@ -148,10 +146,10 @@ impl Host {
         }
     }
 
-    /// Asks the host for the operation; `before` and `after` are the model around it, and `wanted` is its answer.
+    /// Runs the operation on the host. `before` and `after` are the model around it, and `wanted` is its answer.
     ///
     /// # Errors
-    /// When the host answers otherwise.
+    /// The host answers differently.
     pub(crate) fn apply(
         &mut self,
         before: &Model,
@@ -166,7 +164,7 @@ impl Host {
                     self.open.last_mut().context("a file that was just opened")?.0 = *number;
                 }
             }
-            // A whiteout.
+            // The rename left a whiteout.
             (Ok(Outcome::Made(_)), Ok(Outcome::Done)) => {}
             (Ok(wanted), Ok(found)) => ensure!(wanted == found, "wanted {wanted:?}, the host has {found:?}"),
             (Err(wanted), Err(found)) => {
@@ -179,7 +177,7 @@ impl Host {
         self.tidy(after, operation, wanted)
     }
 
-    /// What the host does beyond what was asked.
+    /// Undoes side effects of the host.
     fn tidy(&self, after: &Model, operation: &Operation, wanted: &Result<Outcome, ErrorKind>) -> Result<()> {
         let inode = match (operation, wanted) {
             (Operation::Chown { inode, .. }, Ok(_)) => *inode,
@@ -199,7 +197,7 @@ impl Host {
         self.open.iter().find(|(number, _)| *number == inode).map(|(_, file)| file)
     }
 
-    /// A path that leads to an inode: its own, or that of an open file.
+    /// A path of an inode: its own, or that of an open file.
     fn path(&self, model: &Model, inode: u64) -> Result<PathBuf> {
         if let Some(path) = model.path_of(inode) {
             return Ok(self.root.join(OsStr::from_bytes(&path)));
@@ -332,7 +330,7 @@ impl Host {
                     opened.and_then(|file| rustix::fs::fallocate(file, flags_of(*mode), *offset, *len));
                 changed.map(|()| Outcome::Done)
             }
-            // Nothing of it shows.
+            // Its effect is not visible.
             Operation::Defragment { .. } => Ok(Outcome::Done),
             Operation::Clone { inode, source, from, len, to } => {
                 let open = |number: &u64, flags| {
@@ -396,10 +394,10 @@ impl Host {
         Ok(answer.map(|()| Outcome::Done))
     }
 
-    /// Compares everything with what the host shows.
+    /// Compares everything with the host's files.
     ///
     /// # Errors
-    /// Where it differs.
+    /// They differ.
     pub(crate) fn compare(&self, model: &Model) -> Result<()> {
         match model.snapshot().difference(&host_snapshot(&self.root)?) {
             Some(difference) => bail!("the host: {difference}"),
@@ -418,8 +416,8 @@ fn create(path: &Path, kind: FileType, mode: u32) -> rustix::io::Result<()> {
     }
 }
 
-/// Where several things are wrong at once, either may be told: the engine looks at lengths of names and at subvolumes
-/// first, the host at what the names stand for.
+/// Whether the other error is legal, too, where several apply: the engine checks lengths of names and subvolumes first, the host the files
+/// behind the names.
 fn either_first(operation: &Operation, wanted: ErrorKind, found: Option<ErrorKind>) -> bool {
     use ErrorKind::{
         AlreadyExists, CrossDevice, DirectoryNotEmpty, InvalidInput, IsADirectory, NameTooLong,

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 
-/// Bytes of a page: the unit in which filesystems of Btrfs write at least.
+/// Bytes of a page, the smallest unit that Btrfs writes.
 pub const PAGE: usize = 4096;
 
-/// One page and its hash, made once and shared by all images that hold it.
+/// One page and its hash, computed once and shared by all images with this page.
 #[derive(Debug)]
 pub(crate) struct Page {
     bytes: [u8; PAGE],
@@ -24,7 +24,7 @@ impl Page {
         Arc::new(Self { hash: hasher.finish(), bytes })
     }
 
-    /// The pages of `data`, which is a whole number of them.
+    /// The pages of `data`, whose length is a multiple of [`PAGE`].
     pub(crate) fn split(data: &[u8]) -> Vec<Arc<Self>> {
         assert!(data.len().is_multiple_of(PAGE), "whole pages");
         data.chunks(PAGE).map(|bytes| Self::new(bytes.try_into().expect("a whole page"))).collect()
@@ -35,7 +35,7 @@ impl Page {
     }
 }
 
-/// The content of a device. Copies are cheap: they share what was frozen, and pages.
+/// The content of a device. Copies are cheap: they share the frozen part, and pages.
 ///
 /// ```
 /// use creamery_sim::Image;
@@ -59,16 +59,16 @@ fn index(position: u64) -> usize {
 }
 
 impl Image {
-    /// `len` zero bytes.
+    /// An image of `len` zero bytes.
     #[must_use]
     pub fn new(len: u64) -> Self {
         Self { len, base: Arc::default(), changes: HashMap::new() }
     }
 
-    /// The bytes of a file.
+    /// Loads a file.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// The file cannot be read.
     pub fn load(path: &Path) -> Result<Self> {
         use std::os::unix::fs::FileExt;
         let file = std::fs::File::open(path).with_context(|| format!("opening {}", path.display()))?;
@@ -85,10 +85,10 @@ impl Image {
         Ok(image)
     }
 
-    /// Writes it to a file, holes where there are zeros.
+    /// Writes the image to a file, with holes in place of zeros.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// The file cannot be written.
     pub fn save(&self, path: &Path) -> Result<()> {
         use std::os::unix::fs::FileExt;
         let file = std::fs::File::create(path).with_context(|| format!("making {}", path.display()))?;
@@ -104,7 +104,7 @@ impl Image {
         Ok(())
     }
 
-    /// The same on a device that is longer, behind which there is nothing.
+    /// The image on a device that is `more` bytes longer; these read as zeros.
     #[must_use]
     pub fn with_room(&self, more: u64) -> Self {
         Self { len: self.len + more, ..self.clone() }
@@ -137,7 +137,7 @@ impl Image {
         }
     }
 
-    /// Puts `data` at `offset`.
+    /// Writes `data` at `offset`.
     pub fn write(&mut self, offset: u64, data: &[u8]) {
         assert!(offset + data.len() as u64 <= self.len, "writing within the device");
         let mut done = 0;
@@ -155,12 +155,12 @@ impl Image {
         }
     }
 
-    /// Puts a whole page in its place.
+    /// Replaces a whole page.
     pub(crate) fn put(&mut self, number: u64, page: Arc<Page>) {
         self.changes.insert(number, page);
     }
 
-    /// Zeros from `offset` on.
+    /// Writes `len` zeros from `offset` on.
     pub fn zero(&mut self, offset: u64, len: u64) {
         let end = offset + len;
         let (first, last) = (offset / PAGE as u64, end.div_ceil(PAGE as u64));
@@ -180,14 +180,14 @@ impl Image {
         }
     }
 
-    /// Makes what it holds now the part that copies share.
+    /// Makes the current content the part that copies share.
     pub fn freeze(&mut self) {
         let mut all = (*self.base).clone();
         all.extend(self.changes.drain());
         self.base = Arc::new(all);
     }
 
-    /// A number for the content: equal for equal content of two copies of one frozen image.
+    /// A hash of the content: equal for equal content of two copies of one frozen image.
     #[must_use]
     pub fn hash(&self) -> u64 {
         let of = |number: &u64, page: &Arc<Page>| {

@@ -1,12 +1,11 @@
-//! Power cuts while files are written in place, synced, cloned and frozen in snapshots.
+//! Power cuts while files are written in place, synced, cloned and snapshotted.
 //!
-//! What is written in place is neither as the last commit has it nor all new after a power cut: each piece of a sector is that
-//! of some write that had begun, and not older than what was acknowledged by fsync, a commit or a snapshot. What a snapshot or a
-//! clone has is exactly what the file had when it was made, whatever was written to the file since. Some writes are direct, also such that
-//! nobody waits for and that are answered when they are durable. A file's change counter, which the times of its writes go with, is not older than
-//! what was acknowledged, nor than its data in a snapshot.
+//! After a power cut, data written in place is neither that of the last commit nor all new. Each piece of a sector is that of a write that had
+//! begun, and not older than the writes acknowledged by fsync, a commit or a snapshot. A snapshot or a clone has exactly the file's content at its
+//! creation, regardless of later writes to the file. Some writes are direct; some of these do not wait, and are answered once they are durable. A
+//! file's change counter, which goes with the times of its writes, is not older than the acknowledged one, nor older than its data in a snapshot.
 //!
-//! Every piece of 512 bytes says which write of which file it is from.
+//! Every piece of 512 bytes contains its file and its write.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -30,41 +29,42 @@ use crate::room_watch::ensure_room_was_kept;
 const FILES: usize = 3;
 const SECTORS: usize = 24;
 const SECTOR: usize = 4096;
-/// What a device writes as one.
+/// The unit that a device writes atomically, bytes.
 const PIECE: usize = 512;
 const OPERATIONS: usize = 300;
 const SNAPSHOTS_MAX: usize = 6;
-/// References that wait when a commit falls due; operations run them from a fourth of that on.
+/// The number of waiting references at which a commit falls due; operations run them from a fourth of that on.
 const REFS_MAX: usize = 40;
 
-/// What a run of this sort has seen.
+/// The results of such a run.
 ///
 /// ```
 /// assert_eq!(creamery_sim::InPlaceReport::default().states, 0);
 /// ```
 #[derive(Clone, Copy, Default, Debug)]
 pub struct InPlaceReport {
-    /// Extents that were written in place while it was recorded, and those that somebody else had, too.
+    /// Extents that were written in place while the run was recorded.
     pub written: u64,
-    /// Those that went to new space because of that.
+    /// Extents that went to new space because a snapshot or a clone shared them.
     pub shared: u64,
     /// Bytes of direct writes in place.
     pub direct: u64,
-    /// Direct writes that were answered when they were durable.
+    /// Direct writes that were answered once they were durable.
     pub durable: u64,
-    /// Calls of fsync that a log was enough for.
+    /// Calls of fsync that needed only a log.
     pub logged: u64,
-    /// Of the states those with a log, which was replayed.
+    /// States with a log, which was replayed.
     pub replayed: usize,
     /// Distinct states of the device that were judged.
     pub states: usize,
     /// Snapshots and clones found in them.
     pub frozen: usize,
-    /// Pieces found that were newer than what had been acknowledged.
+    /// Pieces that were newer than the acknowledged version.
     pub newer: usize,
 }
 
-/// The versions of a sector: when each was begun, and which were acknowledged when; by how much the device had noted.
+/// The versions of a sector: the begin of each, and acknowledged ones with their time. The time is the number of events that the device had
+/// noted.
 #[derive(Clone, Default)]
 struct Versions {
     begun: Vec<usize>,
@@ -72,7 +72,7 @@ struct Versions {
 }
 
 impl Versions {
-    /// The oldest and the newest that may be there after a power cut at `position`.
+    /// The oldest and the newest version that may remain after a power cut at `position`.
     fn legal(&self, position: usize) -> (usize, usize) {
         let oldest = self.acknowledged.iter().filter(|(_, at)| *at <= position).map(|(version, _)| *version);
         let newest = self.begun.iter().filter(|at| **at <= position).count() - 1;
@@ -80,15 +80,15 @@ impl Versions {
     }
 }
 
-/// What a name in the root directory holds from some moment on.
+/// The content of a name in the root directory that does not change any more.
 struct Frozen {
     name: String,
-    /// Versions of the sectors, by file; of a clone that of its source alone.
+    /// Versions of the sectors by file; a clone has only those of its source.
     content: BTreeMap<usize, Vec<usize>>,
-    /// How often each file had changed.
+    /// The number of changes of each file.
     changes: BTreeMap<usize, u64>,
     is_snapshot: bool,
-    /// When it was durable, and when it began to go.
+    /// The times when it was durable, and when its removal began.
     durable: Option<usize>,
     gone: Option<usize>,
 }
@@ -99,7 +99,7 @@ struct Recorder {
     random: Random,
     files: Vec<InodeId>,
     sectors: Vec<Vec<Versions>>,
-    /// How often each file had changed when that was durable, by how much the device had noted.
+    /// The number of changes of each file that were durable, with the number of events that the device had noted.
     changes: Vec<Vec<(u64, usize)>>,
     frozen: Vec<Frozen>,
 }
@@ -118,7 +118,7 @@ fn piece(file: usize, sector: usize, version: usize) -> [u8; PIECE] {
     bytes
 }
 
-/// The version of a piece of a sector of a file, if it is one.
+/// The version of a piece of a sector of a file, if the bytes are such a piece.
 fn version(bytes: &[u8], file: usize, sector: usize) -> Option<usize> {
     let first = u64::from_le_bytes(bytes[..8].try_into().ok()?);
     let version = usize::try_from(first >> 16 & 0xff_ffff).ok()?;
@@ -149,7 +149,7 @@ impl Recorder {
         fs.sync()?;
         drop(fs);
         let device = Arc::new(SimDevice::recording(first.image(), canary));
-        // References are run by operations, long before commits.
+        // Operations run references long before commits.
         let options = Options { delayed_refs_max: REFS_MAX, ..Options::default() };
         let fs = driver::open_with(&device, options, FsOptions::default())?;
         let top = fs.root(TreeId::FS)?;
@@ -217,7 +217,7 @@ impl Recorder {
         Ok(())
     }
 
-    /// Everything is durable.
+    /// Notes that everything is durable.
     fn acknowledge_all(&mut self) -> Result<()> {
         self.acknowledge(0..FILES)?;
         let position = self.device.log_len();
@@ -227,7 +227,7 @@ impl Recorder {
         Ok(())
     }
 
-    /// What the files have now is durable; names may be not.
+    /// Notes that the content of these files is durable; their names may not be.
     fn acknowledge(&mut self, files: std::ops::Range<usize>) -> Result<()> {
         let position = self.device.log_len();
         for file in files.clone() {
@@ -240,7 +240,7 @@ impl Recorder {
         Ok(())
     }
 
-    /// How often a file has changed so far.
+    /// The number of changes of a file so far.
     fn changes_of(&self, file: usize) -> Result<u64> {
         Ok(self.fs.stat(self.files[file], Wait::Yes)?.change_counter)
     }
@@ -283,7 +283,7 @@ impl Recorder {
         self.acknowledge_all()
     }
 
-    /// Deletes the oldest snapshot or the oldest clone, and whatever the cleaner does.
+    /// Deletes the oldest snapshot or the oldest clone, and takes a step of the cleaner.
     fn delete(&mut self, snapshot: bool) -> Result<()> {
         let position = self.device.log_len();
         let there = |frozen: &&mut Frozen| frozen.is_snapshot == snapshot && frozen.gone.is_none();
@@ -301,7 +301,7 @@ impl Recorder {
     }
 }
 
-/// Writes without waiting, and waits for the answer, which comes when the data is durable. Returns how much was written.
+/// Submits a write that does not wait, and waits for the answer, which comes when the data is durable. Returns the number of bytes written.
 fn write_durably(open: &OpenFile, at: u64, data: AlignedBuffer) -> Result<usize> {
     let (answer, waiter) = (Arc::new(OnceLock::new()), open.direct_waiter());
     let (request, own) =
@@ -316,18 +316,18 @@ fn content(file: usize, sector: usize, version: usize) -> Vec<u8> {
     piece(file, sector, version).repeat(SECTOR / PIECE)
 }
 
-/// Records work of `seed` on `base`, and judges `states` states that power cuts leave.
+/// Records work of `seed` on `base`, and checks `states` states that power cuts leave.
 ///
 /// # Errors
-/// What nothing that was written explains, in words.
+/// A state that no write explains, in words.
 pub fn in_place_run(base: &Image, seed: u64, states: usize, canary: Option<Canary>) -> Result<InPlaceReport> {
     in_place_run_with(base, seed, states, canary, |_| ())
 }
 
-/// The same with what `plant` does to the filesystem before it is written to.
+/// Runs like [`in_place_run`] after `plant`, which may set a failpoint.
 ///
 /// # Errors
-/// As [`in_place_run`].
+/// Those of [`in_place_run`].
 pub fn in_place_run_with(
     base: &Image,
     seed: u64,
@@ -399,7 +399,7 @@ impl Recorder {
             self.look_at(&fs, frozen, position, report).context(frozen.name.clone())?;
         }
         drop(fs);
-        // Work goes on in what is left.
+        // Work goes on in the remaining state.
         let fs = driver::open(&device)?;
         let file = fs.lookup(fs.root(TreeId::FS)?, name(0).as_bytes(), Wait::Yes)?;
         let open = fs.open_file(file)?;

@@ -1,29 +1,31 @@
-//! Proof by simulation: power cuts, faults, and a model of the files to hold the engine against.
+//! Simulation tests: power cuts, faults, and a model of the files, compared with the engine.
 //!
-//! [`SimDevice`] keeps `docs/internals/media-assumptions.md` to the letter, notes what is asked of it and fails where it is told
-//! to; in front of it [`Answering`] keeps requests until it is told to answer them. [`Model`] is a filesystem in memory, [`Driver`] lets both do the same [`Operation`]s and compares the answers,
-//! and [`Snapshot`] is what a walk sees. On these stand:
+//! [`SimDevice`] follows `docs/internals/media-assumptions.md` exactly, records its requests and fails on demand; in front of it [`Answering`] keeps requests until a test answers
+//! them. [`Model`] is a filesystem in memory, [`Driver`] runs each [`Operation`] on both and compares the answers, and [`Snapshot`] is the result of a walk. These runs build on
+//! them:
 //!
-//! | run | what it shows |
+//! | run | it shows that |
 //! |---|---|
 //! | [`random_run`], [`random_run_on`], [`random_run_with`] | results, kinds of error and files agree with the model; also on a full device |
 //! | [`kernel_run`] | the model, and so the engine, agrees with the kernel |
-//! | [`random_run_beside`], [`record_beside`], [`faulty_run_beside`] | the same with the background's steps in the midst of operations |
+//! | [`random_run_beside`], [`record_beside`], [`faulty_run_beside`] | results agree also with steps of the background in the middle of
+//! operations |
 //! | [`threads_run`] | threads on trees of their own agree with their own models |
-//! | [`readers_run`] | what is read while others write and commit is whole and right; what is rotten is never read as good |
-//! | [`linearizable`] | what threads see of the same directories has an order that explains it |
-//! | [`record`] and [`crash`] | whatever a [`PowerCut`] leaves is the last durable commit or the one in flight, and can be worked on |
-//! | [`faulty_run`] | after any failing request there is a right answer, or it is read-only with the reason, and nothing durable is lost |
-//! | [`FullRun`] | filesystems of random sizes and sorts that several writers fill have all that was accepted |
-//! | [`walk_damaged`] | what is damaged is told, the rest is served |
-//! | [`check_survivor`], [`mount_survivor`] | `btrfs check` and the kernel think so, too |
-//! | [`campaign`] | the crash test at length |
+//! | [`readers_run`] | reads beside writers and commits are whole and right; rotten data is never read as good |
+//! | [`linearizable`] | the answers of threads in shared directories have an order that explains them |
+//! | [`record`] and [`crash`] | after any [`PowerCut`] the device has the last durable commit or the one in flight, and work can go on |
+//! | [`faulty_run`] | after any failing request the answers are right, or the filesystem is read-only with the reason, and nothing durable
+//! is lost |
+//! | [`FullRun`] | filesystems of random sizes and kinds that several writers fill have all accepted data |
+//! | [`walk_damaged`] | damage is reported, and the rest is served |
+//! | [`check_survivor`], [`mount_survivor`] | `btrfs check` and the kernel agree |
+//! | [`campaign`] | the crash test holds at length |
 //!
 //! # Invariants
 //! - SIM-1: everything follows from a seed, which stands in every message; only fresh seeds come from outside.
-//! - SIM-2: what is right is decided by the model, by the log of the device, by `check`, which shares no code with the
-//!   engine's trees and transactions, and by judges that are not ours: never by the engine.
-//! - SIM-3: a [`Canary`] that breaks a promise is noticed by the same run that finds nothing else.
+//! - SIM-2: the model, the log of the device, `check` (which shares no code with the engine's trees and transactions) and judges that are
+//!   not ours decide what is right: never the engine.
+//! - SIM-3: if a [`Canary`] breaks a promise, the run that finds nothing otherwise notices it.
 
 mod answering;
 mod attributes;

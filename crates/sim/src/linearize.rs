@@ -1,10 +1,9 @@
-//! Whether what several threads were told can be explained by some order of their calls, one after the other.
+//! Checks whether some sequential order of calls explains the answers that several threads got.
 //!
-//! A history has for each call when it began, when it ended and what it answered, by a clock that all threads share. It is
-//! linearizable when the calls can be put in an order in which every one gets its answer from the model, and no call
-//! comes before one that had ended when it began. The search is that of Wing and Gong: take any call that
-//! may be next, apply it, go on, and go back when stuck; what was once reached (the calls done and the state of
-//! the model) and led nowhere is not tried again.
+//! A history has for each call its begin, its end and its answer, by a clock that all threads share. It is linearizable if there is an
+//! order of the calls in which each call gets its answer from the model, and no call comes before one that ended before it began. The
+//! search is that of Wing and Gong: apply any call that may be next, go on, and go back at a dead end. A position (the calls done and the
+//! state of the model) that led to a dead end is not tried again.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
@@ -16,7 +15,7 @@ use creamery_fs::{FileType, RenameMode};
 use crate::model::{Model, ROOT};
 use crate::operation::{Operation, Outcome};
 
-/// What a thread asks for: names lie in one of several directories, which stay.
+/// The request of a thread: names lie in one of several permanent directories.
 ///
 /// ```
 /// use creamery_sim::Ask;
@@ -24,21 +23,21 @@ use crate::operation::{Operation, Outcome};
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Ask {
-    /// A new file or directory.
+    /// Makes a file or directory.
     Make(usize, Vec<u8>, FileType),
-    /// Takes a name from what is no directory.
+    /// Removes a name of a file that is no directory.
     Unlink(usize, Vec<u8>),
     /// Removes an empty directory.
     Rmdir(usize, Vec<u8>),
-    /// Another name for an inode that was seen before.
+    /// Gives a second name to an inode that an earlier call returned.
     Link(InodeId, usize, Vec<u8>),
-    /// Another name.
+    /// Renames a file.
     Rename(usize, Vec<u8>, usize, Vec<u8>, RenameMode),
-    /// Who has this name.
+    /// Looks up a name.
     Lookup(usize, Vec<u8>),
 }
 
-/// What it is told: the inode of what was made or found.
+/// The answer of a call: the inode that it made or found.
 pub type Told = Result<Option<InodeId>, ErrorKind>;
 
 /// One call of a history.
@@ -50,15 +49,15 @@ pub type Told = Result<Option<InodeId>, ErrorKind>;
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Call {
-    /// Who made it.
+    /// The calling thread.
     pub thread: usize,
-    /// What it was.
+    /// The request.
     pub ask: Ask,
-    /// When it began.
+    /// The time of its begin.
     pub begun: u64,
-    /// When it ended.
+    /// The time of its end.
     pub ended: u64,
-    /// What came back.
+    /// The answer.
     pub told: Told,
 }
 
@@ -84,13 +83,13 @@ impl fmt::Display for Call {
     }
 }
 
-/// The model, and which of its inodes is which.
+/// The model, and the inode for each of its numbers.
 #[derive(Clone)]
 struct State {
     model: Model,
     ids: BTreeMap<u64, InodeId>,
     dirs: Vec<u64>,
-    /// Directories that were made, there or not.
+    /// All directories that were made, also removed ones.
     made: BTreeSet<InodeId>,
 }
 
@@ -112,7 +111,7 @@ impl State {
         Self { model, ids: BTreeMap::new(), dirs, made: BTreeSet::new() }
     }
 
-    /// The state after a call, if it is told this now.
+    /// The state after a call, if its answer fits this state.
     fn after(&self, call: &Call) -> Option<Self> {
         let operation = match &call.ask {
             Ask::Make(dir, name, kind) => {
@@ -147,26 +146,26 @@ impl State {
             }
             (Ok(Outcome::Done), Ok(None)) => Some(next),
             (Err(wanted), Err(found)) if wanted == *found => Some(next),
-            // An inode without a name is on its way out: whether it is still there is up to when it is looked at.
+            // An inode without a name is about to go: whether it still exists depends on the moment.
             (Err(wanted), Err(found)) if is_gone(wanted) && self.may_tell(call, *found) => Some(next),
             _ => None,
         }
     }
 
-    /// Whether a link to an inode that is gone may fail with this, everything being wrong that it is about.
+    /// Whether a link to an inode that is gone may fail with this error: any of the errors that apply may be reported.
     fn may_tell(&self, call: &Call, found: ErrorKind) -> bool {
         let Ask::Link(target, dir, name) = &call.ask else { return false };
         match found {
-            // An inode without a name is on its way out: whether it is still there is up to when it is looked at.
+            // An inode without a name is about to go: whether it still exists depends on the moment.
             ErrorKind::NotFound | ErrorKind::Stale => true,
-            // A directory would not be linked anyway, and nothing to a name that is taken.
+            // Linking a directory is never allowed, and neither is linking to an existing name.
             ErrorKind::PermissionDenied => self.made.contains(target),
             ErrorKind::AlreadyExists => self.model.child(self.dirs[*dir], name).is_some(),
             _ => false,
         }
     }
 
-    /// Equal for equal states, whatever the order in which inodes were made.
+    /// A hash that is equal for equal states, regardless of the order in which inodes were made.
     fn hash(&self, done: &[usize]) -> u64 {
         let mut hasher = DefaultHasher::new();
         done.hash(&mut hasher);
@@ -185,8 +184,8 @@ const fn is_gone(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::NotFound | ErrorKind::Stale)
 }
 
-/// Whether some order of these calls, of which each thread's are in theirs, explains all answers. The `dirs` directories
-/// are empty at first.
+/// Whether some order of these calls, which keeps the order of each thread, explains all answers. The `dirs` directories are empty at
+/// first.
 #[must_use]
 pub fn linearizable(dirs: usize, threads: &[Vec<Call>]) -> bool {
     let mut dead = HashSet::new();

@@ -1,6 +1,6 @@
-//! Files and directories that are synced one by one, while power fails: whatever is left, those are what they were then.
+//! Syncs files and directories one by one, with power cuts: in every remaining state they are as they were when synced.
 //!
-//! What a power cut leaves is a commit with a log; what that may show `log_states` says.
+//! A power cut leaves a commit with a log; `log_states` has the states that this may show.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,35 +27,35 @@ use crate::workload::{Commit, Features, History};
 
 /// Operations of a run.
 const OPERATIONS: u64 = 700;
-/// One of so many operations is followed by a commit, and one of so many by an fsync.
+/// A commit follows one of this many operations; an fsync follows one of the next number.
 const COMMITS_ONE_IN: u64 = 30;
 const FSYNCS_ONE_IN: u64 = 3;
 
-/// An fsync for which a log was enough.
+/// An fsync that needed only a log.
 struct Synced {
-    /// The commit that it came behind.
+    /// The commit before it.
     commit: usize,
     id: u64,
-    /// Events before it began, and when it was durable.
+    /// The number of events before it began, and when it was durable.
     begun: usize,
     durable: usize,
     moment: Moment,
 }
 
-/// What a run has seen.
+/// The results of a run.
 ///
 /// ```
 /// assert_eq!(creamery_sim::LogReport::default().states, 0);
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LogReport {
-    /// Calls of fsync that a log was enough for.
+    /// Calls of fsync that needed only a log.
     pub logged: usize,
-    /// Those that committed.
+    /// Calls of fsync that committed.
     pub committed: usize,
-    /// States that power cuts left, and in how many of them files came from a log.
+    /// States that power cuts left.
     pub states: usize,
-    /// As said.
+    /// States in which files came from a log.
     pub replayed: usize,
 }
 
@@ -67,18 +67,18 @@ struct Recorder {
     report: LogReport,
 }
 
-/// Works on an empty filesystem on `base` and syncs files, and tries up to `states` states that power cuts leave of that.
+/// Works on an empty filesystem on `base`, syncs files, and checks up to `states` states that power cuts leave.
 ///
 /// # Errors
-/// The first state that shows something else, in words that tell how to make it again.
+/// The first state with wrong content; the error tells how to reproduce it.
 pub fn log_run(base: &Image, seed: u64, states: usize, canary: Option<Canary>) -> Result<LogReport> {
     log_run_with(base, seed, states, canary, |_| ())
 }
 
-/// The same behind `prepare`, which may plant a fault that should be noticed.
+/// Runs like [`log_run`] after `prepare`, which may set a failpoint that should be noticed.
 ///
 /// # Errors
-/// As [`log_run`].
+/// Those of [`log_run`].
 pub fn log_run_with(
     base: &Image,
     seed: u64,
@@ -131,7 +131,7 @@ impl Recorder {
             }
             let files: Vec<u64> = self.named();
             if random.below(FSYNCS_ONE_IN) == 0 && !files.is_empty() {
-                // Mostly one of the newest.
+                // Often one of the six newest.
                 let most = if random.below(2) == 0 { files.len().min(6) } else { files.len() };
                 let inode = files[files.len() - 1 - random.below(most as u64) as usize];
                 self.apply(&Operation::Fsync { inode })
@@ -141,7 +141,7 @@ impl Recorder {
         self.driver.compare()
     }
 
-    /// What can be synced and has a name.
+    /// Inodes that can be synced and have a name.
     fn named(&self) -> Vec<u64> {
         let model = self.driver.model();
         let can_be = |id: &u64| matches!(model.nodes[id].content, Content::File(_) | Content::Directory(_));
@@ -178,7 +178,7 @@ impl Recorder {
     }
 }
 
-/// Opens a state, which replays its log, and compares. Whether something came from the log.
+/// Opens a state (which replays its log), and compares. Returns whether anything came from the log.
 fn verify(
     history: &History,
     synced: &[Synced],
@@ -207,7 +207,7 @@ fn verify(
     bail!("the files are those of no legal commit with its log\n{told}")
 }
 
-/// Whether a commit and the calls of fsync behind it explain what was found.
+/// Checks that a commit and the calls of fsync behind it explain the state.
 fn check<'s>(
     found: &Found<'_>,
     commit: &Commit,

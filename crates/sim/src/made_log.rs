@@ -1,8 +1,8 @@
-//! Logs that are made up: what an fsync might have left on a device, from the items of the files that are there.
+//! Artificial logs: those that an fsync might have left on a device, made from the items of existing files.
 //!
-//! Directories lose entries at random, files are cut, lose attributes and data, others are only said to exist, and a new file
-//! comes. That is more than an fsync logs at once, and follows from a seed. What Linux leaves, and makes of it, is tried by the
-//! conformance tests.
+//! Directories lose entries at random; files are cut, or lose attributes and data; for others the log only says that they exist; and a new
+//! file appears. That is more than an fsync logs at once, and follows from a seed. The conformance tests cover Linux' own logs and their
+//! replay.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,15 +27,15 @@ type Items = BTreeMap<Key, Vec<u8>>;
 
 /// Bytes of the new file.
 const NEW_LEN: u64 = 8192;
-/// Where a superblock says where the logs are.
+/// The offset of the root of the logs in a superblock.
 const LOG_ROOT_AT: usize = 96;
-/// The last index that a log speaks for.
+/// The last index that a log covers.
 const LAST_INDEX: u64 = u64::MAX - 1;
 
-/// An image of our own making, with a log of its top level.
+/// An image of ours with a log of its top level.
 ///
 /// # Errors
-/// When the image cannot be read.
+/// The image cannot be read.
 pub fn with_log(image: &Image, seed: u64) -> Result<Image> {
     let device: Arc<dyn BlockDevice> = Arc::new(SimDevice::new(image.clone()));
     let volume = Volume::open(vec![device], Mode::ReadOnly)?;
@@ -76,7 +76,7 @@ impl Maker<'_> {
         self.random.below(bound) == 0
     }
 
-    /// As much as fits into a leaf.
+    /// As many items as fit into a leaf.
     fn log(&mut self) -> Result<Items> {
         let mut inodes: BTreeMap<ObjectId, Items> = BTreeMap::new();
         let tree = self.engine.tree(TreeId::FS)?;
@@ -108,7 +108,7 @@ impl Maker<'_> {
         Ok(log)
     }
 
-    /// A file with data, without checksums.
+    /// The items of a file with data, without checksums.
     fn new_file(&mut self, ino: ObjectId) -> Result<Items> {
         let at = self.top_of(BlockGroupFlags::DATA, NEW_LEN)?;
         let content = self.random.bytes(usize::try_from(NEW_LEN)?);
@@ -142,7 +142,7 @@ impl Maker<'_> {
         .into())
     }
 
-    /// What the log has of an inode that is there; the root directory gets a new entry.
+    /// The log's items of an existing inode; the root directory gets a new entry.
     fn inode(&mut self, ino: ObjectId, items: &Items, new: Option<u64>) -> Result<Items> {
         let key = Key::new(ino, KeyType::INODE_ITEM, 0);
         let mut item = InodeItem::decode(items.get(&key).context("an inode item")?)?;
@@ -167,7 +167,7 @@ impl Maker<'_> {
                 KeyType::INODE_REF | KeyType::INODE_EXTREF => true,
                 KeyType::XATTR_ITEM => !self.one_in(2),
                 KeyType::DIR_INDEX if !is_of(data, KeyType::INODE_ITEM) => false,
-                // Who removes a directory with a subvolume in it removes that before, and commits.
+                // Before a directory with a subvolume in it is removed, the subvolume is removed, with a commit.
                 KeyType::DIR_INDEX if self.has_subvolumes && is_directory(data) => true,
                 KeyType::DIR_INDEX => !self.one_in(4),
                 KeyType::EXTENT_DATA => {
@@ -240,7 +240,7 @@ impl Maker<'_> {
         Ok(())
     }
 
-    /// Names the logs in every superblock.
+    /// Writes the address of the logs to every superblock.
     fn tell(&mut self, roots: Logical) {
         let len = self.image.len();
         for at in SUPERBLOCK_OFFSETS.into_iter().filter(|at| at + SUPERBLOCK_LEN as u64 <= len) {
@@ -254,10 +254,10 @@ impl Maker<'_> {
 }
 
 const NEW_NAME: &[u8] = b"in the log";
-/// Behind all that directories of tests have.
+/// An index behind all indexes of directories in tests.
 const NEW_INDEX: u64 = 1 << 40;
 
-/// Whether an entry names such an item.
+/// Whether an entry names an item of this type.
 fn is_of(data: &[u8], kind: KeyType) -> bool {
     DirEntries::new(data).all(|entry| entry.is_ok_and(|entry| entry.location.kind == kind))
 }
@@ -266,7 +266,7 @@ fn is_directory(data: &[u8]) -> bool {
     DirEntries::new(data).all(|entry| entry.is_ok_and(|entry| entry.file_type() == Some(FileType::Directory)))
 }
 
-/// Where a file extent item ends; what is in the tree itself ends with its sector.
+/// The end of a file extent item; inline data ends with its sector.
 fn end_of(key: &Key, data: &[u8]) -> u64 {
     let long = |at: usize| {
         data.get(at..at + 8).map_or(0, |bytes| u64::from_le_bytes(bytes.try_into().expect("eight bytes")))

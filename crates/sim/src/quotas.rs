@@ -1,4 +1,4 @@
-//! Quotas beside everything else: a part of all runs has them, and what they say has to be what a count of everything says.
+//! Quotas beside everything else: a part of all runs has them, and their numbers must agree with a complete count.
 
 use std::collections::BTreeSet;
 
@@ -8,13 +8,13 @@ use creamery_fs::{Cleaning, Filesystem, QuotaChange};
 use creamery_testkit::Random;
 use creamery_txn::{Qgroup, QgroupUsage, QuotaMode, QuotaStatus};
 
-/// Steps of a cleaner that are taken at once, at most: some of a subvolume is dropped then, or all.
+/// Maximum steps of a cleaner in a row: they drop a part of a subvolume, or all.
 const CLEAN_STEPS: u64 = 40;
-/// Levels of groups of groups, and groups of each: enough for several ways from one to another.
+/// Levels of groups of groups, and groups of each level: enough for several paths from one to another.
 const LEVELS: u64 = 3;
 const PER_LEVEL: u64 = 2;
 
-/// Begins to count in the run of `seed`: nothing, what is referred to, or what is made.
+/// Turns quotas on in the run of `seed`: none, full, or simple ones.
 pub(crate) fn enable(fs: &Filesystem, seed: u64) -> Result<()> {
     let engine = fs.engine();
     match seed % 3 {
@@ -27,11 +27,11 @@ pub(crate) fn enable(fs: &Filesystem, seed: u64) -> Result<()> {
     Ok(())
 }
 
-/// Does something to the groups: they come and go, are members of others by several ways, and those of subvolumes that are just
-/// dropped are destroyed before anything is committed.
+/// Changes the groups: they are created and destroyed, become members of others by several paths, and groups of subvolumes just dropped are
+/// destroyed before any commit.
 ///
 /// # Errors
-/// Others than those who ask for the impossible.
+/// Errors other than those of impossible changes.
 pub fn meddle_with_groups(fs: &Filesystem, random: &mut Random) -> Result<()> {
     let engine = fs.engine();
     let Some(status) = engine.quota_status() else { return Ok(()) };
@@ -81,7 +81,7 @@ pub fn meddle_with_groups(fs: &Filesystem, random: &mut Random) -> Result<()> {
     }
 }
 
-/// With simple quotas a group has what the subvolumes in it have.
+/// Checks that with simple quotas the numbers of a group are the sum of its subvolumes.
 fn ensure_summed(groups: &[Qgroup]) -> Result<()> {
     let of = |id: QgroupId| groups.iter().find(|group| group.id == id);
     for group in groups {
@@ -101,14 +101,14 @@ fn ensure_summed(groups: &[Qgroup]) -> Result<()> {
     Ok(())
 }
 
-/// Counts everything anew, and compares; with simple quotas, what groups of groups have. Nothing, where quotas are off or say
-/// themselves that they may be wrong.
+/// Counts everything anew, and compares; with simple quotas, the sums of groups of groups. Does nothing if quotas are off or marked as
+/// inconsistent.
 ///
 /// # Errors
-/// With the first group that is something else.
+/// The first group that differs.
 pub fn ensure_counted(fs: &Filesystem) -> Result<()> {
     let engine = fs.engine();
-    // What is counted is in the numbers when it is committed.
+    // A commit brings the count into the numbers.
     engine.commit()?;
     if matches!(engine.quota_status(), Some(QuotaStatus { mode: QuotaMode::Simple, .. })) {
         return ensure_summed(&engine.qgroups()?);

@@ -1,4 +1,4 @@
-//! Random sequences of operations, held against the model.
+//! Random sequences of operations, compared with the model.
 
 use std::sync::Arc;
 
@@ -14,39 +14,39 @@ use crate::image::Image;
 use crate::operation::{Generator, Operation, Taste};
 use crate::quotas;
 
-/// Operations between two commits, about.
+/// Average operations between two commits.
 const PER_COMMIT: u64 = 60;
 /// Operations between two comparisons of everything.
 const PER_COMPARE: u64 = 250;
 /// Operations between two restarts.
 const PER_RESTART: u64 = 1000;
-/// Operations between two changes of quota groups, about.
+/// Average operations between two changes of quota groups.
 const PER_MEDDLE: u64 = 15;
 
-/// Runs `count` operations that follow from `seed`, compares all results, everything now and then, and everything
-/// after a last restart. Returns the image.
+/// Runs `count` operations that follow from `seed`. Compares all results, everything now and then, and everything after a last restart.
+/// Returns the image.
 ///
 /// # Errors
-/// Where engine and model differ, with the seed and the number of the operation.
+/// Engine and model differ; the error has the seed and the number of the operation.
 pub fn random_run(seed: u64, count: u64, made_by: &MadeBy, taste: Taste) -> Result<Image> {
     let (image, refused) = random_run_on(seed, count, made_by, taste)?;
     ensure!(refused == 0, "seed {seed}: no space for {refused} operations");
     Ok(image)
 }
 
-/// The same on a device that may be full: an operation may find no space, and then has changed nothing. Returns how
-/// many did.
+/// Runs like [`random_run`] on a device that may be full: an operation may find no space, and then has changed nothing. Returns the image,
+/// and the number of such operations.
 ///
 /// # Errors
-/// As [`random_run`].
+/// Those of [`random_run`].
 pub fn random_run_on(seed: u64, count: u64, made_by: &MadeBy, taste: Taste) -> Result<(Image, u64)> {
     random_run_with(seed, count, made_by, taste, |_| {})
 }
 
-/// The same with something done first to the filesystem, which is opened anew now and then: a fault is planted, say.
+/// Runs like [`random_run_on`]. `plant` gets the filesystem first and after each restart, to set a failpoint for example.
 ///
 /// # Errors
-/// As [`random_run`].
+/// Those of [`random_run`].
 pub fn random_run_with(
     seed: u64,
     count: u64,
@@ -59,7 +59,7 @@ pub fn random_run_with(
     quotas::enable(driver.filesystem(), seed).with_context(|| format!("seed {seed}, quotas"))?;
     plant(driver.filesystem());
     let mut generator = Generator::new(seed, taste);
-    // Of its own: the operations are the same without quotas.
+    // A generator of its own: the operations are the same without quotas.
     let mut meddling = Random::new(seed);
     let mut refused = 0;
     generator.first().try_for_each(|operation| driver.apply(&operation))?;
@@ -73,7 +73,7 @@ pub fn random_run_with(
             let fair = error.kind() == ErrorKind::NoSpace && operation != Operation::Sync;
             ensure!(fair, "{}: {operation:?}: {error:?}", place());
             refused += 1;
-            // No space means that there is none, not that somebody has yet to delete or to commit something.
+            // Lack of space means that there is none, not that a deletion or a commit is still due.
             let fs = driver.filesystem();
             fs.clean();
             fs.sync().with_context(place)?;

@@ -1,14 +1,14 @@
-//! Readers that verify what they get while others overwrite, truncate, unlink, rename and commit.
+//! Readers verify their data while other threads overwrite, truncate, unlink, rename and commit.
 //!
-//! Every sector says of itself which file it belongs to, where in it, and the how manyth step of that file wrote it; the rest
-//! of its bytes follow from these. So a sector is whole or it is not, and lies where it belongs or not. A [`Story`] has the
-//! steps of one file, which one thread makes: a reader notes how many had ended before it read and how many had begun when
-//! it was done, and what it got has to be what one of the states between shows.
+//! Every sector contains its file, its place there, and the number of the step that wrote it; the rest of its bytes follow from these. So a
+//! sector is whole or not, and in its place or not. A [`Story`] has the steps of one file, which one thread makes. A reader notes the
+//! number of steps that had ended before it read, and the number that had begun afterwards; its data must be that of one of the states
+//! between.
 //!
-//! Beside them lies a file that nobody changes, one of its sectors rotten on the device. That sector is an error, or comes
-//! from the other copy; it is never read as it is. And again and again two files are laid out with their sectors by turns,
-//! and one of them goes: its checksums are cut out of items, sector by sector in one commit, from between those of the
-//! other file, which is read meanwhile.
+//! Beside them there is a file that no thread changes, with one sector rotten on the device. A read of that sector is an error, or comes
+//! from the other copy; it never returns the rotten bytes. And repeatedly, two files are laid out with alternating sectors, and one of them
+//! is removed: its checksums are cut out of items, sector by sector in one commit, from between those of the other file, which is read
+//! meanwhile.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -34,19 +34,19 @@ const WRITERS: usize = 2;
 const READERS: usize = 2;
 /// Files of each writer.
 const FILES: usize = 4;
-/// Sectors of a file at most.
+/// Maximum sectors of a file.
 const SECTORS: u64 = 24;
-/// Sectors of one write at most.
+/// Maximum sectors of one write.
 const WRITE_MAX: u64 = 4;
-/// Sectors of each of two files that lie by turns.
+/// Sectors of each of two files that alternate.
 const COMB: u64 = 150;
 /// Steps of a writer between two such layouts.
 const PER_COMB: u64 = 50;
-/// Sectors of the file with the rotten one.
+/// Sectors of the file with the rotten sector.
 const STILL_SECTORS: u64 = 64;
 const ROTTEN: u64 = STILL_SECTORS / 2;
 
-/// What the readers of a run did.
+/// The counts of the readers of a run.
 ///
 /// ```
 /// assert_eq!(creamery_sim::ReadersReport::default().rotten, 0);
@@ -61,7 +61,7 @@ pub struct ReadersReport {
     pub rotten: u64,
 }
 
-/// What one step does to a file: sectors from `first` to `end` are written, or go.
+/// One step on a file: writes or removes the sectors from `first` to `end`.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     first: u64,
@@ -75,7 +75,7 @@ struct Steps {
     ended: usize,
 }
 
-/// A file and all that was done to it.
+/// A file and its steps.
 struct Story {
     file: Arc<OpenFile>,
     steps: RwLock<Steps>,
@@ -86,7 +86,7 @@ impl Story {
         self.file.id()
     }
 
-    /// Does one step, of which readers know from before it begins until after it ended.
+    /// Makes one step; readers know it from before its begin until after its end.
     fn step(&self, step: Step, change: impl FnOnce(u64) -> creamery_base::Result<()>) -> Result<()> {
         let number = {
             let mut steps = self.steps.write();
@@ -113,8 +113,7 @@ impl Story {
         })
     }
 
-    /// Whether sector `at` may be what step `found` wrote, 0 if it shows nothing, when `ended` steps had ended before the
-    /// read and `begun` had begun after it.
+    /// Whether sector `at` may show step `found` (0: zeros), if `ended` steps had ended before the read and `begun` had begun after it.
     fn explains(&self, at: u64, found: u64, ended: usize, begun: usize) -> bool {
         let steps = self.steps.read();
         for (index, step) in steps.begun[..begun].iter().enumerate().rev() {
@@ -124,7 +123,7 @@ impl Story {
                     return true;
                 }
                 if index < ended {
-                    return false; // nothing before it shows any more
+                    return false; // it hides all earlier steps
                 }
             }
         }
@@ -143,7 +142,7 @@ fn sector(id: InodeId, at: u64, step: u64) -> Vec<u8> {
     bytes
 }
 
-/// The step that wrote what is read as sector `at` of the file; 0 for zeros.
+/// The step that wrote `bytes`, read as sector `at` of the file; 0 for zeros.
 fn step_of(id: InodeId, at: u64, bytes: &[u8]) -> Result<u64> {
     if bytes.iter().all(|byte| *byte == 0) {
         return Ok(0);
@@ -157,17 +156,17 @@ fn step_of(id: InodeId, at: u64, bytes: &[u8]) -> Result<u64> {
     Ok(step)
 }
 
-/// What all threads of a run share.
+/// The state that all threads of a run share.
 struct Run {
     fs: Arc<Filesystem>,
     root: InodeId,
     seed: u64,
-    /// The files that have a name now, each with it.
+    /// The files that have a name now, each with its name.
     slots: Vec<RwLock<(Vec<u8>, Arc<Story>)>>,
-    /// All files that anybody still has.
+    /// All files that any thread still has.
     known: Mutex<HashMap<InodeId, Weak<Story>>>,
     still: Arc<OpenFile>,
-    /// The file between whose sectors another one's were, since there was one.
+    /// The remaining file of the last alternating layout, if there was one.
     comb: RwLock<Option<Arc<OpenFile>>>,
     copies: usize,
     done: AtomicBool,
@@ -184,7 +183,7 @@ impl Run {
         Ok(story)
     }
 
-    /// One step of a writer, on a file of its own.
+    /// One step of a writer, on its own file.
     fn change(&self, random: &mut Random, slot: usize, number: u64) -> Result<()> {
         let fs = &self.fs;
         let (name, story) = self.slots[slot].read().clone();
@@ -205,7 +204,7 @@ impl Run {
                 *self.slots[slot].write() = (new_name, fresh);
             }
             16 => {
-                // How editors save: a new file takes the name of the old one.
+                // An editor saves this way: a new file takes the name of the old one.
                 let fresh = self.create(&new_name)?;
                 fresh.write(0, 1 + random.below(SECTORS))?;
                 fs.rename(self.root, &new_name, self.root, &name, RenameMode::Replace)?;
@@ -229,7 +228,7 @@ impl Run {
         Ok(())
     }
 
-    /// Lays two files out by turns, and removes one of them.
+    /// Lays two files out with alternating sectors, and removes one of them.
     fn lay_comb(&self, number: u64) -> Result<()> {
         let fs = &self.fs;
         let names = [format!("stays{number}"), format!("goes{number}")];
@@ -239,7 +238,7 @@ impl Run {
         for at in 0..COMB {
             for file in [&stays, &goes] {
                 file.write_at(at * SECTOR as u64, &sector(file.id(), at, 1))?;
-                // What is delayed would get one extent for each file.
+                // Delayed data would become one extent for each file.
                 file.sync()?;
             }
         }
@@ -250,7 +249,7 @@ impl Run {
         Ok(fs.sync()?)
     }
 
-    /// Reads sectors of the file that stays, one by one.
+    /// Reads sectors of the remaining file, one by one.
     fn read_comb(&self, random: &mut Random) -> Result<()> {
         let Some(file) = self.comb.read().clone() else { return Ok(()) };
         let mut bytes = vec![0; SECTOR];
@@ -282,7 +281,7 @@ impl Run {
         Ok(())
     }
 
-    /// Reads a part of a file that others change.
+    /// Reads a part of a file that other threads change.
     fn read_story(&self, random: &mut Random, story: &Story) -> Result<()> {
         let first = random.below(SECTORS);
         let mut bytes = vec![0; (1 + random.below(SECTORS - first)) as usize * SECTOR];
@@ -304,7 +303,7 @@ impl Run {
         Ok(())
     }
 
-    /// Reads whatever has the name that a file has or had.
+    /// Reads the file that now has a name which some file has or had.
     fn read_named(&self, random: &mut Random, slot: usize) -> Result<()> {
         let name = self.slots[slot].read().0.clone();
         let gone = |kind| [ErrorKind::NotFound, ErrorKind::Stale].contains(&kind);
@@ -315,11 +314,11 @@ impl Run {
         let story = self.known.lock().get(&id).and_then(Weak::upgrade);
         match story {
             Some(story) => self.read_story(random, &story),
-            None => Ok(()), // nobody has it any more, or its writer is just about to tell
+            None => Ok(()), // no thread has it any more, or its writer is just about to publish it
         }
     }
 
-    /// Reads a sector of the file that nobody changes.
+    /// Reads a sector of the unchanged file.
     fn read_still(&self, random: &mut Random) -> Result<()> {
         let at = if random.below(2) == 0 { ROTTEN } else { random.below(STILL_SECTORS) };
         let mut bytes = vec![0; SECTOR];
@@ -342,7 +341,7 @@ impl Run {
     }
 }
 
-/// The file that nobody changes: each of its sectors lies between two of files that go on being changed.
+/// Makes the unchanged file: each of its sectors lies between sectors of two files that keep changing.
 fn lay_out(run: &Run) -> Result<()> {
     for at in 0..STILL_SECTORS {
         let bytes = sector(run.still.id(), at, 1);
@@ -353,7 +352,7 @@ fn lay_out(run: &Run) -> Result<()> {
     Ok(run.fs.sync()?)
 }
 
-/// Where on the device the rotten sector has its copies.
+/// Device offsets of the rotten sector's copies.
 fn places(image: &Image, id: InodeId) -> Vec<u64> {
     let wanted = sector(id, ROTTEN, 1);
     let mut bytes = vec![0; SECTOR];
@@ -365,19 +364,18 @@ fn places(image: &Image, id: InodeId) -> Vec<u64> {
     .collect()
 }
 
-/// Lets readers and writers loose on one filesystem, until each writer has made `count` steps. Returns what the readers
-/// did, and the image.
+/// Runs readers and writers on one filesystem, until each writer has made `count` steps. Returns the counts of the readers, and the image.
 ///
 /// # Errors
-/// Whatever a reader got that it should not have got, with the seed.
+/// A reader got wrong data; the error has the seed.
 pub fn readers_run(seed: u64, count: u64, data: Profile) -> Result<(ReadersReport, Image)> {
     readers_run_with(seed, count, data, |_| ())
 }
 
-/// The same with a fault that `plant` plants, which the readers should notice.
+/// Runs like [`readers_run`] with a failpoint that `plant` sets, which the readers should notice.
 ///
 /// # Errors
-/// As [`readers_run`].
+/// Those of [`readers_run`].
 pub fn readers_run_with(
     seed: u64,
     count: u64,
@@ -435,7 +433,7 @@ fn work(run: &Run, count: u64) -> Result<()> {
             threads.into_iter().map(ScopedJoinHandle::join).collect()
         };
         let written = join(writers);
-        // Readers end also where a writer has panicked.
+        // Readers end also if a writer has panicked.
         run.done.store(true, Ordering::Relaxed);
         let all: Vec<_> = join(readers).into_iter().chain(written).collect();
         let mut failures = Vec::new();

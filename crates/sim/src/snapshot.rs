@@ -1,4 +1,4 @@
-//! Everything that can be seen of a filesystem's files, as a value that can be compared.
+//! All visible content of a filesystem's files, as a value that can be compared.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
@@ -11,10 +11,10 @@ use creamery_fs::{FileType, Filesystem};
 
 use crate::operation::time_set;
 
-/// How deep directories go in tests; more is a circle.
+/// The depth of directories in tests; a deeper one means a cycle.
 const DEPTH_MAX: usize = 64;
 
-/// What one path shows.
+/// The visible content of one path.
 ///
 /// ```
 /// use creamery_sim::Entry;
@@ -24,7 +24,7 @@ const DEPTH_MAX: usize = 64;
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
-    /// What it is.
+    /// The kind of file.
     pub kind: FileType,
     /// Permission bits.
     pub mode: u32,
@@ -32,11 +32,11 @@ pub struct Entry {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Names.
+    /// The number of names.
     pub nlink: u32,
-    /// Bytes of data, of a target, or twice the bytes of a directory's names.
+    /// Bytes of the data or the target; for a directory twice the bytes of its names.
     pub size: u64,
-    /// The second of the last modification if it was set, none if it is that of a change.
+    /// The second of the last modification if it was set; `None` if a change set it.
     pub mtime: Option<u32>,
     /// Hash of the data or target.
     pub content: u64,
@@ -46,7 +46,7 @@ pub struct Entry {
     pub first: Vec<u8>,
 }
 
-/// All paths from the root of the default subvolume, with what they show.
+/// All paths from the root of the default subvolume, with their content.
 ///
 /// ```
 /// let snapshot = creamery_sim::Snapshot::default();
@@ -54,11 +54,11 @@ pub struct Entry {
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Snapshot {
-    /// By path; the root's is empty.
+    /// Entries by path; the root's path is empty.
     pub entries: BTreeMap<Vec<u8>, Entry>,
 }
 
-/// Hash of file content, as [`Entry::content`] holds it.
+/// The hash of file content, as in [`Entry::content`].
 #[must_use]
 pub fn hash_of(parts: &[&[u8]]) -> u64 {
     let mut hasher = DefaultHasher::new();
@@ -70,11 +70,11 @@ pub(crate) fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
     if dir.is_empty() { name.to_vec() } else { [dir, b"/", name].concat() }
 }
 
-/// What a walk finds, and which inode each path is.
+/// The result of a walk, and the inode of each path.
 pub(crate) struct Walked {
     pub(crate) snapshot: Snapshot,
     pub(crate) ids: BTreeMap<Vec<u8>, InodeId>,
-    /// Contents by path, only when asked for.
+    /// Contents by path, if the caller asks for them.
     pub(crate) contents: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
@@ -84,22 +84,21 @@ struct Walker<'a> {
     found: Walked,
 }
 
-/// Everything that is seen of `fs` from the root of the default subvolume. Nothing may be open: that there is no inode without a
-/// path is looked after, too.
+/// The visible content of `fs` from the root of the default subvolume. No file may be open: an inode without a path is an error.
 ///
 /// # Errors
-/// When something cannot be read, or is there without a path.
+/// A file cannot be read, or an inode has no path.
 pub fn snapshot(fs: &Filesystem) -> Result<Snapshot> {
     walk(fs, false).map(|walked| walked.snapshot)
 }
 
-/// Walks everything below a directory, and allows inodes that no path leads to: they may be open.
+/// Walks everything below a directory, and allows inodes without a path: they may be open.
 pub(crate) fn walk_only(fs: &Filesystem, root: InodeId) -> Result<Snapshot> {
     visit_all(fs, root, false).map(|found| found.snapshot)
 }
 
-/// Walks everything from the root of the default subvolume, by listing and by looking up, and reads all data.
-/// Nothing may be open: when the cleaner is done, nothing is there then that no path leads to.
+/// Walks everything from the root of the default subvolume, by listing and by looking up, and reads all data. No file may be open: once the
+/// cleaner is done, an inode without a path is an error.
 pub(crate) fn walk(fs: &Filesystem, keep: bool) -> Result<Walked> {
     let root = fs.root(fs.default_subvolume()).context("the root")?;
     let found = visit_all(fs, root, keep)?;
@@ -193,10 +192,10 @@ impl Walker<'_> {
     }
 }
 
-/// What can be seen of a damaged filesystem, and the errors met on the way. Links are not looked at.
+/// The visible content of a damaged filesystem, and the errors met on the way. Links are not followed up.
 ///
 /// # Errors
-/// When not even the root is there.
+/// Not even the root can be read.
 pub fn walk_damaged(fs: &Filesystem) -> creamery_base::Result<(Snapshot, Vec<creamery_base::Error>)> {
     let root = fs.root(fs.default_subvolume())?;
     let found = Walked { snapshot: Snapshot::default(), ids: BTreeMap::new(), contents: BTreeMap::new() };
@@ -242,7 +241,7 @@ fn read_all(fs: &Filesystem, id: InodeId, size: u64) -> Result<Vec<u8>> {
     Ok(data)
 }
 
-/// Inodes that no path leads to must not be there, nor orphan items, once the cleaner is done with a subvolume.
+/// Checks that no inode without a path and no orphan item exists, once the cleaner is done with a subvolume.
 fn check_inode_count(fs: &Filesystem, subvolume: TreeId, found: &Walked) -> Result<()> {
     use creamery_format::{Key, KeyType};
     let named: BTreeSet<_> =
@@ -274,14 +273,14 @@ fn shown(entry: Option<&Entry>) -> String {
 }
 
 impl Snapshot {
-    /// The same where every path is the first of its inode: for files without other names.
+    /// This snapshot with every path as the first of its inode: for files without other names.
     #[must_use]
     pub fn with_firsts(mut self) -> Self {
         self.entries.iter_mut().for_each(|(path, entry)| entry.first.clone_from(path));
         self
     }
 
-    /// Where `other` differs, in words; nothing when it does not.
+    /// The first difference to `other`, in words; `None` if they are equal.
     #[must_use]
     pub fn difference(&self, other: &Self) -> Option<String> {
         const SHOWN: usize = 5;

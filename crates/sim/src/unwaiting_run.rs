@@ -1,13 +1,13 @@
-//! Direct requests that must not wait, beside writers, snapshots and commits that stand still in the midst of what they do.
+//! Direct requests that must not wait, beside writers, snapshots and commits that stop in the middle of their work.
 //!
-//! Operations and background take turns. Between two operations the background is anywhere: within a commit, while it writes back, with locks
-//! held. There requests are tried that must not wait, while nobody else runs. So all that changes between before and after is theirs:
+//! Operations and background take turns. Between two operations the background stands anywhere: within a commit, in writeback, with locks
+//! held. There the run tries requests that must not wait, while no other thread runs. So they cause all changes between before and after:
 //!
-//! - A request that is refused has left everything as it was (DIRECT-4).
-//! - The same request on a thread that may wait does what any write does, or any read gets (retry equivalence).
-//! - A request that began is answered, and does the same.
+//! - A refused request leaves everything as it was (DIRECT-4).
+//! - A thread that may wait repeats the request, with the result of any write or read (retry equivalence).
+//! - A request that began is answered, with that result.
 //!
-//! That none of them waits the filesystem asserts itself (DIRECT-5).
+//! The filesystem itself asserts that none of them waits (DIRECT-5).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,14 +30,14 @@ use crate::image::Image;
 use crate::turns::Beside;
 
 const SECTOR: u64 = 4096;
-/// Each file has so many, and room that is set aside for some more.
+/// Sectors of each file; it has preallocated space for some more.
 const SECTORS: u64 = 64;
 const SET_ASIDE: u64 = 16;
 /// Attempts between two operations.
 const ATTEMPTS: u64 = 40;
 const SNAPSHOTS_MAX: usize = 4;
 
-/// What a run of this sort has seen.
+/// The results of such a run.
 ///
 /// ```
 /// assert_eq!(creamery_sim::UnwaitingReport::default().begun, 0);
@@ -46,19 +46,19 @@ const SNAPSHOTS_MAX: usize = 4;
 pub struct UnwaitingReport {
     /// Requests that must not wait.
     pub attempts: u64,
-    /// Those of them that began.
+    /// Requests that began.
     pub begun: u64,
-    /// Those that were refused, by reason.
+    /// Refused requests, by reason.
     pub refused: BTreeMap<&'static str, u64>,
-    /// Refused ones whose traces were not compared, for somebody ran meanwhile who had a short lock.
+    /// Refused requests whose traces were not compared, as a thread with a short lock ran meanwhile.
     pub not_compared: u64,
-    /// Refused ones that a thread carried out that waits.
+    /// Refused requests that a waiting thread carried out later.
     pub retried: u64,
-    /// Steps of the background that ended, and how often one stood still in its midst.
+    /// Steps of the background that ended, and how often a step stopped in the middle.
     pub steps: (u64, u64),
 }
 
-/// A request that began, and what a read of it is to get.
+/// A request that began, and the expected data of a read.
 struct Begun {
     file: usize,
     answer: Receiver<DirectDone>,
@@ -69,7 +69,7 @@ struct Run {
     random: Random,
     fs: Arc<Filesystem>,
     files: Vec<Arc<OpenFile>>,
-    /// What each file has when all that began has ended.
+    /// The content of each file once all requests have ended.
     model: Vec<Vec<u8>>,
     begun: Vec<Begun>,
     snapshots: Vec<String>,
@@ -79,7 +79,7 @@ struct Run {
 /// Tries `attempts` requests of `seed` on `base`.
 ///
 /// # Errors
-/// When a refused request has left a trace, or a file has anything else than what was written.
+/// A refused request left a trace, or the content of a file is wrong.
 pub fn unwaiting_run(base: &Image, seed: u64, attempts: u64) -> Result<UnwaitingReport> {
     let device = Arc::new(SimDevice::new(base.clone()));
     let options = FsOptions { delayed_bytes: 1 << 20, ..FsOptions::default() };
@@ -125,7 +125,7 @@ impl Run {
         Ok(Self { random: Random::new(seed), fs, files, model, begun, snapshots, report })
     }
 
-    /// Something that changes a file, makes it durable, freezes it, or ends what began.
+    /// An operation that changes a file, makes it durable, snapshots it, or ends requests.
     fn operation(&mut self) -> Result<()> {
         let file = self.random.below(self.files.len() as u64) as usize;
         let offset = self.random.below(SECTORS * SECTOR);
@@ -161,7 +161,7 @@ impl Run {
         model[offset..offset + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// What a read gets now.
+    /// The expected data of a read now.
     fn part(&self, file: usize, offset: u64, len: usize) -> Vec<u8> {
         let model = &self.model[file];
         let start = model.len().min(offset as usize);
@@ -193,7 +193,7 @@ impl Run {
         Ok(())
     }
 
-    /// Waits for all answers that are owed.
+    /// Waits for all outstanding answers.
     fn end_begun(&mut self) -> Result<()> {
         for begun in std::mem::take(&mut self.begun) {
             let done = answer(&self.files[begun.file], &begun.answer);
@@ -202,7 +202,7 @@ impl Run {
         Ok(())
     }
 
-    /// A request, and what a read of it gets now.
+    /// A request, and the expected data of a read now.
     fn request(&mut self, file: usize) -> (DirectRequest, Option<Vec<u8>>) {
         let mut offset = self.random.below(SECTORS + SET_ASIDE) * SECTOR;
         let mut len = (1 + self.random.below(3)) * SECTOR;
@@ -224,7 +224,7 @@ impl Run {
     fn attempt(&mut self, beside: &Beside) -> Result<()> {
         let file = self.random.below(self.files.len() as u64) as usize;
         let (request, expected) = self.request(file);
-        // A file does not grow without end.
+        // This bounds the length of a file.
         if matches!(&request, DirectRequest::Write { .. }) && self.len_of(file) > (SECTORS + 8) * SECTOR {
             return self.shorten(file, beside);
         }
@@ -287,7 +287,7 @@ impl Run {
     }
 }
 
-/// The answer to a request, which is waited for.
+/// Waits for the answer to a request.
 fn answer(file: &OpenFile, answer: &Receiver<DirectDone>) -> DirectDone {
     let taken = std::cell::Cell::new(None);
     file.direct_waiter().wait(|| {

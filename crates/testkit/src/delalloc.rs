@@ -1,4 +1,4 @@
-//! Whether the kernel has data in memory only, as it tells who asks for extents.
+//! Whether the kernel has data in memory only, as its list of extents reports.
 
 #![allow(unsafe_code, reason = "no crate has this ioctl; the block says why it is sound")]
 
@@ -9,10 +9,10 @@ use rustix::ioctl::{Opcode, Updater, opcode};
 
 /// `FS_IOC_FIEMAP` with the size of `struct fiemap`, 32 bytes; the extents that follow it do not count.
 const FIEMAP: Opcode = opcode::read_write::<[u64; 4]>(b'f', 11);
-/// Set in the flags of an extent that lies nowhere yet.
+/// The flag of an extent without an address.
 const DELALLOC: u64 = 0x4;
 
-/// Whether the byte at `offset` was written and lies nowhere on disk yet; none where the filesystem does not tell.
+/// Whether the byte at `offset` was written and has no place on disk yet; `None` if the filesystem does not report extents.
 ///
 /// ```no_run
 /// let is_dirty = creamery_testkit::is_delalloc(&std::fs::File::open("/mnt/new")?, 0)?;
@@ -20,15 +20,14 @@ const DELALLOC: u64 = 0x4;
 /// ```
 ///
 /// # Errors
-/// What the kernel answers.
+/// The kernel's error.
 pub fn is_delalloc(file: &File, offset: u64) -> Result<Option<bool>> {
-    // Start and length; flags, and how many extents were found; how many there is room for. Then 56 bytes of one.
+    // Start and length; flags, and the number of extents found; the number there is room for. Then 56 bytes of one extent.
     let mut message: [u64; 11] = [0; 11];
     message[0] = offset;
     message[1] = 1;
-    message[3] = 1; // the host is little-endian, as all that Creamery is built for
-    // SAFETY: the kernel reads 32 bytes, learns from the last 8 that one extent of 56 bytes may follow, and writes these; the array
-    // has 88.
+    message[3] = 1; // the host is little-endian, as every target of Creamery
+    // SAFETY: the kernel reads 32 bytes, learns from the last 8 that one extent of 56 bytes may follow, and writes these; the array has 88.
     match unsafe { rustix::ioctl::ioctl(file, Updater::<FIEMAP, [u64; 11]>::new(&mut message)) } {
         Err(Errno::OPNOTSUPP | Errno::NOTTY) => Ok(None),
         Err(error) => Err(error),

@@ -1,4 +1,4 @@
-//! Who can judge on this host: the kernel, btrfs-progs, FUSE, and the tools of daily work.
+//! The judges that this host has: the kernel, btrfs-progs, FUSE, and everyday tools.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -12,12 +12,12 @@ use crate::{KernelLog, LoopDevice, Program, Run, Scratch};
 const CAP_SYS_ADMIN: u32 = 21;
 const BTRFS_PROGS_WANTED: (u32, u32) = (6, 14);
 
-/// Something of the host's that a test needs.
+/// A resource of the host that a test needs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Judge {
     /// The built program.
     Program,
-    /// Being the superuser.
+    /// Superuser rights.
     Root,
     /// btrfs in the running kernel.
     KernelBtrfs,
@@ -25,7 +25,7 @@ pub enum Judge {
     LoopDevices,
     /// btrfs-progs, new enough.
     BtrfsProgs,
-    /// `/dev/fuse`, and the right or the helper to mount with it.
+    /// `/dev/fuse`, and the permission or the helper to mount with it.
     Fuse,
     /// `fusermount3` for mounts by ordinary users.
     Fusermount,
@@ -48,8 +48,8 @@ impl fmt::Display for Judge {
     }
 }
 
-/// The judges of this host. Each is looked for when it is first asked for. One that is there is remembered; one that is
-/// missing is looked for again the next time, because installing it may have been the step in between.
+/// The judges of this host. The first question about a judge looks for it. A judge that is there is remembered; a missing one is looked for
+/// again the next time, as it may be installed in between.
 ///
 /// ```
 /// use creamery_testkit::{Judge, Judges};
@@ -62,20 +62,20 @@ pub struct Judges {
 }
 
 impl Judges {
-    /// The host's judges, as far as this process has met them.
+    /// The host's judges, as far as this process has looked for them.
     #[must_use]
     pub fn here() -> &'static Self {
         static HERE: Judges = Judges { found: Mutex::new(BTreeSet::new()) };
         &HERE
     }
 
-    /// Why `judge` is missing; `None` when it is there.
+    /// The reason why `judge` is missing; `None` if it is there.
     #[must_use]
     pub fn missing(&self, judge: Judge) -> Option<String> {
         self.missing_as_found_by(judge, probe)
     }
 
-    /// As [`Judges::missing`], with the way of looking given.
+    /// Answers like [`Judges::missing`], with `probe` as the way of looking.
     fn missing_as_found_by(&self, judge: Judge, probe: impl Fn(Judge) -> Result<()>) -> Option<String> {
         let found = || self.found.lock().unwrap_or_else(PoisonError::into_inner);
         if found().contains(&judge) {
@@ -103,10 +103,10 @@ impl Judges {
     }
 }
 
-/// `btrfs check --check-data-csum`: passes only when the exit status is 0 and the last word is "no error found".
+/// Runs `btrfs check --check-data-csum`. It passes only if the exit status is 0 and the last words are "no error found".
 ///
 /// # Errors
-/// With everything the check printed.
+/// The check failed; the error has its output.
 pub fn btrfs_check(image: &Path) -> Result<()> {
     let finished = Run::new("btrfs")
         .args(["check", "--check-data-csum"])
@@ -127,7 +127,7 @@ pub fn btrfs_check(image: &Path) -> Result<()> {
 /// The version that `btrfs --version` prints, as (major, minor).
 ///
 /// # Errors
-/// When the program is not there or prints something else.
+/// The program is missing or prints something else.
 pub fn btrfs_progs_version() -> Result<(u32, u32)> {
     let said = Run::new("btrfs").arg("--version").ok()?.stdout_text();
     let version = said.lines().next().and_then(parse_version);
@@ -162,7 +162,7 @@ fn probe_program() -> Result<()> {
     Program::find().map(drop)
 }
 
-/// Whether this process runs as root; a root without rights (in some containers) is one here, and no [`Judge::Root`].
+/// Whether this process runs as root. A root without rights (in some containers) counts here, but not for [`Judge::Root`].
 #[must_use]
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()

@@ -1,8 +1,8 @@
-//! What the kernel said about btrfs since a moment.
+//! The kernel's messages about btrfs since a given moment.
 //!
-//! The log is opened before the kernel is asked to do anything and read afterwards; lines that the ring lost in
-//! between are reported as a complaint of their own, because silence must mean silence. The ring is small and the
-//! whole machine writes into it, so a thread follows it from the first moment and keeps the lines about btrfs.
+//! The log is opened before the kernel gets any work, and read afterwards. Lines that the ring lost in between are reported as a complaint
+//! of their own, so silence means that there was none. The ring is small and the whole machine writes into it, so a thread follows it from
+//! the first moment and keeps the lines about btrfs.
 
 use std::fs::File;
 use std::io::{ErrorKind, PipeReader, PipeWriter, Read, Seek, SeekFrom, pipe};
@@ -17,7 +17,7 @@ use rustix::io::Errno;
 
 const RECORD_BYTES_MAX: usize = 8192;
 
-/// A kernel log that is followed from the moment of its opening until it is dropped.
+/// A kernel log that is followed from its opening until drop.
 ///
 /// ```no_run
 /// use creamery_testkit::KernelLog;
@@ -26,22 +26,22 @@ const RECORD_BYTES_MAX: usize = 8192;
 /// ```
 pub struct KernelLog {
     ring: Arc<Mutex<Ring>>,
-    /// The follower ends when nobody holds the other end of its pipe.
+    /// The follower thread ends when this end of its pipe is closed.
     alive: Option<PipeWriter>,
     follower: Option<JoinHandle<()>>,
 }
 
-/// The kernel's ring from the mark on, and what was kept of its lines.
+/// The kernel's ring from the mark on, and the lines kept so far.
 struct Ring {
     file: File,
     lines: Vec<String>,
 }
 
 impl KernelLog {
-    /// Marks now.
+    /// Sets the mark at the present end of the log.
     ///
     /// # Errors
-    /// When `/dev/kmsg` cannot be read: the superuser may.
+    /// `/dev/kmsg` cannot be read, which only the superuser may.
     pub fn start() -> Result<Self> {
         let flags = OFlags::NONBLOCK.bits().cast_signed();
         let mut file =
@@ -60,10 +60,10 @@ impl KernelLog {
         Ok(Self { ring, alive: Some(alive), follower: Some(follower) })
     }
 
-    /// The lines since the mark (or since the last call) that complain about btrfs on `device`, such as `loop0`.
+    /// The lines since the mark (or since the last call) that complain about btrfs on `device`, for example `loop0`.
     ///
     /// # Errors
-    /// When the log cannot be read.
+    /// The log cannot be read.
     pub fn complaints(&mut self, device: &str) -> Result<Vec<String>> {
         let mut ring = lock(&self.ring);
         ring.read()?;
@@ -83,7 +83,7 @@ impl Drop for KernelLog {
 
 const OVERFLOWED: &str = "the kernel log overflowed: lines were lost";
 
-/// Reads whenever there is something to read. An error ends it: the next call of `complaints` meets the same and says so.
+/// Reads whenever there are new lines. An error ends it: the next call of `complaints` meets the same error and returns it.
 fn follow(ring: &Mutex<Ring>, readable: &File, end: &PipeReader) {
     loop {
         let mut ready = [PollFd::new(readable, PollFlags::IN), PollFd::new(end, PollFlags::empty())];
@@ -96,7 +96,7 @@ fn follow(ring: &Mutex<Ring>, readable: &File, end: &PipeReader) {
 }
 
 impl Ring {
-    /// Keeps the lines about btrfs of all that the ring has by now.
+    /// Keeps the lines about btrfs among those that the ring has now.
     fn read(&mut self) -> Result<()> {
         let mut record = vec![0; RECORD_BYTES_MAX];
         loop {
@@ -121,7 +121,7 @@ fn lock(ring: &Mutex<Ring>) -> MutexGuard<'_, Ring> {
     ring.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The text of a record: what follows the first `;`, first line only.
+/// The text of a record: the first line behind the first `;`.
 fn message(record: &[u8]) -> String {
     let text = String::from_utf8_lossy(record);
     let text = text.split_once(';').map_or(&*text, |(_, message)| message);
@@ -142,10 +142,10 @@ fn is_complaint(line: &str, device: &str) -> bool {
         name.split([' ', ')', ':']).next() == Some(device)
     });
     if rest.contains("space cache v1 is being deprecated") {
-        return false; // it says so to everybody who asks for one
+        return false; // the kernel prints it for every such request
     }
     if rest.contains("qgroup inherit needs a rescan") {
-        return false; // a snapshot was taken into a quota group, as somebody wanted
+        return false; // a snapshot was taken into a quota group, on request
     }
     let level = rest.split_whitespace().next().unwrap_or_default().trim_end_matches(':');
     let grave = ["warning", "error", "critical", "alert", "emergency"].contains(&level);

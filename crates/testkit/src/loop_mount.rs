@@ -1,4 +1,4 @@
-//! An image in the kernel's hands: a loop device, and a btrfs mount on it.
+//! An image in the kernel: a loop device, and a btrfs mount on it.
 
 use std::path::{Path, PathBuf};
 
@@ -19,7 +19,7 @@ use crate::{KernelLog, Run, until};
 pub struct LoopDevice {
     path: PathBuf,
     attached: bool,
-    /// Whether the kernel was told of partitions on it.
+    /// Whether the kernel knows partitions on it.
     has_partitions: bool,
 }
 
@@ -27,7 +27,7 @@ impl LoopDevice {
     /// Attaches the next free device to `image`.
     ///
     /// # Errors
-    /// When the host refuses.
+    /// The host refuses.
     pub fn attach(image: &Path, read_only: bool) -> Result<Self> {
         let mut run = Run::new("losetup").args(["--find", "--show"]);
         if read_only {
@@ -37,23 +37,23 @@ impl LoopDevice {
         Ok(Self { path: PathBuf::from(said.trim()), attached: true, has_partitions: false })
     }
 
-    /// The same for a disk whose partitions are to be devices, too: partx finds them, for not every kernel reads tables.
+    /// Attaches a disk whose partitions become devices, too. partx finds them, as not every kernel reads partition tables.
     ///
     /// # Errors
-    /// When the host refuses.
+    /// The host refuses.
     pub fn attach_disk(image: &Path) -> Result<Self> {
         let mut disk = Self::attach(image, false)?;
         disk.has_partitions = true;
-        // Those of an earlier disk may still be there, where somebody had them open when it was detached.
+        // Partitions of an earlier disk may still exist, if they were open when it was detached.
         let _ = Run::new("partx").arg("--delete").arg(&disk.path).output();
         Run::new("partx").arg("--add").arg(&disk.path).ok()?;
         Ok(disk)
     }
 
-    /// The device of a partition, when the kernel has made it.
+    /// The device of a partition, once the kernel has made it.
     ///
     /// # Errors
-    /// When the kernel never makes it.
+    /// The kernel never makes it.
     pub fn partition(&self, number: u32) -> Result<PathBuf> {
         let path = PathBuf::from(format!("{}p{number}", self.path.display()));
         until(&format!("the kernel to make {}", path.display()), || Ok(path.exists()))?;
@@ -72,11 +72,11 @@ impl LoopDevice {
         self.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// Waits until nobody has the device for himself: a filesystem that was unmounted here may be mounted in another namespace for a
-    /// moment more.
+    /// Waits until the device has no exclusive user: a filesystem that was unmounted here may stay mounted in another namespace for a
+    /// moment.
     ///
     /// # Errors
-    /// When somebody keeps it.
+    /// A user keeps it.
     pub fn until_free(&self) -> Result<()> {
         let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
         until(&format!("others to let go of {}", self.path.display()), || {
@@ -88,21 +88,21 @@ impl LoopDevice {
         })
     }
 
-    /// Detaches, and returns once the kernel has let go of the image.
+    /// Detaches the device, and returns once the kernel has released the image.
     ///
     /// # Errors
-    /// When somebody keeps it open.
+    /// A process keeps it open.
     pub fn detach(mut self) -> Result<()> {
         self.release()
     }
 
-    /// What is attached to the device of that number; nothing when it is free.
+    /// The file attached to the device with this number; `None` if the device is free.
     fn backing_file(&self) -> Option<String> {
         let path = Path::new("/sys/block").join(self.name()).join("loop/backing_file");
         std::fs::read_to_string(path).ok()
     }
 
-    /// It, and the devices of its partitions.
+    /// The device, and the devices of its partitions.
     fn with_partitions(&self) -> Vec<PathBuf> {
         let name = self.name();
         let entries = std::fs::read_dir(Path::new("/sys/block").join(&name)).into_iter().flatten().flatten();
@@ -121,12 +121,12 @@ impl LoopDevice {
             let _ = Run::new("btrfs").args(["device", "scan", "--forget"]).arg(&path).output();
         }
         if self.has_partitions {
-            // The device is detached all the same, and then they are gone.
+            // The device is detached all the same, and its partitions are gone then.
             let _ = Run::new("partx").arg("--delete").arg(&self.path).output();
         }
         let ours = self.backing_file();
         Run::new("losetup").arg("--detach").arg(&self.path).ok()?;
-        // Another test may take the device at once, for its own image.
+        // Another test may attach its own image to the device at once.
         let is_gone = || Ok(ours.is_none() || self.backing_file() != ours);
         until(&format!("the kernel to let go of {}", self.path.display()), is_gone)
     }
@@ -154,15 +154,15 @@ pub struct LoopMount {
 }
 
 impl LoopMount {
-    /// Mounts `image` on `dir` (made when it does not exist) with `options`, a list with commas or nothing.
+    /// Mounts `image` on `dir` (which is created if it does not exist) with `options`, a list separated by commas, possibly empty.
     ///
     /// # Errors
-    /// When the kernel refuses: then with what it logged.
+    /// The kernel refuses; the error has its log.
     pub fn mount(image: &Path, dir: &Path, options: &str) -> Result<Self> {
         std::fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
         let read_only = options.split(',').any(|option| option == "ro");
         let device = LoopDevice::attach(image, read_only)?;
-        // From here on the device is ours: what somebody else had on it before is none of our business.
+        // From here on the device is ours: earlier messages about it belong to others.
         let mut log = KernelLog::start()?;
         let options = if options.is_empty() { "rw" } else { options };
         let run = Run::new("mount").args(["-t", "btrfs", "-o", options]).arg(device.path()).arg(dir);
@@ -173,27 +173,27 @@ impl LoopMount {
         Ok(Self { device: Some(device), dir: dir.to_owned(), log, mounted: true })
     }
 
-    /// Unmounts, and mounts `image`, which is what was mounted, for reading only. The kernel writes trees after a commit, too, up to
-    /// the unmount: only a mount that reads has figures that stay.
+    /// Unmounts, and mounts `image`, the mounted image, for reading only. The kernel writes trees after a commit, too, up to the unmount:
+    /// only a read-only mount has figures that stay.
     ///
     /// # Errors
-    /// When something keeps the mount busy, or the kernel complained.
+    /// The mount stays busy, or the kernel complained.
     pub fn again_read_only(self, image: &Path) -> Result<Self> {
         let dir = self.dir.clone();
         self.unmount()?;
         Self::mount(image, &dir, "ro")
     }
 
-    /// Where it is mounted.
+    /// The mount point.
     #[must_use]
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Unmounts and detaches, and insists that the kernel logged no complaint since the mount.
+    /// Unmounts and detaches, and checks that the kernel logged no complaint since the mount.
     ///
     /// # Errors
-    /// When something keeps the mount busy, or the kernel complained.
+    /// The mount stays busy, or the kernel complained.
     pub fn unmount(mut self) -> Result<()> {
         let complaints = self.unmount_and_tell()?;
         if !complaints.is_empty() {
@@ -202,14 +202,14 @@ impl LoopMount {
         Ok(())
     }
 
-    /// Unmounts and detaches, and returns what the kernel logged since the mount.
+    /// Unmounts and detaches, and returns the kernel's log since the mount.
     ///
     /// # Errors
-    /// When something keeps the mount busy.
+    /// The mount stays busy.
     pub fn unmount_and_tell(&mut self) -> Result<Vec<String>> {
         if std::mem::take(&mut self.mounted) {
-            // No program, which would give the kernel's own threads time. A test on another thread that is just starting one has copies of
-            // all files that this process has open.
+            // A system call, as starting umount(8) would give the kernel's own threads time. It is repeated while the mount is busy: a
+            // program that another thread is just starting has copies of all files that this process has open.
             until(&format!("nobody to use {}", self.dir.display()), || {
                 match unmount(&self.dir, UnmountFlags::empty()) {
                     Err(Errno::BUSY) => Ok(false),

@@ -1,4 +1,4 @@
-//! The first look: an image of this very source tree, worked on, and judged by whoever is there to judge.
+//! A first look: makes an image of this source tree, works on it, and has the judges of the host check it.
 
 use std::path::{Path, PathBuf};
 
@@ -51,7 +51,7 @@ fn fresh_place() -> Result<PathBuf> {
     Ok(place.canonicalize()?)
 }
 
-/// A copy of the source tree without build results, so that the demo does not depend on what lies about.
+/// Copies the source tree without build results, so the demo does not depend on other files there.
 fn stage(tree: &Path) -> Result<usize> {
     std::fs::create_dir(tree)?;
     for entry in std::fs::read_dir(root())? {
@@ -72,7 +72,7 @@ fn who_needed() -> &'static str {
     }
 }
 
-/// Writes to the image, mounted if the host can, and returns what must be in it afterwards.
+/// Changes the image, mounted if the host can; returns the content that it must have afterwards.
 fn work(creamery: &Program, place: &Path, tree: &Path, image: &Path, before: &Walk) -> Result<Walk> {
     if let Some(reason) = Judges::here().missing(Judge::Fuse) {
         creamery.run(["mkdir"]).arg(inside(image, "/made-without-a-mount")).ok()?;

@@ -1,9 +1,8 @@
-//! Installs what the tests need from the distribution's own packages.
+//! Installs the tools that the tests need from the distribution's own packages.
 //!
-//! On Debian and its children only, as root only, and only what is missing. Debian 12 has a btrfs-progs that is too old;
-//! its backports suite has a new one. The source entry for that suite is derived from the machine's own entry
-//! for its main suite: the same address, the same key, another suite. So a machine that takes its packages from a
-//! mirror or a snapshot keeps doing so.
+//! It works on Debian and its derivatives only, as root only, and installs only missing tools. Debian 12 has a btrfs-progs that is too old;
+//! its backports suite has a new one. The source entry for that suite is derived from the machine's own entry for its main suite: it has
+//! that entry's address and key, and another suite. So a machine that takes its packages from a mirror or a snapshot keeps doing so.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,7 +12,7 @@ use creamery_testkit::{Judge, Judges, btrfs_progs_version, is_root};
 
 use crate::workspace::run;
 
-/// A tool and the package that brings it.
+/// A tool and its package.
 const TOOLS: [(&str, &str); 27] = [
     ("fusermount3", "fuse3"),
     ("setfattr", "attr"),
@@ -45,7 +44,7 @@ const TOOLS: [(&str, &str); 27] = [
 ];
 const ENTRY: &str = "/etc/apt/sources.list.d/creamery-backports";
 
-/// Installs what is missing; says what it does, and what it cannot do.
+/// Installs missing tools; prints each action, and tools that it cannot install.
 pub(crate) fn install_missing() -> Result<()> {
     let mut packages: Vec<&str> =
         TOOLS.iter().filter(|(tool, _)| lacks(tool)).map(|(_, package)| *package).collect();
@@ -82,7 +81,7 @@ pub(crate) fn install_packages(names: &[&str]) -> Result<()> {
     apt(&[&["install", "--no-install-recommends"], names].concat())
 }
 
-/// The distribution's name, and the address that its main packages come from.
+/// The distribution's name, and the address of its main packages.
 pub(crate) fn distribution() -> Result<Option<(String, String)>> {
     let Some(codename) = codename(&std::fs::read_to_string("/etc/os-release").unwrap_or_default()) else {
         return Ok(None);
@@ -146,7 +145,7 @@ fn codename(os_release: &str) -> Option<String> {
     Some(line.trim_matches('"').to_owned())
 }
 
-/// One source of packages as apt's configuration has it.
+/// One package source in apt's configuration.
 #[derive(Debug)]
 struct Source {
     form: Form,
@@ -158,7 +157,7 @@ struct Source {
 enum Form {
     /// `deb [options] uri suite components`
     Line { options: String, uri: String },
-    /// The fields of a paragraph but for suites and components, continuation lines kept.
+    /// The fields of a paragraph except suites and components, with continuation lines.
     Paragraph { fields: Vec<String> },
 }
 
@@ -167,7 +166,7 @@ impl Source {
         self.suites.iter().any(|have| have == suite) && self.components.iter().any(|have| have == "main")
     }
 
-    /// The address, the first one of several.
+    /// The first address.
     fn uri(&self) -> Option<String> {
         match &self.form {
             Form::Line { uri, .. } => Some(uri.clone()),
@@ -178,7 +177,7 @@ impl Source {
         }
     }
 
-    /// The same source for another suite: the file's text and its ending.
+    /// This source with another suite: the text and the ending of its file.
     fn with_suite(&self, suite: &str) -> (String, &'static str) {
         match &self.form {
             Form::Line { options, uri } => (format!("deb {options}{uri} {suite} main\n"), "list"),
@@ -225,7 +224,7 @@ fn parse_line(line: &str) -> Option<Source> {
     Some(Source { form: Form::Line { options, uri }, suites: vec![suite], components: words.collect() })
 }
 
-/// Comments fall out, empty lines separate.
+/// Splits a text at empty lines, and drops comments.
 fn paragraphs(text: &str) -> Vec<String> {
     let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
     let paragraphs = lines.split(|line| line.trim().is_empty()).map(|lines| lines.join("\n"));

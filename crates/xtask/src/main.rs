@@ -1,8 +1,7 @@
 //! The project's own commands, run as `cargo xtask COMMAND`.
 //!
-//! `demo` and `test` are for a newcomer, `ci` is what the servers run, `tidy`, `readme` and `bench` are for whoever works
-//! on the code. Everything is a plain program over `cargo` and the host's tools, so that nothing has to be installed
-//! to read or change it.
+//! `demo` and `test` are for a newcomer, the servers run `ci`, and developers use `tidy`, `readme` and `bench`. Everything is a plain
+//! program over `cargo` and the host's tools, so you can read or change it without installing anything.
 
 mod bare_root;
 mod bench;

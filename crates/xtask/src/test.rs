@@ -1,4 +1,4 @@
-//! All tests, after installing what they need; and a last line that counts what was skipped.
+//! Installs missing tools and runs all tests; the last line counts skipped ones.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -10,7 +10,7 @@ use crate::install::install_missing;
 use crate::watched::{SILENCE, watched};
 use crate::workspace::{build_tested, cargo, run};
 
-/// `cargo xtask test`. A filter with a slash names a case of the conformance tests: of Rust code, only these are built for it.
+/// `cargo xtask test`. A filter with a slash names cases of the conformance tests: then only these tests are built.
 pub(crate) fn test(filters: &[&str]) -> Result<()> {
     if !filters.is_empty() && filters.iter().all(|filter| filter.contains('/')) && has_cases(filters)? {
         install_missing().context("installing what the tests need")?;
@@ -19,23 +19,23 @@ pub(crate) fn test(filters: &[&str]) -> Result<()> {
     run_tests(filters, &[])
 }
 
-/// The tests that drive the built program. They need nothing of the engine.
+/// The tests that run the built program. They need no crate of the engine.
 const CONFORMANCE: [&str; 6] = ["test", "--locked", "--package", "creamery-testkit", "--test", "conformance"];
 
-/// Whether `filters` choose any of them.
+/// Whether `filters` match any of them.
 fn has_cases(filters: &[&str]) -> Result<bool> {
     let listed =
         cargo(&CONFORMANCE).args(["--", "--list"]).args(filters).output().context("starting cargo")?;
     Ok(String::from_utf8_lossy(&listed.stdout).lines().any(|line| line.ends_with(": test")))
 }
 
-/// Words of cargo, with those that build the whole workspace as its tests are built: programs and documentation that are made so
-/// compile nothing of the engine again.
+/// The words of cargo, with options that build the whole workspace as for its tests: building programs and documentation with them compiles
+/// no crate of the engine again.
 pub(crate) fn with_faults<'w>(words: &[&'w str]) -> Vec<&'w str> {
     [words, &["--workspace", "--features", "creamery-sim/faults", "--locked"]].concat()
 }
 
-/// The tests under a scheduler: its locks take the place of the real ones in the whole build.
+/// The tests under a scheduler: its locks replace the real ones in the whole build.
 const SCHEDULES: [&str; 13] = [
     "test",
     "--locked",
@@ -52,11 +52,11 @@ const SCHEDULES: [&str; 13] = [
     "schedules",
 ];
 
-/// Lines of failed tests that are repeated at the end at most.
+/// Maximum number of output lines of failed tests that are repeated at the end.
 const FAILURE_LINES: usize = 150;
 
-/// Installs what is missing and runs all tests, with `variables` added to the environment. The program that tests look at is built by
-/// itself, without faults that can be planted.
+/// Installs missing tools and runs all tests, with `variables` added to the environment. The tested program is built separately, without
+/// failpoints.
 pub(crate) fn run_tests(filters: &[&str], variables: &[(&str, &str)]) -> Result<()> {
     install_missing().context("installing what the tests need")?;
     let all = [&with_faults(&["test", "--no-fail-fast"])[..], &["--", "--show-output"]].concat();
@@ -64,16 +64,16 @@ pub(crate) fn run_tests(filters: &[&str], variables: &[(&str, &str)]) -> Result<
     run_all(&[&all, &scheduled], filters, variables)
 }
 
-/// A share of all tests that the proof runs by itself: together they are all but those under a scheduler.
+/// A part of all tests that the proof runs separately. Together the parts are all tests but those under a scheduler.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Part {
-    /// The rooms of the engine and the program, and the simulation.
+    /// The crates of the engine and the program, and the simulation.
     Rooms,
-    /// `check`, held against the kernel and `btrfs check`.
+    /// `check`, compared with the kernel and `btrfs check`.
     Verifier,
-    /// The program beside the kernel, coreutils and btrfs-progs.
+    /// The program, compared with the kernel, coreutils and btrfs-progs.
     Conformance,
-    /// Filesystems of several devices, held against the kernel, and scrubs of such that fail.
+    /// Filesystems of several devices, compared with the kernel, and scrubs of failing ones.
     Sets,
 }
 
@@ -90,7 +90,7 @@ pub(crate) fn run_part(part: Part, variables: &[(&str, &str)]) -> Result<()> {
         Part::Conformance => package("creamery-testkit"),
         Part::Sets => [&package("libcreamery")[..], &["--test", "sets", "--test", "scrub"]].concat(),
     };
-    // They are cases of tests of one of the rooms.
+    // They are cases in tests of one of the crates.
     let skipped: &[&str] = match part {
         Part::Rooms => &["--skip", "set-matrix/", "--skip", "scrub-matrix/"],
         _ => &[],
@@ -98,13 +98,13 @@ pub(crate) fn run_part(part: Part, variables: &[(&str, &str)]) -> Result<()> {
     run_all(&[&[&words[..], &["--", "--show-output"], skipped].concat()], &[], variables)
 }
 
-/// The tests under a scheduler alone.
+/// Runs only the tests under a scheduler.
 pub(crate) fn run_schedules(variables: &[(&str, &str)]) -> Result<()> {
     run_all(&[&[&SCHEDULES[..], &["--"]].concat()], &[], variables)
 }
 
-/// Runs cargo with the words of each of `runs`, and `filters`; the last line counts all of them together. All is built first: building
-/// takes as long as a busy machine makes it take, and says nothing on the way.
+/// Runs cargo with the words of each of `runs`, and `filters`; the last line counts all of them together. Everything is built first,
+/// unwatched: a build takes long on a busy machine and prints nothing in between.
 fn run_all(runs: &[&[&str]], filters: &[&str], variables: &[(&str, &str)]) -> Result<()> {
     let program = build_tested()?;
     for words in runs {
@@ -131,10 +131,10 @@ fn run_all(runs: &[&[&str]], filters: &[&str], variables: &[(&str, &str)]) -> Re
     Ok(())
 }
 
-/// Runs tests, shows and counts what they say; whether they ended well.
+/// Runs tests, prints and counts their results; returns whether they succeeded.
 fn run_counted(command: &mut Command, counts: &mut Counts) -> Result<bool> {
-    // A test of the standard runner that lacks something returns early and says "skipped: what"; with its output shown
-    // these lines can be counted.
+    // If a test of the standard runner lacks a tool, it returns early and prints "skipped: " and the reason; with its output shown these
+    // lines can be counted.
     let status = watched(command, SILENCE, |line| {
         let text = String::from_utf8_lossy(line);
         counts.add(&text);
@@ -148,7 +148,7 @@ fn run_counted(command: &mut Command, counts: &mut Counts) -> Result<bool> {
     Ok(status.success())
 }
 
-/// A line of a backtrace: how a test came to fail is above, in its place.
+/// Whether this is a line of a backtrace; the failure itself is printed above it.
 fn is_stack_frame(line: &str) -> bool {
     let line = line.trim_start();
     let numbered = line.split_once(": ").is_some_and(|(number, _)| number.parse::<u32>().is_ok());
@@ -160,12 +160,12 @@ struct Counts {
     passed: u64,
     failed: u64,
     skipped: u64,
-    /// Tests of the current binary that said they were skipped and count as passed there.
+    /// Tests of the current binary that printed that they were skipped, and count as passed there.
     returned_early: u64,
     reasons: BTreeMap<String, u64>,
-    /// Which section of a binary's report is being read.
+    /// The current section of a binary's report.
     section: Section,
-    /// What failed tests said and their names: repeated last, where a reader of a long log begins.
+    /// Output and names of failed tests: they are repeated at the end, where a reader of a long log begins.
     failures: Vec<String>,
 }
 
@@ -179,7 +179,7 @@ enum Section {
 }
 
 impl Counts {
-    /// Takes what a line of a test run tells.
+    /// Parses a line of a test run.
     fn add(&mut self, line: &str) {
         self.keep_failure(line);
         if let Some((_, reason)) = line.split_once(" ... skipped: ") {
@@ -202,8 +202,8 @@ impl Counts {
         self.skipped += number("ignored") + early;
     }
 
-    /// Whether somebody who reads the log wants this line. What a test that passed printed is no news, but for what it
-    /// lacked: a canary that must be caught fails on purpose, with a backtrace of a hundred lines.
+    /// Whether the log shows this line. Output of a passed test is left out, except for missing tools: a canary that must be caught fails
+    /// on purpose, with a backtrace of a hundred lines.
     fn is_worth_showing(&self, line: &str) -> bool {
         self.section != Section::Successes || line.starts_with("skipped: ")
     }

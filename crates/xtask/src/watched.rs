@@ -1,4 +1,4 @@
-//! Commands that run tests, watched: a test that hangs is a failure with its name, not a run without end.
+//! Runs commands that run tests, and watches them: a test that hangs is a failure with its name, not a run without end.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-/// So long may a command be silent: more than any test takes of a whole matrix on a machine that is busy. All is built before.
+/// The longest silence of a command: more than any test needs for a whole matrix on a busy machine. Everything is built before.
 pub(crate) const SILENCE: Duration = Duration::from_secs(60 * 60);
 
-/// Runs `command` and hands every line that it prints to `take`. Whenever it said nothing for as long as `silence`, what it started
-/// is killed: cargo names the binary and goes on with the next, and the standard runner has said which test was running for so long.
+/// Runs `command` and passes every line of its output to `take`. If the command prints nothing for `silence`, its child processes are
+/// killed: cargo names the binary and goes on with the next one, and the standard runner has printed which test was running for so long.
 pub(crate) fn watched(
     command: &mut Command,
     silence: Duration,
@@ -23,7 +23,7 @@ pub(crate) fn watched(
 /// A line that a command printed.
 type Line = std::io::Result<Vec<u8>>;
 
-/// The same, where `next` waits for the next line of the child, and says that it was silent for too long.
+/// Like [`watched`]; `next` waits for the next line of the child, and returns an error after a silence that is too long.
 fn watched_by(
     command: &mut Command,
     silence: Duration,
@@ -54,14 +54,14 @@ fn watched_by(
     child.wait().context("waiting for a command")
 }
 
-/// The numbers of the processes that `child` started and that still run.
+/// The ids of the running child processes of `child`.
 fn children_of(child: &Child) -> String {
     let id = child.id();
     let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children"));
     children.unwrap_or_default().trim().to_owned()
 }
 
-/// Kills what `child` started, or itself where it started nothing.
+/// Kills the child processes of `child`, or `child` itself if it has none.
 fn kill_children(child: &Child) -> Result<()> {
     let children = children_of(child);
     let whom = if children.is_empty() { child.id().to_string() } else { children };

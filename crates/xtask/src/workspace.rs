@@ -1,4 +1,4 @@
-//! Where things are, and running cargo.
+//! Paths of the source tree, and calls of cargo.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -25,7 +25,7 @@ pub(crate) fn cargo(args: &[&str]) -> Command {
     command
 }
 
-/// Runs a command to its end and insists that it succeeds.
+/// Runs a command and fails if it does not succeed.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let shown = format!("{} {}", command.get_program().to_string_lossy(), words(command).join(" "));
     let status = command.status().with_context(|| format!("starting {shown}"))?;
@@ -39,7 +39,7 @@ fn words(command: &Command) -> Vec<String> {
     command.get_args().map(|word| word.to_string_lossy().into_owned()).collect()
 }
 
-/// Builds the program in release form, unless `CREAMERY_BIN` names another one to look at.
+/// Builds the program in the release profile, unless `CREAMERY_BIN` names another one.
 pub(crate) fn build_program() -> Result<()> {
     if other_program().is_some() {
         return Ok(());
@@ -47,8 +47,7 @@ pub(crate) fn build_program() -> Result<()> {
     run(&mut cargo(&["build", "--release", "--locked", "--bin", "creamery"]))
 }
 
-/// Builds the program that tests look at, in the profile `ci`: optimised, but not across crates. Says where it lies, or what
-/// `CREAMERY_BIN` names.
+/// Builds the tested program in the profile `ci`: optimised, but not across crates. Returns its path, or the one in `CREAMERY_BIN`.
 pub(crate) fn build_tested() -> Result<PathBuf> {
     if let Some(other) = other_program() {
         return Ok(other);
@@ -68,7 +67,7 @@ pub(crate) fn metadata() -> Result<Value> {
     told(&mut cargo(&["metadata", "--format-version", "1", "--locked"]))
 }
 
-/// The same of what is needed for `target` alone.
+/// `cargo metadata` of the dependencies for `target` alone.
 pub(crate) fn metadata_for(target: &str) -> Result<Value> {
     told(&mut cargo(&["metadata", "--format-version", "1", "--locked", "--filter-platform", target]))
 }
@@ -81,7 +80,7 @@ fn told(metadata: &mut Command) -> Result<Value> {
     serde_json::from_slice(&output.stdout).context("reading what cargo metadata says")
 }
 
-/// All files below `dir` (relative to the root) whose name ends in one of `endings`, in order, without build results.
+/// All files below `dir` (relative to the root) whose names end in one of `endings`, sorted, without build results.
 pub(crate) fn files(dir: &str, endings: &[&str]) -> Result<Vec<PathBuf>> {
     let root = root();
     let mut waiting = vec![root.join(dir)];

@@ -1,4 +1,4 @@
-//! Through the library: each thread keeps a queue of requests in flight, and begins another one when one is answered.
+//! Direct requests through the library: each thread keeps a queue of requests in flight, and begins another one when one is answered.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,7 +20,7 @@ use crate::side::{Library, Setting, Side};
 
 const FILE: &str = "/direct";
 
-/// Does it to a file in an image, and measures. What the library counted is in what is said.
+/// Runs the requests on a file in an image, and measures. The result includes the library's counters.
 pub(crate) fn on_image(image: &Path, setting: Setting, shape: &Shape) -> Result<Value> {
     shape.check()?;
     let library = Library::open(image, setting)?;
@@ -42,7 +42,7 @@ pub(crate) fn on_image(image: &Path, setting: Setting, shape: &Shape) -> Result<
     Ok(said)
 }
 
-/// As programs fill a file that they write to later: through memory, so that its extents are large.
+/// Fills a file as programs do that write to it later: through memory, so its extents are large.
 fn fill(file: &File, bytes: u64) -> Result<()> {
     let data = Random::new(1).bytes(SIZE_MAX);
     file.fallocate(Fallocate::Allocate { keep_size: false }, 0, bytes)?;
@@ -53,12 +53,12 @@ fn fill(file: &File, bytes: u64) -> Result<()> {
     Ok(file.sync_all()?)
 }
 
-/// Ranges of requests in flight, of all threads: where each begins and ends.
+/// Ranges of all requests in flight: the begin and the end of each.
 #[derive(Default)]
 struct Taken(Mutex<BTreeMap<u64, u64>>);
 
 impl Taken {
-    /// Takes the range of a request; false where another one has some of it.
+    /// Takes the range of a request; returns false if another request has some of it.
     fn take(&self, drawn: Drawn) -> bool {
         let mut ranges = self.0.lock().expect("nobody panicked");
         let (start, end) = (drawn.offset, drawn.offset + drawn.len as u64);
@@ -82,7 +82,7 @@ struct Requests<'r> {
     shape: &'r Shape,
     mix: Mix,
     taken: &'r Taken,
-    /// Buffers of no request, by length.
+    /// Unused buffers, by length.
     spare: BTreeMap<usize, Vec<AlignedBuffer>>,
     content: Vec<u8>,
 }
@@ -94,7 +94,7 @@ impl<'r> Requests<'r> {
         Self { file, shape, mix: Mix::new(seed, shape.bytes), taken, spare, content }
     }
 
-    /// Keeps as many in flight as there are to be, and ends with none.
+    /// Keeps `depth` requests in flight until the time ends, and waits for the last ones.
     fn run(mut self, until: Instant) -> Result<Moved> {
         let (send, answers) = channel();
         let (mut in_flight, mut moved) = (0, Moved::default());

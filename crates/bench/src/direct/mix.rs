@@ -1,9 +1,9 @@
-//! Which requests come: those of a fio job of Btrfs' developers (`rw=randrw`, `bssplit` as below), at random over a file.
+//! The mix of requests of a fio job of Btrfs' developers (`rw=randrw`, `bssplit` as below), at random over a file.
 
 use creamery_testkit::Random;
 
 const KIB: usize = 1 << 10;
-/// Sizes, and how many of a hundred requests have each.
+/// Sizes, and the percentage of requests with each.
 const SIZES: [(usize, u64); 9] = [
     (4 * KIB, 20),
     (8 * KIB, 20),
@@ -15,9 +15,9 @@ const SIZES: [(usize, u64); 9] = [
     (512 * KIB, 5),
     (1024 * KIB, 5),
 ];
-/// The largest of them.
+/// The largest size.
 pub(super) const SIZE_MAX: usize = 1024 * KIB;
-/// Each begins at a multiple of this.
+/// The alignment of each request's offset, bytes.
 const ALIGNMENT: u64 = 4 * KIB as u64;
 
 /// A request.
@@ -28,14 +28,14 @@ pub(super) struct Drawn {
     pub(super) len: usize,
 }
 
-/// Requests for a file, one after the other; half of them are reads.
+/// Requests for a file, in order; half of them are reads.
 pub(super) struct Mix {
     random: Random,
     bytes: u64,
 }
 
 impl Mix {
-    /// For a file of `bytes` bytes, at least as many as the largest request has.
+    /// The mix for a file of `bytes` bytes, at least those of the largest request.
     pub(super) fn new(seed: u64, bytes: u64) -> Self {
         assert!(bytes >= SIZE_MAX as u64, "the largest request fits");
         Self { random: Random::new(seed), bytes }

@@ -1,7 +1,7 @@
-//! Direct reads and writes of one file, many at once, for so long: what they moved, and what that took.
+//! Direct reads and writes of one file, many at once, for a given time: the bytes they move, and the CPU time they take.
 //!
 //! Through the library each thread keeps a queue of requests in flight. Through the system there is a thread for each request in flight,
-//! which reads or writes with O_DIRECT, where the file takes that. Both draw the same requests.
+//! which reads or writes with O_DIRECT, if the file accepts that. Both draw the same requests.
 
 mod library;
 mod mix;
@@ -16,39 +16,39 @@ use serde_json::{Value, json};
 pub(crate) use library::on_image;
 pub(crate) use system::on_file;
 
-/// What the file is before.
+/// The state of the file before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Prepared {
-    /// It is there.
+    /// It exists.
     There,
-    /// New, its space set aside.
+    /// New, preallocated.
     Allocated,
-    /// New, all of it written.
+    /// New, completely written.
     Written,
 }
 
-/// How a request is given to the library.
+/// The way to submit a request to the library.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Queue {
-    /// It may wait.
+    /// As one that may wait.
     Submit,
     /// First as one that must not wait.
     Try,
 }
 
-/// Which requests come together.
+/// Whether requests in flight may overlap.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Overlap {
     Allowed,
-    /// None has bytes of another one in flight.
+    /// No request has bytes of another one in flight.
     Never,
 }
 
-/// How much of it, and how.
+/// The size of the workload, and its variants.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) threads: usize,
-    /// Requests of each thread that are in flight.
+    /// Requests in flight of each thread.
     pub(crate) depth: usize,
     /// Length of the file.
     pub(crate) bytes: u64,
@@ -97,7 +97,7 @@ impl Shape {
     }
 }
 
-/// What was done.
+/// The bytes and requests of a run.
 #[derive(Clone, Copy, Default, Debug)]
 struct Moved {
     requests: u64,
@@ -121,7 +121,7 @@ impl std::ops::AddAssign for Moved {
     }
 }
 
-/// Runs `work` in so many threads, each with its number, and says what all of them moved and took.
+/// Runs `work` in `threads` threads, each with its number; returns the totals and times.
 fn measured(threads: usize, work: &(dyn Fn(usize) -> Result<Moved> + Sync)) -> Result<Value> {
     let cpu = CpuMeter::start(&[]).ok();
     let start = std::time::Instant::now();

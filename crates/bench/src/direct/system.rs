@@ -1,4 +1,4 @@
-//! Through the system: a thread for each request in flight.
+//! Direct requests through the system: a thread for each request in flight.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::mix::{Mix, SIZE_MAX};
 use super::{Moved, Overlap, Prepared, Queue, Shape, measured};
 
-/// Does it to a file of the host, or to a device, and measures.
+/// Runs the requests on a file of the host, or on a device, and measures.
 pub(crate) fn on_file(path: &Path, shape: &Shape) -> Result<Value> {
     shape.check()?;
     ensure!(shape.queue == Queue::Submit && shape.overlap == Overlap::Allowed, "that is of the library");
@@ -31,12 +31,12 @@ pub(crate) fn on_file(path: &Path, shape: &Shape) -> Result<Value> {
     Ok(said)
 }
 
-/// With O_DIRECT, unless the file takes that not.
+/// Opens with O_DIRECT, or without it if the file does not accept it.
 fn open(path: &Path, prepared: Prepared) -> Result<(File, bool)> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create_new(prepared != Prepared::There);
     let direct = i32::try_from(OFlags::DIRECT.bits()).context("flags of open are an int")?;
-    // Where it is refused, the file may have been made all the same.
+    // If O_DIRECT is refused, the file may have been created nevertheless.
     match options.clone().custom_flags(direct).open(path) {
         Ok(file) => Ok((file, true)),
         Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => {

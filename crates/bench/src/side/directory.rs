@@ -1,4 +1,4 @@
-//! A mounted filesystem, by system calls.
+//! A mounted filesystem, through system calls.
 
 use std::fs::{File, FileTimes, Permissions};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
@@ -16,17 +16,17 @@ use creamery_testkit::{
 
 use super::{Content, How, Side};
 
-/// Until it is asked again whether something is dropped.
+/// Time between two polls for dropped subvolumes.
 const ASK_AGAIN: Duration = Duration::from_millis(1);
 
-/// The root of a mount, and who serves it.
+/// The root of a mount, and its server.
 pub(crate) struct Directory {
     root: PathBuf,
-    /// The server's process, where it is none of the kernel's.
+    /// The server's processes; empty for the kernel's filesystem.
     servers: Vec<u32>,
     /// The program whose `sync DIR` makes everything durable where syncfs(2) does not reach.
     sync_by: Option<PathBuf>,
-    /// Subvolumes that were deleted and may not be dropped yet.
+    /// Deleted subvolumes that may not be dropped yet.
     deleted: Mutex<Vec<u64>>,
 }
 
@@ -189,7 +189,7 @@ impl Side for Directory {
     }
 }
 
-/// As anybody does it who has a mount.
+/// Copies with `cp -a`, as a user of a mount does.
 fn copy(from: &Path, to: &Path) -> Result<()> {
     run(Command::new("cp").args(["-a", "--"]).arg(from).arg(to))
 }

@@ -22,7 +22,7 @@ const EVERYTHING: CopyOptions = CopyOptions {
     replace_images: false,
 };
 
-/// How the library is opened; what is usual where nothing is said.
+/// The options for opening an image; the defaults are the usual ones.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Setting {
     pub(crate) cache_mib: Option<usize>,
@@ -40,7 +40,7 @@ pub(crate) struct Setting {
     pub(crate) direct_ends_at_once: Option<bool>,
     pub(crate) seek_cursors: Option<bool>,
     pub(crate) compress: Option<Compress>,
-    /// Opened for reading: a set of several devices is not opened otherwise.
+    /// Open for reading; the only way for a set of several devices.
     pub(crate) read_only: bool,
     /// Members may be missing.
     pub(crate) degraded: bool,
@@ -97,7 +97,7 @@ impl Library {
         Ok(Self { fs })
     }
 
-    /// What it has open.
+    /// The open filesystem.
     pub(crate) const fn filesystem(&self) -> &Filesystem {
         &self.fs
     }

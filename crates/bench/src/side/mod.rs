@@ -11,91 +11,91 @@ use creamery::statistics::Statistics;
 pub(crate) use directory::Directory;
 pub(crate) use library::{Library, Setting};
 
-/// What a workload does to a filesystem. Paths are relative to its root.
+/// The operations of a workload on a filesystem. Paths are relative to its root.
 pub(crate) trait Side: Sync {
-    /// A directory.
+    /// Makes a directory.
     fn make_dir(&self, path: &str) -> Result<()>;
-    /// An empty file, opened and closed.
+    /// Makes an empty file: opens and closes it.
     fn create(&self, path: &str) -> Result<()>;
-    /// The inode number of what has the name.
+    /// The inode number of a file.
     fn stat(&self, path: &str) -> Result<u64>;
-    /// How many names a directory has.
+    /// The number of names in a directory.
     fn list(&self, path: &str) -> Result<usize>;
-    /// Another name for the same.
+    /// Renames a file.
     fn rename(&self, from: &str, to: &str) -> Result<()>;
-    /// Other permissions.
+    /// Changes the permissions.
     fn change_mode(&self, path: &str, mode: u32) -> Result<()>;
-    /// Times of now.
+    /// Sets the times to now.
     fn touch(&self, path: &str) -> Result<()>;
-    /// Room for data.
+    /// Bytes available for data.
     fn free_bytes(&self) -> Result<u64>;
-    /// The end of a file's name.
+    /// Removes a file's name.
     fn unlink(&self, path: &str) -> Result<()>;
-    /// A file with its content.
+    /// Opens a file.
     fn open(&self, path: &str, how: How) -> Result<Box<dyn Content>>;
-    /// Copies a directory of the host with all attributes; `path` is made.
+    /// Copies a directory of the host with all attributes; creates `path`.
     fn copy_in(&self, host: &Path, path: &str) -> Result<()>;
-    /// The other way; `host` is made.
+    /// Copies a directory to the host with all attributes; creates `host`.
     fn copy_out(&self, path: &str, host: &Path) -> Result<()>;
-    /// Asks for the attributes of everything below a directory; gives back how many regular files there are.
+    /// Asks for the attributes of everything below a directory; returns the number of regular files.
     fn walk(&self, path: &str) -> Result<usize>;
-    /// The end of a directory with all that is in it.
+    /// Removes a directory with its content.
     fn remove_tree(&self, path: &str) -> Result<()>;
-    /// A new file that shares all data with another one.
+    /// Makes a file that shares all data with another one.
     fn clone_file(&self, from: &str, to: &str) -> Result<()>;
-    /// A copy of a directory in the filesystem that shares what can be shared.
+    /// Copies a directory within the filesystem and shares data where possible.
     fn copy_within(&self, from: &str, to: &str) -> Result<()>;
-    /// A subvolume.
+    /// Makes a subvolume.
     fn make_subvolume(&self, path: &str) -> Result<()>;
-    /// A snapshot of a subvolume, at the top; durable.
+    /// Makes a durable snapshot of a subvolume, at the top.
     fn snapshot(&self, source: &str, path: &str) -> Result<()>;
-    /// The end of a subvolume at the top.
+    /// Deletes a subvolume at the top.
     fn delete_subvolume(&self, path: &str) -> Result<()>;
-    /// Everything durable, and those that were deleted begin to be dropped.
+    /// Makes everything durable, and starts dropping deleted subvolumes.
     fn begin_dropping(&self) -> Result<()>;
-    /// Nothing is left of those that were deleted.
+    /// Waits until all deleted subvolumes are dropped.
     fn sync_subvolumes(&self) -> Result<()>;
-    /// Whether something is left of one.
+    /// Whether a deleted subvolume is not dropped yet.
     fn is_dropping(&self) -> Result<bool>;
-    /// Everything durable.
+    /// Makes everything durable.
     fn sync(&self) -> Result<()>;
-    /// Processes beside this one that do the work.
+    /// Other processes that do the work.
     fn servers(&self) -> &[u32];
-    /// What it counted, if it counts.
+    /// The counters of the side, if it has any.
     fn statistics(&self) -> Option<Statistics>;
-    /// The end of the work.
+    /// Ends the work.
     fn close(self: Box<Self>) -> Result<()>;
 }
 
-/// How a file is opened.
+/// The way to open a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum How {
-    /// A new one, for writing.
+    /// A new file, for writing.
     New,
-    /// One that exists, for writing.
+    /// An existing file, for writing.
     Write,
-    /// One that exists, for reading.
+    /// An existing file, for reading.
     Read,
-    /// For both, made or made empty before.
+    /// A file for both. `create` and `truncate` are those of open(2).
     Load { create: bool, truncate: bool },
 }
 
 /// An open file.
 pub(crate) trait Content: Send + Sync {
-    /// Fills `out` from `offset` on; that there is less is an error.
+    /// Fills `out` from `offset` on; an early end of file is an error.
     fn read_exact_at(&self, out: &mut [u8], offset: u64) -> Result<()>;
-    /// Reads what there is from `offset` on, `out` at most.
+    /// Reads up to the length of `out` from `offset` on.
     fn read_at(&self, out: &mut [u8], offset: u64) -> Result<usize>;
     /// Bytes of the file.
     fn len(&self) -> Result<u64>;
     /// Writes all of `data`.
     fn write_all_at(&self, data: &[u8], offset: u64) -> Result<()>;
-    /// Where the next data begins, at `offset` or behind it, if there is any.
+    /// The start of the next data at or behind `offset`, if there is any.
     fn seek_data(&self, offset: u64) -> Result<Option<u64>>;
-    /// Where the next hole begins; the end of the file is one.
+    /// The start of the next hole; the end of the file is one.
     fn seek_hole(&self, offset: u64) -> Result<Option<u64>>;
-    /// Whether its first bytes are in memory only, where that is told of a file.
+    /// Whether its first bytes are in memory only, where a file reports that.
     fn is_delayed(&self) -> Result<Option<bool>>;
-    /// What was written is durable.
+    /// Makes the file durable.
     fn sync(&self) -> Result<()>;
 }

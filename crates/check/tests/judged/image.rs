@@ -1,4 +1,4 @@
-//! An image that is damaged on purpose: finds items, changes bytes in all copies, and seals checksums again.
+//! An image that a test damages: finds items, changes bytes in all copies, and seals checksums again.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -22,7 +22,7 @@ pub(crate) struct Image {
     pub(crate) volume: Volume,
 }
 
-/// Where an item is, and what it has.
+/// The place and content of an item.
 #[derive(Clone, Debug)]
 pub(crate) struct Item {
     pub(crate) block: Logical,
@@ -36,12 +36,12 @@ fn volume(path: &Path) -> Result<Volume> {
     Ok(Volume::open(vec![Arc::new(device)], Mode::ReadOnly)?)
 }
 
-/// Opens and checks as the program does.
+/// Opens and checks an image as the program does.
 pub(crate) fn checked(path: &Path, check_data_csum: bool) -> Result<Report, creamery_base::Error> {
     checked_all(&[path.to_owned()], check_data_csum)
 }
 
-/// The same with several devices.
+/// Opens and checks an image of several devices.
 pub(crate) fn checked_all(paths: &[PathBuf], check_data_csum: bool) -> Result<Report, creamery_base::Error> {
     let mut devices: Vec<Arc<dyn BlockDevice>> = Vec::new();
     for path in paths {
@@ -141,7 +141,7 @@ impl Image {
         Ok(items)
     }
 
-    /// Data, from its first copy.
+    /// Reads data from its first copy.
     pub(crate) fn data(&self, logical: Logical, len: usize) -> Result<Vec<u8>> {
         let mirrors = self.volume.map(logical, len as u64)?;
         let [piece] = &mirrors.mirrors()[0][..] else { bail!("a striped image") };
@@ -150,13 +150,13 @@ impl Image {
         Ok(bytes)
     }
 
-    /// Writes a block to all its places, as it is.
+    /// Writes a block to all its copies, unchanged.
     pub(crate) fn write(&self, logical: Logical, bytes: &[u8]) -> Result<()> {
         let file = File::options().write(true).open(&self.path)?;
         self.places(logical, bytes.len())?.into_iter().try_for_each(|at| Ok(file.write_all_at(bytes, at)?))
     }
 
-    /// Where on the device the copies of so many bytes lie.
+    /// The device offsets of all copies of `len` bytes.
     pub(crate) fn places(&self, logical: Logical, len: usize) -> Result<Vec<u64>> {
         let mut places = Vec::new();
         for mirror in self.volume.map(logical, len as u64)?.mirrors() {
@@ -166,7 +166,7 @@ impl Image {
         Ok(places)
     }
 
-    /// Changes a block and seals it again.
+    /// Changes a block and seals its checksum again.
     pub(crate) fn change(&self, logical: Logical, edit: impl FnOnce(&mut [u8])) -> Result<()> {
         let mut bytes = self.block(logical)?;
         edit(&mut bytes);
@@ -188,7 +188,7 @@ impl Image {
         Ok(())
     }
 
-    /// Changes bytes at a place of the device.
+    /// Changes bytes at a device offset.
     pub(crate) fn poke(&self, at: u64, bytes: &[u8]) -> Result<()> {
         Ok(File::options().write(true).open(&self.path)?.write_all_at(bytes, at)?)
     }

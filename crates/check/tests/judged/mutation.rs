@@ -1,5 +1,5 @@
-//! Random damage with good checksums: whatever is found, it is found soon and without a panic, and the image stays
-//! as it was. What we do not notice, btrfs check must not notice either.
+//! Random damage with good checksums: `check` ends soon, without a panic, and the image stays unchanged. Damage that we do not notice,
+//! btrfs check must not notice either.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +17,7 @@ use crate::image::Image;
 use crate::shapes::{self, Shape};
 
 const ROUNDS: u64 = 80;
-/// Reads of the device that one look may take, many times what the undamaged image takes.
+/// Maximum reads of the device by one check, many times those for the undamaged image.
 const READS_MAX: u64 = 100_000;
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -58,7 +58,7 @@ pub(crate) fn cases() -> Vec<Case> {
     })]
 }
 
-/// Counts what is asked of a device.
+/// Counts the requests to a device.
 #[derive(Default)]
 struct Asked(AtomicU64);
 
@@ -69,7 +69,8 @@ impl Hook for Asked {
     }
 }
 
-/// Whether anything is wrong, and how much was read; that the image cannot be opened counts as wrong. A hang is an error.
+/// Whether the check reports an error, and the number of reads; an image that cannot be opened counts as an error. A hang is an error of
+/// the test.
 fn look(path: &std::path::Path) -> Result<(bool, u64)> {
     let device = Arc::new(Hooked::new(Arc::new(FileDevice::open(path, Access::ReadOnly)?), Asked::default()));
     let asked = Arc::clone(&device);
@@ -82,7 +83,7 @@ fn look(path: &std::path::Path) -> Result<(bool, u64)> {
     Ok((found, asked.0.load(Ordering::Relaxed)))
 }
 
-/// Numbers that are likely to reach a limit, at likely places; some at the edge of what a field can hold.
+/// Numbers that are likely to reach a limit, at likely places; some at the limit of a field.
 fn mutate(random: &mut Random, bytes: &mut [u8]) {
     let head = 101 + random.below(40) as usize * 25;
     let at = match random.below(3) {

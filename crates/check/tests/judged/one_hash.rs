@@ -1,4 +1,4 @@
-//! References to one extent that have one hash: each has an item, and their keys follow each other from the hash on.
+//! References to one extent with one hash: each has an item, and their keys follow each other from the hash on.
 
 use std::fs::File;
 
@@ -14,10 +14,10 @@ use crate::image::{Image, Item};
 use crate::shapes::NEEDS;
 
 const EXTENT: u64 = 12 << 10;
-/// More than fit into an extent item.
+/// More references than fit into an extent item.
 const FILLERS: u64 = 20;
 const COLLIDING: usize = 40;
-/// Of a reference's item: its count.
+/// Offset of the count in a reference's item.
 const COUNT: usize = 24;
 
 pub(crate) fn cases() -> Vec<Case> {

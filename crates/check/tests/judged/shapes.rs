@@ -1,15 +1,15 @@
-//! Images that the kernel made, with something of everything in them.
+//! Images made by the kernel, with something of everything in them.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
 use creamery_testkit::{Judge, LoopDevice, LoopMount, Run, Scratch};
 
-/// What making one needs.
+/// The judges for making one.
 pub(crate) const NEEDS: [Judge; 4] = [Judge::Root, Judge::KernelBtrfs, Judge::LoopDevices, Judge::BtrfsProgs];
 
-/// Small enough to be copied for every kind of damage. The two names that are touched have one hash. The pair comes after
-/// the snapshots, so that its extents have two references of their own, whenever the kernel commits meanwhile.
+/// Small enough to be copied for every kind of damage. The two names for `touch` have one hash. The pair comes after the snapshots, so that
+/// its extents have two references of their own, whenever the kernel commits meanwhile.
 const FILL: &str = r#"
 set -e
 mkdir d e
@@ -39,16 +39,16 @@ head -c 65536 /dev/urandom > pair; cp --reflink=always pair twin
 sync -f .
 "#;
 
-/// What an image is made with.
+/// The recipe of an image.
 #[derive(Clone, Copy)]
 pub(crate) struct Shape {
     /// Options of mkfs.btrfs.
     pub(crate) mkfs: &'static [&'static str],
     /// Options of the mount.
     pub(crate) mount: &'static str,
-    /// What is done after the filling.
+    /// A script that runs after the filling.
     pub(crate) more: &'static str,
-    /// Whether the image is what the mounted one was after that, and not what unmounting made of it.
+    /// Whether the image is the state while it is mounted, not the one after unmounting.
     running: bool,
     pub(crate) len: u64,
 }
@@ -58,15 +58,14 @@ impl Shape {
         Self { mkfs, mount, more: "", running: false, len: 300 << 20 }
     }
 
-    /// As a power cut leaves it: a file and a directory that somebody has open are removed, and another file is synced
-    /// after the last commit.
+    /// The state that a power cut leaves: an open file and an open directory are removed, and another file is synced after the last commit.
     pub(crate) const fn running() -> Self {
         let more = "mkdir gone; head -c 100000 /dev/urandom > held; exec 3< gone 4< held; rmdir gone; rm held; sync -f .
             head -c 50000 /dev/urandom > synced; sync synced; cp --sparse=always \"$IMAGE\" \"$IMAGE.running\"";
         Self { more, running: true, ..Self::new(&[], "") }
     }
 
-    /// With quotas of this kind, counted, and a group that is made of two.
+    /// With quotas of this kind, counted, and a group that has two members.
     pub(crate) const fn quotas(mkfs: &'static [&'static str]) -> Self {
         let more =
             "btrfs qgroup create 1/0 . && btrfs qgroup assign --no-rescan 0/256 1/0 . 2>/dev/null || true
@@ -75,15 +74,15 @@ impl Shape {
         Self { more, ..Self::new(mkfs, "") }
     }
 
-    /// Relocated with snapshots, twice, and changed meanwhile.
+    /// Relocated twice with snapshots, and changed meanwhile.
     pub(crate) const fn balanced() -> Self {
         let more = "set -e; btrfs -q balance start --full-balance . >/dev/null; echo x >> snap1/big; rm e/*-1*; sync -f .
             btrfs -q subvolume snapshot . snap4; btrfs -q balance start --full-balance . >/dev/null; echo y >> sub/f9; sync -f .";
         Self { more, len: 1 << 30, ..Self::new(&["-n", "4096"], "") }
     }
 
-    /// With another default subvolume, data that was compressed without a flag that says so, and a clone of what was only
-    /// allocated, one of which is then written.
+    /// With another default subvolume, data that was compressed without a flag for it, and a clone of preallocated data, one side of which
+    /// is written then.
     pub(crate) const fn default_subvolume() -> Self {
         let more = "set -e; btrfs -q subvolume set-default 256 .; mount -o remount,compress-force=lzo .
             yes hello | head -c 2000000 > packed; fallocate -l 1M allocated; cp --reflink=always allocated cloned
@@ -113,7 +112,7 @@ pub(crate) fn make(scratch: &Scratch, shape: &Shape) -> Result<PathBuf> {
     for script in [FILL, shape.more] {
         Run::new("bash").args(["-c", script]).env("IMAGE", &image).within(mounted.dir()).ok()?;
     }
-    // Of the old free space cache the kernel says that it is old.
+    // The kernel reports the old free space cache as old.
     mounted.unmount_and_tell()?;
     if shape.running {
         std::fs::rename(image.with_extension("img.running"), &image)?;
@@ -121,7 +120,7 @@ pub(crate) fn make(scratch: &Scratch, shape: &Shape) -> Result<PathBuf> {
     Ok(image)
 }
 
-/// Several devices with this profile for data and metadata, filled, accepted by btrfs check and let go.
+/// Several devices with this profile for data and metadata, filled, accepted by btrfs check and detached.
 pub(crate) fn make_on_devices(scratch: &Scratch, profile: &str, count: usize) -> Result<Vec<PathBuf>> {
     let paths: Vec<PathBuf> = (0..count).map(|number| scratch.file(&format!("{number}.img"))).collect();
     let mut devices = Vec::new();
@@ -138,7 +137,7 @@ pub(crate) fn make_on_devices(scratch: &Scratch, profile: &str, count: usize) ->
     Run::new("umount").arg(&dir).again_while_busy().ok()?;
     filled?;
     devices.iter().try_for_each(LoopDevice::until_free)?;
-    // It looks at every device of the host for the others, and tells of those that vanish meanwhile.
+    // It searches every device of the host for the others, and reports those that vanish meanwhile.
     let judged = Run::new("btrfs").args(["check", "--check-data-csum"]).arg(names[0]).ok()?;
     ensure!(judged.stdout_text().contains("no error found"), "{judged}");
     devices.into_iter().try_for_each(LoopDevice::detach)?;

@@ -41,10 +41,10 @@ pub(crate) struct ChmodArgs {
     write: WriteArgs,
 }
 
-/// The bits that the user takes from new files.
+/// The umask of the process.
 fn umask() -> u32 {
     let none = rustix::fs::Mode::empty();
-    // There is no way to ask for it but to change it. Nothing else makes files now.
+    // umask(2) can only be read by setting it. No other thread makes files now.
     let found = rustix::process::umask(none);
     rustix::process::umask(found);
     found.as_raw_mode()
@@ -67,7 +67,7 @@ pub(crate) fn chmod(args: &ChmodArgs) -> Result<(), Failure> {
     images.finish(outcome)
 }
 
-/// Changes all that is in a directory, also behind what cannot be changed: each such is told of.
+/// Changes everything in a directory, and goes on after an error: each error is printed.
 fn change_all(
     fs: &Filesystem,
     place: &Place,
@@ -196,7 +196,7 @@ pub(crate) fn touch(args: &TouchArgs) -> Result<(), Failure> {
 }
 
 fn touch_all(args: &TouchArgs, images: &mut Images<'_>) -> Result<(), Failure> {
-    // One that is written is opened first, and as such, if the reference is in it.
+    // The place to write is opened first, for writing; the reference file may be in the same image.
     for text in &args.places {
         let place = images.place(text)?;
         images.open(&place.image, Purpose::Write)?;
@@ -216,7 +216,7 @@ fn touch_all(args: &TouchArgs, images: &mut Images<'_>) -> Result<(), Failure> {
     })
 }
 
-/// Changes a file, or a symbolic link itself.
+/// Changes a file. A symbolic link is changed itself, not its target.
 fn change_one(
     fs: &Filesystem,
     path: &Path,
@@ -243,7 +243,7 @@ fn touch_one(
     }
 }
 
-/// What the times become.
+/// The new access and modification time.
 fn times(args: &TouchArgs, images: &mut Images<'_>) -> Result<(Time, Time), Failure> {
     let same = |time| (Time::At(time), Time::At(time));
     if let Some(date) = args.date {

@@ -24,7 +24,7 @@ pub(crate) fn run(args: &CatArgs) -> Result<(), Failure> {
     losses.end(out.finish().map_err(|error| Failure::new("cat", error)).and(outcome))
 }
 
-/// Writes all that a place with a pattern stands for.
+/// Writes all files that a place with a pattern matches.
 pub(super) fn cat_all(
     images: &mut Images<'_>,
     place: &Place,
@@ -35,7 +35,7 @@ pub(super) fn cat_all(
     with_all(&places, |place| cat(images, place, out, losses))
 }
 
-/// Writes one of them.
+/// Writes one file.
 fn cat(
     images: &mut Images<'_>,
     place: &Place,
@@ -63,7 +63,7 @@ fn cat(
     }
 }
 
-/// The same as far as it can be read, with zeros for what cannot.
+/// Writes a damaged file as far as it can be read, with zeros for the rest.
 fn past_damage(file: &File, place: &Place, out: &mut Output, losses: &Losses) -> Result<(), Error> {
     let image = place.image.display().to_string();
     let lost = |bytes: Range<u64>, error: &Error| {

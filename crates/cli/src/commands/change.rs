@@ -23,7 +23,7 @@ fn make_all(args: &MkdirArgs, images: &mut Images<'_>) -> Result<(), Failure> {
             None => fs.create_dir(&place.path),
             Some(_) if args.parents && fs.metadata(&place.path).is_ok_and(|meta| meta.is_dir()) => Ok(()),
             Some(mode) => {
-                // What ends in "." is made without that.
+                // A final "." is left out of the new path.
                 let path = place.path.components().as_path();
                 if let (true, Some(parent)) = (args.parents, path.parent()) {
                     fs.create_dir_all(parent).map_err(&failed)?;
@@ -44,7 +44,7 @@ pub(crate) fn rm(args: &RmArgs) -> Result<(), Failure> {
 fn remove_all(args: &RmArgs, images: &mut Images<'_>) -> Result<(), Failure> {
     with_all(&args.places, |text| {
         let place = Place::parse(text);
-        // The image that is not there is an error, with -f, too.
+        // A missing image is an error, with -f, too.
         images.open(&place.image, Purpose::Write)?;
         match images.expand(&place, Purpose::Write) {
             Ok(places) => remove(args, images, &places),

@@ -15,7 +15,7 @@ use crate::images::warn_of_table;
 use crate::output::{Output, writing};
 use crate::view::DeviceArgs;
 
-/// Of fsck(8).
+/// The exit status of fsck(8) for an operational error.
 const COULD_NOT_CHECK: u8 = 8;
 const WRONG_CALL: u8 = 16;
 
@@ -142,7 +142,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Failure> {
         .status(status))
 }
 
-/// A verdict that nobody can read, unless the reader has read enough (`| head`), is none.
+/// A verdict that could not be printed is a failure, unless the reader closed the pipe (`| head`).
 fn unread(error: creamery::Error, status: u8) -> Failure {
     let status = if is_broken_pipe(&error) { status } else { COULD_NOT_CHECK };
     Failure::new("check", error).status(status)
@@ -153,7 +153,7 @@ fn as_json(out: &mut Output, report: &Report) -> std::io::Result<()> {
     writeln!(out)
 }
 
-/// Nothing could be checked: why.
+/// Prints why nothing could be checked.
 fn error_as_json(out: &mut Output, error: &creamery::Error) -> std::io::Result<()> {
     let kind = format!("{:?}", error.kind());
     let document = serde_json::json!({ "error": { "kind": kind, "message": error.to_string() } });
@@ -177,7 +177,7 @@ fn as_text(out: &mut Output, report: &Report) -> std::io::Result<()> {
     )
 }
 
-/// Says in lines what is being looked at.
+/// Prints the phases in lines.
 struct Lines;
 
 impl Progress for Lines {
@@ -186,7 +186,7 @@ impl Progress for Lines {
     }
 }
 
-/// Says on a terminal what is being looked at.
+/// Shows the phases on a terminal.
 struct Spinner(ProgressBar);
 
 impl Progress for Spinner {

@@ -19,7 +19,7 @@ use crate::names::Names;
 use crate::output::Output;
 use crate::place::{End, JustMade, Place, is_image};
 
-/// What is whole of a damaged file comes by this.
+/// Advice on how to get the undamaged parts of a file.
 const BRINGS_MORE: &str = "what is whole of a damaged file comes with --ignore-errors";
 
 pub(crate) fn run(args: &CpArgs) -> Result<(), Failure> {
@@ -72,7 +72,7 @@ fn is_nameless(end: &End) -> bool {
     matches!(end, End::Host(path) if path.as_os_str().is_empty())
 }
 
-/// How a place in an image is named where one was meant: by the image alone, or without the slash behind the colon.
+/// The probable place in an image, if the word names an image alone, or lacks the slash behind the colon.
 fn meant(word: &OsString) -> Option<String> {
     let text = word.to_string_lossy();
     match text.split_once(':') {
@@ -81,13 +81,13 @@ fn meant(word: &OsString) -> Option<String> {
     }
 }
 
-/// Whether all that is copied is in other images than the one that it goes to.
+/// Whether all sources are in other images than the target.
 fn is_out_of_others(from: &[End], to: &End) -> bool {
     let End::Image(to) = to else { return false };
     from.iter().all(|end| matches!(end, End::Image(place) if place.image != to.image))
 }
 
-/// Copies a file to standard output, as `creamery cat`.
+/// Copies a file to standard output, as `creamery cat` does.
 fn to_stdout(place: &Place, args: &CpArgs) -> Result<(), Failure> {
     let mut images = Images::new("cp", &args.write.view);
     let mut out = Output::new();
@@ -98,7 +98,7 @@ fn to_stdout(place: &Place, args: &CpArgs) -> Result<(), Failure> {
     losses.end(out.finish().map_err(|error| Failure::new("cp", error)).and(outcome))
 }
 
-/// What sources with patterns stand for; those of the host a shell has expanded.
+/// The sources that match the patterns in images; the shell has expanded those of the host.
 fn expanded(images: &mut Images<'_>, from: &[End]) -> Vec<Result<End, Failure>> {
     let mut sources = Vec::new();
     for end in from {
@@ -113,7 +113,7 @@ fn expanded(images: &mut Images<'_>, from: &[End]) -> Vec<Result<End, Failure>> 
     sources
 }
 
-/// Errors: several sources go to what is no directory.
+/// Errors: there are several sources, and the target is no directory.
 fn check_target(images: &mut Images<'_>, to: &End, sources: usize) -> Result<(), Failure> {
     if sources <= 1 {
         return Ok(());
@@ -142,7 +142,7 @@ fn copy_all(
     losses: &Losses,
 ) -> Result<(), Failure> {
     let told = |error| Failure::new("cp", error);
-    // The one that is written is opened first, and as such, if it is among the sources too.
+    // The target image is opened first, for writing, as it may be among the sources, too.
     if let End::Image(place) = to {
         images.open(&place.image, Purpose::Write)?;
     }
@@ -154,7 +154,7 @@ fn copy_all(
         if is_nameless(end) {
             return Err(nameless("a source"));
         }
-        // Directories of one name become one.
+        // Directories of one name are merged.
         let (source, is_directory) = match end {
             End::Host(path) => (path, path.is_dir()),
             End::Image(place) => {

@@ -51,7 +51,7 @@ pub(crate) struct DedupeArgs {
     pub(crate) write: WriteArgs,
 }
 
-/// What was found and done in one image.
+/// The result of deduplicating in one image.
 #[derive(Serialize)]
 struct ReportJson {
     image: String,

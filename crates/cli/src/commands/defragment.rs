@@ -77,13 +77,13 @@ pub(crate) struct DefragmentArgs {
 
 const COMMAND: &str = "filesystem defragment";
 
-/// Reads `ALGORITHM[:LEVEL]`, or `none`.
+/// Parses `ALGORITHM[:LEVEL]`, or `none`.
 fn recompress(text: &str) -> Result<Recompress, Error> {
     let compress = Compress::option(text)?;
     Ok(compress.map_or(Recompress::Plain, |Compress { method, .. }| Recompress::With(method)))
 }
 
-/// What was done.
+/// The result of the command.
 #[derive(Default, Serialize)]
 struct Report {
     files: u64,
@@ -181,7 +181,7 @@ impl Work<'_> {
                 let Some(below) = below else { continue };
                 if below.is_file() {
                     match self.live(&path) {
-                        // What is on no mount of ours is not below one.
+                        // A path on no mount of ours is not below one.
                         Ok(_) => {}
                         Err(error) if error.kind() == ErrorKind::NotFound => {}
                         Err(error) => return Err(failed(error)),
@@ -194,7 +194,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// A file on a mount; none if that is none of an image.
+    /// Defragments a file on a mount; `None` if the path is not on a mount of an image.
     fn live(&mut self, path: &Path) -> Result<Option<()>, Error> {
         let Some(file) = LiveFile::open(path)? else { return Ok(None) };
         self.one(path, |wanted, _| file.defragment(wanted)).map(Some)
@@ -221,7 +221,7 @@ impl Work<'_> {
     }
 }
 
-/// None where somebody removed it meanwhile.
+/// `None` if the path was removed meanwhile.
 fn present<T>(path: &Path, found: io::Result<T>) -> Result<Option<T>, Error> {
     match found {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),

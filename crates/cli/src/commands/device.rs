@@ -70,10 +70,10 @@ pub(crate) struct StatsArgs {
 }
 
 const COMMAND: &str = "device stats";
-/// That there are errors, in the exit status of `--check`.
+/// The exit status of `--check` if there are errors.
 pub(crate) const ANY: u8 = 64;
 
-/// A device, and its errors.
+/// A device and its error counts.
 struct Row {
     id: DevId,
     path: PathBuf,
@@ -81,7 +81,7 @@ struct Row {
 }
 
 impl Row {
-    /// One that is missing has no path, and is told by its number.
+    /// A missing device has no path, so its number identifies it.
     fn new(id: DevId, path: PathBuf, errors: DeviceErrors) -> Self {
         let path = if path.as_os_str().is_empty() { format!("devid:{id}").into() } else { path };
         Self { id, path, errors }
@@ -159,7 +159,7 @@ fn print(args: &StatsArgs, rows: &[Row]) -> Result<(), Failure> {
     printed.map_err(writing).and_then(|()| out.finish()).map_err(|error| Failure::new(COMMAND, error))
 }
 
-/// Prints what is known of devices of a live mount.
+/// Prints the error counts of devices of a live mount.
 fn of_live(args: &StatsArgs, live: &LiveBtrfs, devices: Vec<LiveDevice>) -> Result<Vec<Row>, Failure> {
     let (rows, unread) = of_devices(live, devices, args.reset)?;
     // No other place has the numbers that were reset, so they are printed before the error of another device.
@@ -167,7 +167,7 @@ fn of_live(args: &StatsArgs, live: &LiveBtrfs, devices: Vec<LiveDevice>) -> Resu
     unread.map_or(Ok(rows), Err)
 }
 
-/// Prints what an image says. Its numbers are set to 0 when they are printed.
+/// Prints the error counts in an image. With -z they are set to 0 when they are printed.
 fn of_image(args: &StatsArgs) -> Result<Vec<Row>, Failure> {
     let view = args.rescue.view();
     let mut images = Images::new(COMMAND, &view);
@@ -204,7 +204,7 @@ fn of_devices(
             }
         }
     }
-    // Of none there is nothing to print.
+    // Without any device there is nothing to print.
     if rows.is_empty() { unread.map_or(Ok((rows, None)), Err) } else { Ok((rows, unread)) }
 }
 

@@ -32,7 +32,7 @@ struct Row {
 }
 
 impl Row {
-    /// Of the image or mount that `text` names. An image that is mounted is asked by its mount.
+    /// The space of the image or mount that `text` names. A mounted image is asked through its mount.
     fn of(images: &mut Images<'_>, text: &OsStr) -> Result<Self, Failure> {
         let of_mount = |images: &mut Images<'_>, point: &Path| {
             Self::of_named(images, point.as_os_str()).map(|row| row.called(&Place::parse(text).image))
@@ -41,7 +41,7 @@ impl Row {
     }
 
     fn of_named(images: &mut Images<'_>, text: &OsStr) -> Result<Self, Failure> {
-        // A file there is no image, and `place` says so.
+        // A file on a mount is no image, and `place` gives that error.
         if let Some(live) = live_btrfs("df", text)?.filter(|live| live.path().is_dir()) {
             return Self::of_mount(&live).map_err(|error| Failure::new("df", error));
         }

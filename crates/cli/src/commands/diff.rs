@@ -68,7 +68,7 @@ pub(crate) struct DiffArgs {
 }
 
 const COMMAND: &str = "diff";
-/// As diff(1) has it.
+/// The exit status of diff(1) for differences.
 const DIFFERENT: u8 = 1;
 const TROUBLE: u8 = 2;
 
@@ -92,12 +92,12 @@ struct SummaryJson {
     changed_bytes: u64,
 }
 
-/// Where differences go as they come.
+/// The output for differences as they come.
 enum Printer<'a> {
-    /// Each with this behind it.
+    /// Each line, followed by this byte.
     Lines(&'a mut Output, &'static [u8; 1]),
     Json(Array<'a, Output>),
-    /// They are counted alone.
+    /// Differences are only counted.
     Nothing,
 }
 
@@ -127,7 +127,7 @@ impl Printer<'_> {
 pub(crate) fn run(args: &DiffArgs) -> Result<(), Failure> {
     let mut out = Output::new();
     let names = Names::new(COMMAND, false, args.progress);
-    // Lines and one that changes would be in each other's way.
+    // A progress line would disturb the lines of differences.
     let names = if io::stdout().is_terminal() && !args.stat { names.unseen() } else { names };
     let compared = diff(args, &names, &mut out);
     let ended = names.finish();
@@ -140,7 +140,7 @@ pub(crate) fn run(args: &DiffArgs) -> Result<(), Failure> {
     }
 }
 
-/// Prints what differs, and says what is in the way. Errors: the first trouble, which was told.
+/// Prints the differences, and each error. Errors: the first error, which is printed already.
 fn diff(args: &DiffArgs, names: &Names, out: &mut Output) -> Result<DiffSummary, Failure> {
     let printing = |error| Failure::new(COMMAND, writing(error));
     let mut images = Images::new(COMMAND, &args.view);
@@ -179,7 +179,7 @@ fn diff(args: &DiffArgs, names: &Names, out: &mut Output) -> Result<DiffSummary,
     first.map_or(Ok(summary), Err)
 }
 
-/// The places; two paths of the host to one image are one.
+/// The two places; different host paths of one image are unified.
 fn places(args: &DiffArgs, images: &Images<'_>) -> Result<[Place; 2], Failure> {
     let (old, mut new) = (images.place(&args.old)?, images.place(&args.new)?);
     if let (Ok(one), Ok(other)) = (old.image.canonicalize(), new.image.canonicalize())

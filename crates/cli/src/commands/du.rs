@@ -59,7 +59,7 @@ struct Row {
     path_bytes: Option<String>,
     total: u64,
     exclusive: u64,
-    /// None in what is part of an argument.
+    /// Shared bytes of an argument; `None` for the parts of an argument.
     #[serde(skip_serializing_if = "Option::is_none")]
     set_shared: Option<u64>,
     #[serde(skip)]
@@ -73,7 +73,7 @@ impl Row {
     }
 }
 
-/// Where rows go as they come.
+/// The output for rows as they come.
 enum Sink<'a> {
     Json(Array<'a, Output>),
     Table(&'a mut Output, &'a UnitArgs),
@@ -123,7 +123,7 @@ pub(crate) fn run(args: &DuArgs) -> Result<(), Failure> {
     out.finish().map_err(|error| Failure::new(COMMAND, error)).and(outcome)
 }
 
-/// What there is below, how it is shown, and how much of it is shared; `below` is told of each file and directory in it.
+/// A place below, its size and use, and its shared bytes. `below` is called for each file and directory in it.
 type Counted = (OsString, FileUsage, u64);
 
 fn of_image(

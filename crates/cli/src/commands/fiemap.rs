@@ -74,7 +74,7 @@ struct ExtentJson {
     flags: Vec<&'static str>,
 }
 
-/// A file as the header tells of it.
+/// The file, as the header describes it.
 struct Header {
     shown: OsString,
     len: u64,
@@ -130,7 +130,7 @@ fn print(
 ) -> Result<(), Failure> {
     let mut out = Output::new();
     let printing = |error| Failure::new(COMMAND, writing(error));
-    // What cannot be listed at all gets no header.
+    // A file whose extents cannot be listed gets no header.
     let mut extents = extents.peekable();
     if let Some(Err(error)) = extents.next_if(Result::is_err) {
         return Err(failed(error));
@@ -142,7 +142,7 @@ fn print(
     } else {
         as_table(&mut out, header, listed).map(Some)
     };
-    // How many there are nobody knows who has not seen all.
+    // The count is known only if all extents were listed.
     if let Some(count) = printed.map_err(printing)?
         && failure.is_none()
     {
@@ -161,7 +161,7 @@ fn as_json(out: &mut Output, extents: impl Iterator<Item = FiemapExtent>) -> io:
     array.end()
 }
 
-/// Returns how many stand apart on the device.
+/// Prints the table. Returns the number of extents that are not contiguous on the device.
 fn as_table(
     out: &mut Output,
     header: &Header,
@@ -191,12 +191,12 @@ fn as_sum(out: &mut Output, header: &Header, count: u64) -> io::Result<()> {
     writeln!(out, ": {count} extent{} found", if count == 1 { "" } else { "s" })
 }
 
-/// Whether it lies anywhere by itself.
+/// Whether the extent has an address of its own.
 fn lies(extent: &FiemapExtent) -> bool {
     !extent.flags.intersects(FiemapFlags::UNKNOWN | FiemapFlags::DATA_INLINE)
 }
 
-/// Where an extent should lie that does not go on from the one before: right behind that, or as far behind it as in the file.
+/// The address expected for an extent that is not contiguous with the last one: right behind it, or as far behind it as in the file.
 fn expected_behind(last: &FiemapExtent, extent: &FiemapExtent) -> Option<u64> {
     let dense = last.physical.saturating_add(last.length);
     let sparse = dense.saturating_add(extent.logical.saturating_sub(last.end()));

@@ -1,4 +1,4 @@
-//! `creamery generate`: what a package of the program has beside it, made of its own words.
+//! `creamery generate`: the files of a package beside the program, generated from its command line.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -37,7 +37,7 @@ pub(crate) struct ManArgs {
     dir: PathBuf,
 }
 
-/// Of `program`, which is all of its words.
+/// Runs the command. `program` is the whole command line.
 pub(crate) fn run(command: &GenerateCommand, program: Command) -> Result<(), Failure> {
     match command {
         GenerateCommand::Completions(args) => completions(args, program),
@@ -47,7 +47,7 @@ pub(crate) fn run(command: &GenerateCommand, program: Command) -> Result<(), Fai
 
 fn completions(args: &CompletionsArgs, mut program: Command) -> Result<(), Failure> {
     let mut out = Output::new();
-    // It has no way to say that a write failed: what it writes is held, and written here.
+    // The generator cannot return write errors, so it writes to memory, and the script is written here.
     let mut script = Vec::new();
     program = program.mut_subcommand(help::NAME, help::with_words);
     clap_complete::generate(args.shell, &mut program, NAME, &mut script);

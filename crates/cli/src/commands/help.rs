@@ -22,16 +22,16 @@ pub(crate) struct HelpArgs {
     words: Vec<String>,
 }
 
-/// What it is called.
+/// The name of the command.
 pub(super) const NAME: &str = "help";
 
-/// The command with the words that a shell completes: commands and pages. Where it is called, others are taken as well.
+/// Adds the commands and pages that a shell completes. Other words are accepted when the command runs.
 pub(super) fn with_words(help: Command) -> Command {
     let words = PossibleValuesParser::new(groups::commands().chain(pages::names()));
     help.mut_arg("words", |arg| arg.value_parser(words))
 }
 
-/// Of `program`, which is all of its words.
+/// Runs the command. `program` is the whole command line.
 pub(crate) fn run(args: &HelpArgs, program: Command) -> Result<(), Failure> {
     let page = match args.words.as_slice() {
         [name] => pages::page(name),
@@ -48,7 +48,7 @@ pub(crate) fn run(args: &HelpArgs, program: Command) -> Result<(), Failure> {
     told.map_err(writing).and_then(|()| out.finish()).map_err(|error| Failure::new("help", error))
 }
 
-/// What the command that the words name says to `--help`, if they name one.
+/// The `--help` text of the command that the words name, if they name one.
 fn explained(args: &HelpArgs, mut program: Command) -> Option<StyledStr> {
     args.words.iter().try_fold(&program, |above, word| above.find_subcommand(word))?;
     let line = ["creamery"].into_iter().chain(args.words.iter().map(String::as_str)).chain(["--help"]);

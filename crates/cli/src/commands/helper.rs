@@ -1,5 +1,5 @@
-//! The same program under the names by which mount(8) and umount(8) call helpers: `mount.fuse.creamery` for
-//! `mount -t fuse.creamery` and for fstab, `umount.fuse.creamery` so that umount(8), too, returns when the image is closed.
+//! The program under the names of helpers of mount(8) and umount(8): `mount.fuse.creamery` for `mount -t fuse.creamery` and for fstab,
+//! `umount.fuse.creamery` so that umount(8), too, returns when the image is closed.
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -59,7 +59,7 @@ struct UmountCall {
     kind: Option<OsString>,
 }
 
-/// What a helper was asked.
+/// The task that the helper's caller asks for.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum HelperCall {
     Mount(MountArgs),
@@ -68,7 +68,7 @@ pub(crate) enum HelperCall {
     Umount(UmountArgs),
 }
 
-/// The call of a helper, when the program has the name of one.
+/// Parses the call if the program has a helper's name.
 pub(crate) fn parse(args: &[OsString]) -> Option<Result<HelperCall, clap::Error>> {
     let name = std::path::Path::new(args.first()?).file_name().and_then(OsStr::to_str)?;
     match name {
@@ -78,8 +78,8 @@ pub(crate) fn parse(args: &[OsString]) -> Option<Result<HelperCall, clap::Error>
     }
 }
 
-/// What mount(8) leaves out because filesystems have it anyway: set-user-id programs and device files work unless the
-/// options say otherwise. An unprivileged mounter does not get them all the same.
+/// Options that mount(8) omits because filesystems have them by default: set-user-id programs and device files work unless the options say
+/// otherwise. An unprivileged mounter still does not get them.
 const ASSUMED: &str = "suid,dev";
 
 fn mount_call(call: MountCall) -> HelperCall {
@@ -101,7 +101,7 @@ fn umount_call(call: UmountCall) -> HelperCall {
     HelperCall::Umount(UmountArgs { place: call.dir, lazy: call.lazy })
 }
 
-/// Does what the caller asked.
+/// Runs the helper's task.
 pub(crate) fn run(call: &HelperCall) -> Result<(), Failure> {
     match call {
         HelperCall::Mount(args) => mount::run(args),

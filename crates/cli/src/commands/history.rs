@@ -75,7 +75,7 @@ impl From<&Commit> for CommitJson {
     }
 }
 
-/// How far a search is.
+/// Shows the progress of a search.
 pub(crate) struct Searched(Shown);
 
 impl Searched {

@@ -16,7 +16,7 @@ pub(crate) fn dump_super(args: &DumpSuperArgs) -> Result<(), Failure> {
     let mut out = Output::new();
     let what = SuperDump { full: args.full, all: args.all };
     let mut images: Vec<&Path> = args.images.iter().map(PathBuf::as_path).collect();
-    // Each device by itself.
+    // Each device is opened separately.
     let set = args.set.of(images[0]);
     images.extend(set.named().skip(1));
     let outcome = with_all(images, |image| {

@@ -15,7 +15,7 @@ use crate::output::{Output, writing};
 use crate::place::Place;
 use crate::time::Utc;
 
-/// Of sizes, for people: more are not needed for 64 bits.
+/// Units of sizes for people; 64 bits need no more.
 const UNITS: [&str; 8] = ["", "K", "M", "G", "T", "P", "E", "Z"];
 
 /// Characters of a time.
@@ -23,7 +23,7 @@ const TIME_LEN: usize = 19;
 
 /// One line of a listing.
 struct Row {
-    /// As it is printed.
+    /// The name as it is printed.
     name: Vec<u8>,
     path: PathBuf,
     kind: FileType,
@@ -33,7 +33,7 @@ struct Row {
 enum Form {
     Short,
     Long(Details),
-    /// What the long form tells cannot be read.
+    /// The fields of the long form cannot be read.
     Lost,
 }
 
@@ -42,7 +42,7 @@ struct Details {
     target: Option<PathBuf>,
 }
 
-/// What cannot be read is told at once, and the others are listed all the same.
+/// Prints each error at once and lets the listing go on.
 struct Told<'a> {
     failed: &'a dyn Fn(Error) -> Failure,
     first: Option<Failure>,
@@ -115,7 +115,7 @@ fn as_text(args: &LsArgs, images: &mut Images<'_>, out: &mut Output) -> Result<(
     })
 }
 
-/// What the places with patterns stand for, and how many that are.
+/// The places that the operands' patterns match, and their number.
 fn expanded(args: &LsArgs, images: &mut Images<'_>) -> (Vec<Result<Place, Failure>>, usize) {
     let mut places = Vec::new();
     for text in &args.places {
@@ -128,7 +128,7 @@ fn expanded(args: &LsArgs, images: &mut Images<'_>) -> (Vec<Result<Place, Failur
     (places, count)
 }
 
-/// What stands above the entries of a directory, where there are several.
+/// Prints the heading of a directory's entries, if there are several.
 fn heading(out: &mut Output, path: Option<&Path>, first: bool) -> io::Result<()> {
     let Some(path) = path else { return Ok(()) };
     if !first {
@@ -138,12 +138,12 @@ fn heading(out: &mut Output, path: Option<&Path>, first: bool) -> io::Result<()>
     out.write_all(b":\n")
 }
 
-/// The directory and the one above it, which the root is itself.
+/// The rows for the directory and its parent; the root is its own parent.
 fn dots(fs: &Filesystem, dir: &Path, long: bool, told: &mut Told<'_>) -> [Row; 2] {
     [".", ".."].map(|name| row(fs, name.into(), dir.join(name), FileType::Directory, long, told))
 }
 
-/// The entries of a directory by the bytes of their names, as far as they can be read.
+/// The readable entries of a directory, sorted by the bytes of their names.
 fn sorted(fs: &Filesystem, dir: &Path, told: &mut Told<'_>) -> Vec<DirEntry> {
     let Some(read) = told.ok(fs.read_dir(dir)) else { return Vec::new() };
     let mut entries: Vec<_> = read.map_while(|entry| told.ok(entry)).collect();
@@ -199,7 +199,7 @@ fn size(meta: &Metadata, human: bool) -> String {
     }
 }
 
-/// Two digits or more, rounded up, as ls(1) and df(1) have them: 1023, 1.5K, 15K.
+/// Formats a size with two digits or more, rounded up, as ls(1) and df(1) do: 1023, 1.5K, 15K.
 fn human_size(bytes: u64) -> String {
     let power = (bytes.max(1).ilog2() / 10) as usize;
     if power == 0 {
@@ -234,7 +234,7 @@ fn print(out: &mut Output, rows: &[Row], human: bool) -> io::Result<()> {
                 "{kind}{permissions} {nlink:>links$} {uid:>uids$} {gid:>gids$} {size:>sizes$} {time} "
             )?;
         } else if let Form::Lost = row.form {
-            // As coreutils.
+            // The format of coreutils.
             let (kind, unknown) = (row.kind.letter(), "?");
             write!(
                 out,

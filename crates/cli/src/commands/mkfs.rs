@@ -177,7 +177,7 @@ pub(crate) fn run(args: &MkfsArgs) -> Result<(), Failure> {
     };
     let epoch = source_date::epoch().map_err(told)?;
     let mut options = options(args).map_err(told)?;
-    // With a fixed time everything random follows from the UUID.
+    // With a fixed time all random values follow from the UUID.
     let env: Arc<dyn Env> = match epoch {
         Some(epoch) => {
             let uuid = *options.uuid.get_or_insert_with(|| SystemEnv.uuid());
@@ -234,7 +234,7 @@ fn options(args: &MkfsArgs) -> Result<MkfsOptions, Error> {
     Ok(options)
 }
 
-/// Whether `-R` of mkfs.btrfs ever knew all of a list.
+/// Checks that all names in a list are among those that `-R` of mkfs.btrfs ever had.
 fn check_runtime(list: &str) -> Result<(), Error> {
     const KNOWN: [&str; 4] = ["quota", "squota", "free-space-tree", "block-group-tree"];
     let mut names = list.split(',').map(|name| name.trim().trim_start_matches('^'));
@@ -248,7 +248,7 @@ fn has_source(args: &MkfsArgs) -> bool {
     !args.rootdir.is_empty() || !args.from_tar.is_empty()
 }
 
-/// What fills it.
+/// The source that fills the filesystem.
 fn source(args: &MkfsArgs, epoch: Option<Timespec>) -> Result<Option<Box<dyn Source>>, Failure> {
     let subvolumes = args.subvol.iter().map(|text| RootdirSubvolume::parse(text.as_bytes()));
     let subvolumes = subvolumes.collect::<Result<_, _>>().map_err(|error| Failure::new("mkfs", error))?;
@@ -286,7 +286,7 @@ fn seed(uuid: Uuid) -> u64 {
     high ^ low.rotate_left(1)
 }
 
-/// An ordinary user works in what they make; root's filesystems are as mkfs.btrfs makes them.
+/// Owner of the root directory: the caller, so that ordinary users can work in it; for root the default of mkfs.btrfs.
 fn callers() -> (u32, u32) {
     match rustix::process::geteuid() {
         root if root.is_root() => (0, 0),
@@ -299,14 +299,14 @@ fn parse_owner(text: &str) -> Result<(u32, u32), String> {
     let wrong = || "want UID:GID, both numbers".to_owned();
     let (uid, gid) = text.split_once(':').ok_or_else(wrong)?;
     let number = |text: &str| match text.parse() {
-        // It stands for nobody, in Linux as in chown(2).
+        // This number stands for no user, in Linux and in chown(2).
         Ok(u32::MAX) => Err(format!("no owner has the number {}", u32::MAX)),
         number => number.map_err(|_| wrong()),
     };
     Ok((number(uid)?, number(gid)?))
 }
 
-/// `ALGORITHM[:LEVEL]`, or none, for `no` and `none`.
+/// `ALGORITHM[:LEVEL]`, or `None` for `no` and `none`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Compression(Option<CompressionMethod>);
 
@@ -326,7 +326,7 @@ impl FromStr for Compression {
     }
 }
 
-/// How far the copy is.
+/// Shows the progress of the copy.
 struct Bar(Shown);
 
 impl Bar {
@@ -359,7 +359,7 @@ impl Progress for Bar {
             let of = all.map_or_else(String::new, |bytes| format!(" of {}", Human(bytes)));
             format!("{done}{of}: {}", Escaped(path))
         });
-        // Showing a name costs more than copying a small file: now and then is enough.
+        // Showing a name costs more than copying a small file, so only every 16th is shown.
         if bytes > 0 || path.len().is_multiple_of(16) {
             bar.set_message(path.escape_ascii().to_string());
         }
@@ -405,14 +405,14 @@ struct MadeJson {
     data: String,
     metadata: String,
     features: Vec<&'static str>,
-    /// Of the root directory of an empty filesystem.
+    /// The owner of the root directory of an empty filesystem.
     #[serde(skip_serializing_if = "Option::is_none")]
     uid: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     gid: Option<u32>,
 }
 
-/// The features that a filesystem has, by name.
+/// The names of a filesystem's features.
 fn names(features: Features) -> Vec<&'static str> {
     let has = |name| match name {
         "no-holes" => features.no_holes,
@@ -432,7 +432,7 @@ fn default_subvolume(args: &MkfsArgs) -> Option<Vec<u8>> {
     subvolumes.find(|subvolume| subvolume.kind.is_default()).map(|subvolume| subvolume.path)
 }
 
-/// `owner` is that of the root directory of an empty filesystem.
+/// Prints the result. `owner` is that of the root directory of an empty filesystem.
 fn print(target: &Path, args: &MkfsArgs, made: &Made, owner: Option<(u32, u32)>) -> Result<(), Error> {
     let (image, image_bytes) = text_of(target.as_os_str().as_bytes());
     let (label, label_bytes) = text_of(&made.label);

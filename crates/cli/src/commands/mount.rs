@@ -1,4 +1,4 @@
-//! `creamery mount` and `umount`: what they are told.
+//! `creamery mount` and `umount`.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use crate::log::{Log, say};
 use crate::view::DeviceArgs;
 use crate::waits;
 
-/// What the serving process says when the mount answers.
+/// Output of the serving process once the mount answers.
 const READY: &[u8] = b"mounted\n";
 
 /// Mount an image.
@@ -83,7 +83,7 @@ pub(crate) struct UmountArgs {
 pub(crate) fn run(args: &MountArgs) -> Result<(), Failure> {
     let failed = |error| Failure::new("mount", error);
     let options = parse_options(args).map_err(failed)?;
-    // The program that goes on in the background reads the same options.
+    // The background process parses these options again.
     if !args.announce {
         options.notes.iter().for_each(|note| warn(note));
     }
@@ -135,8 +135,8 @@ pub(crate) fn parse_options(args: &MountArgs) -> Result<Options, Error> {
     Ok(options)
 }
 
-/// Mounts and answers until the filesystem is unmounted or the process is told to end. What happens meanwhile is told on
-/// standard error, which is a file in the background.
+/// Mounts, and serves requests until the filesystem is unmounted or a signal ends the process. Messages go to standard error, which is the
+/// log file in the background.
 fn serve(args: &MountArgs) -> Result<(), Error> {
     let mut options = parse_options(args)?;
     let image = std::path::absolute(&args.image)?;
@@ -144,7 +144,7 @@ fn serve(args: &MountArgs) -> Result<(), Error> {
     let is_asked = options.transport.read_only();
     let opened = creamery_mount::open(&args.image, &mut options);
     let fs = opened.map_err(|error| with_way_in(&options.set(&args.image), error))?;
-    // While there is a terminal.
+    // The warning goes out here, while there is a terminal.
     if options.transport.read_only() && !is_asked {
         warn_of(&image, "it is a seed, which others are made from: mounted read-only");
     }
@@ -158,7 +158,7 @@ fn serve(args: &MountArgs) -> Result<(), Error> {
     {
         warn_of(&image, &note);
     }
-    // Made before the mount may hide its directory.
+    // The log is created first because the mount may hide its directory.
     let log = if args.announce { Log::make(&image) } else { None };
     options.state = crate::state::dir().ok();
     options.log = match (&log, args.announce) {
@@ -180,14 +180,14 @@ fn serve(args: &MountArgs) -> Result<(), Error> {
     mounted.serve().map_err(|error| about_end(&image, error))
 }
 
-/// Takes away a log that has nothing to tell.
+/// Removes an empty log.
 fn forget(log: Option<&Log>) {
     if let Some(log) = log {
         log.forget();
     }
 }
 
-/// Unmounts on each of the signals, also on those that came before.
+/// Unmounts on each signal, also on a signal that came earlier.
 fn end_on_signals(mut signals: Signals, unmounter: Unmounter, image: &Path) {
     let image = image.to_owned();
     std::thread::spawn(move || {
@@ -199,10 +199,10 @@ fn end_on_signals(mut signals: Signals, unmounter: Unmounter, image: &Path) {
     });
 }
 
-/// Tells the process that started this one that the mount answers, and lets go of its terminal. Complaints go to the log.
+/// Tells the parent process that the mount answers, and detaches from the terminal. Later messages go to the log.
 fn announce(log: Option<&Log>) -> Result<(), Error> {
     use std::io::Write;
-    // Not the leader of a group when the parent is a shell with job control: then it stays in its session.
+    // This fails if a shell with job control started the process, which is a group leader then; it stays in its session.
     let _ = rustix::process::setsid();
     std::env::set_current_dir("/")?;
     let mut out = std::io::stdout();
@@ -215,8 +215,8 @@ fn announce(log: Option<&Log>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Starts this program again to serve the mount, and returns when it answers. Its complaints are already printed when
-/// it ends before.
+/// Starts this program again to serve the mount, and returns when the mount answers. If the server ends earlier, it has printed its error,
+/// and this process exits with its status.
 fn start_in_background(args: &MountArgs) -> Result<(), Error> {
     let program = std::env::current_exe()?;
     let mut command = std::process::Command::new(program);
@@ -238,10 +238,10 @@ fn start_in_background(args: &MountArgs) -> Result<(), Error> {
         return Ok(());
     }
     let status = child.wait()?;
-    std::process::exit(status.code().unwrap_or(1)); // it said why
+    std::process::exit(status.code().unwrap_or(1)); // the server printed its error
 }
 
-/// Says so in the log, with the time; who is told by the exit status gets it without.
+/// Writes to the log, with the time, that the end was not clean. Returns the error for the exit status.
 fn about_end(image: &Path, error: Error) -> Error {
     let error = error.context(image.display());
     say(image, "ended, and not everything is durable");

@@ -85,7 +85,7 @@ fn is_aborted(mount: &LiveMount) -> bool {
     facts_of(mount).and_then(|facts| facts.aborted) == Some(true)
 }
 
-/// From the top level on, with a slash before it.
+/// The subvolume's path from the top level, with a leading slash.
 fn path_of(facts: &LiveFacts) -> Option<Vec<u8>> {
     Some([b"/", &facts.subvolume_path.as_ref()?[..]].concat())
 }
@@ -114,7 +114,7 @@ fn as_json(out: &mut Output, mounts: &[LiveMount]) -> io::Result<()> {
     array.end()
 }
 
-/// Nothing where nothing is mounted, as losetup(8) has it.
+/// Prints the table; prints nothing if nothing is mounted, as losetup(8) does.
 fn as_table(out: &mut Output, mounts: &[LiveMount]) -> io::Result<()> {
     if mounts.is_empty() {
         return Ok(());

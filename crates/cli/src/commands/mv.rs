@@ -14,7 +14,7 @@ use crate::place::{End, JustMade, Place};
 use crate::progress::ProgressArgs;
 use crate::view::WriteArgs;
 
-/// The longest target of a symbolic link that Linux takes.
+/// The longest target of a symbolic link in Linux, bytes.
 const TARGET_MAX: usize = 4095;
 
 /// Where new names go.
@@ -30,7 +30,7 @@ struct Target {
 }
 
 impl Target {
-    /// What is given names, and the place they go to.
+    /// Splits the operands into the sources and the target.
     fn split<'a>(
         &'a self,
         command: &'static str,
@@ -50,7 +50,7 @@ impl Target {
         }
     }
 
-    /// The filesystem that they go to, open for writing. Errors: they need a directory, and `to` is none.
+    /// Opens the target's filesystem for writing. Errors: the sources need a directory, and `to` is none.
     fn open<'i>(
         &self,
         images: &'i mut Images<'_>,
@@ -209,7 +209,7 @@ fn link_all(args: &LnArgs, images: &mut Images<'_>, from: &[OsString], to: &Plac
         made.claim(Path::new(text), to).map_err(&failed)?;
         if args.symbolic {
             return options.symlink(fs, text, &to.path).map_err(|error| match error.kind() {
-                // It can be the name, too.
+                // The error can also be about the name.
                 ErrorKind::NameTooLong if text.len() > TARGET_MAX => {
                     failed(error).plain().advise("it has at most 4095 bytes")
                 }

@@ -78,7 +78,7 @@ pub(crate) fn run(args: &PartitionsArgs) -> Result<(), Failure> {
     print(&mut out).map_err(writing).and_then(|()| out.finish()).map_err(told).and(outcome)
 }
 
-/// How a partition is named.
+/// The name by which the program opens a partition.
 fn named(image: &Path, listed: &Listed) -> String {
     format!("{}@{}", image.display(), listed.partition.number)
 }

@@ -1,4 +1,4 @@
-//! `creamery property`: what btrfs-progs calls properties of files, subvolumes and filesystems.
+//! `creamery property`: properties of files, subvolumes and filesystems, as in btrfs-progs.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -17,7 +17,7 @@ use crate::live::{is_block_device, live_btrfs};
 use crate::output::{Output, writing};
 use crate::view::{ViewArgs, WriteArgs, refuse_on_mount};
 
-/// Where compression is written down.
+/// The extended attribute that holds the compression.
 const COMPRESSION: &str = "btrfs.compression";
 
 /// Get, set and list properties of files, subvolumes and filesystems.
@@ -162,7 +162,7 @@ impl Property {
         }
     }
 
-    /// Whether things of this kind have it.
+    /// Whether objects of this kind have the property.
     const fn is_of_kind(self, kind: Kind) -> bool {
         match self {
             Self::Ro => matches!(kind, Kind::Subvol),
@@ -179,7 +179,7 @@ impl Property {
         }
     }
 
-    /// Whether what is at `path` has it.
+    /// Whether the object at `path` has the property.
     fn is_of(self, fs: &Filesystem, path: &Path, kind: Option<Kind>) -> Result<bool, Error> {
         let meta = fs.symlink_metadata(path)?;
         let is_subvolume = || fs.subvolumes().id_at(path).ok();
@@ -191,18 +191,18 @@ impl Property {
         Ok(fits && kind.is_none_or(|kind| self.is_of_kind(kind)))
     }
 
-    /// Whether what is on a live mount has it; there are but files and directories.
+    /// Whether the object on a live mount has the property; only files and directories can be named there.
     fn is_of_live(self, live: &LiveBtrfs, kind: Option<Kind>) -> Result<bool, Error> {
         let fits = match self {
             Self::Ro => live.read_only()?.is_some(),
-            // Who says that he means the filesystem may name any directory of it.
+            // With `-t filesystem` any directory of the filesystem will do.
             Self::Label => live.is_directory()? && (kind.is_some() || live.is_mount_point()?),
             Self::Compression => true,
         };
         Ok(fits && kind.is_none_or(|kind| self.is_of_kind(kind)))
     }
 
-    /// Its value there; none when nothing was chosen.
+    /// The value on a mount; `None` if it was never set.
     fn get_live(self, live: &LiveBtrfs) -> Result<Option<Vec<u8>>, Error> {
         match self {
             Self::Ro => Ok(live.read_only()?.map(|read_only| read_only.to_string().into_bytes())),
@@ -211,7 +211,7 @@ impl Property {
         }
     }
 
-    /// Its value; none when nothing was chosen.
+    /// The value; `None` if it was never set.
     fn get(self, fs: &Filesystem, path: &Path) -> Result<Option<Vec<u8>>, Error> {
         match self {
             Self::Ro => {
@@ -275,7 +275,7 @@ fn read_only_of(value: &[u8]) -> Result<bool, Error> {
     }
 }
 
-/// Refuses a property that what was named does not have.
+/// Refuses a property that the object does not have.
 fn check(has_it: bool, property: Property, path: &Path) -> Result<(), Error> {
     if has_it {
         return Ok(());
@@ -284,7 +284,7 @@ fn check(has_it: bool, property: Property, path: &Path) -> Result<(), Error> {
 }
 
 impl Object {
-    /// Where it is on a live mount, and what it is taken for there: a device is one whether that is said or not. None if it is an image.
+    /// The live mount of the operand and the kind of object there, or `None` for an image. A device is a device with or without `-t`.
     fn live(&self, command: &'static str) -> Result<Option<(LiveBtrfs, Option<Kind>)>, Failure> {
         let path = Path::new(&self.place);
         if is_block_device(path) {
@@ -296,7 +296,7 @@ impl Object {
         Ok(live_btrfs(command, &self.place)?.map(|live| (live, self.kind)))
     }
 
-    /// Refuses a device that is taken for something else: it has not what is mounted from it.
+    /// Refuses a device that `-t` calls something else: it does not have the properties of its filesystem.
     fn check_kind(&self, kind: Option<Kind>) -> Result<(), Error> {
         let path = Path::new(&self.place);
         if kind != Some(Kind::Device) && is_block_device(path) {
@@ -333,7 +333,7 @@ fn get_live(live: &LiveBtrfs, args: &GetArgs, kind: Option<Kind>) -> Result<Vec<
     let mut found = Vec::new();
     for property in Property::ALL.into_iter().filter(|one| args.name.is_none_or(|name| name == *one)) {
         let has_it = property.is_of_live(live, kind)?;
-        // Who says what a thing is asks for what that has.
+        // With `-t` the kind decides which properties the object has.
         if args.name.is_some() || kind.is_some_and(|kind| property.is_of_kind(kind)) {
             check(has_it, property, live.path())?;
         }
@@ -369,7 +369,7 @@ fn list(args: &ListArgs) -> Result<(), Failure> {
     let mut images = Images::new(COMMAND, &args.view);
     let found = match args.object.live(COMMAND)? {
         Some((live, kind)) => {
-            // Of a kind it is listed what things of that kind have, whatever this one is.
+            // With `-t` the list has the properties of that kind.
             let found = list_of(|property| match kind {
                 Some(kind) => Ok(property.is_of_kind(kind)),
                 None => property.is_of_live(&live, None),
@@ -397,7 +397,7 @@ fn list_in_image(images: &mut Images<'_>, args: &ListArgs) -> Result<Vec<Propert
     .map_err(failed)
 }
 
-/// Those that there are.
+/// The properties for which `is_of` holds.
 fn list_of(is_of: impl Fn(Property) -> Result<bool, Error>) -> Result<Vec<Property>, Error> {
     let mut found = Vec::new();
     for property in Property::ALL {

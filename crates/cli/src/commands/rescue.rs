@@ -13,7 +13,7 @@ use crate::failure::{Failure, warn};
 use crate::output::{Output, writing};
 use crate::view::DeviceArgs;
 
-/// Of btrfs-progs.
+/// Exit status of btrfs-progs: some copies were written.
 const RECOVERED: u8 = 2;
 const ABORTED: u8 = 4;
 

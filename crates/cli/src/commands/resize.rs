@@ -91,7 +91,7 @@ pub(crate) fn run(args: &ResizeArgs) -> Result<(), Failure> {
     images.finish(outcome.map(|resized| tell(&resized, size)))
 }
 
-/// Nothing in the filesystem is in the way of a larger one.
+/// Replaces the advice: nothing in a filesystem prevents it from growing.
 fn advised(failure: Failure) -> Failure {
     match failure.kind() {
         ErrorKind::NoSpace => failure.advise("make the partition or the device longer first"),
@@ -99,7 +99,7 @@ fn advised(failure: Failure) -> Failure {
     }
 }
 
-/// In the words of btrfs-progs.
+/// Prints the result in the words of btrfs-progs.
 fn tell(resized: &Resized, size: NewSize) {
     let Resized { device, path, from, to } = resized;
     let to = if size == NewSize::Max { "max".to_owned() } else { Human(*to).to_string() };

@@ -157,10 +157,10 @@ impl PathJson {
     }
 }
 
-/// A file as it is told.
+/// The name of a file in the output.
 enum Named {
     Path(PathBuf),
-    /// What is on no path of the mount: the user, and the subvolume's path.
+    /// A file without a path on the mount: the user of the data, and the subvolume's path.
     Elsewhere(DataUser, PathBuf),
 }
 
@@ -196,11 +196,11 @@ pub(crate) fn logical(args: &LogicalResolveArgs) -> Result<(), Failure> {
     print_paths(COMMAND, paths, args.json)
 }
 
-/// Where files are to be seen on a mount.
+/// The paths of files on a mount.
 fn named(live: &LiveBtrfs, users: &[DataUser]) -> Result<Vec<Named>, Error> {
     let asked =
         live.path().canonicalize().map_err(|error| Error::from(error).context(live.path().display()))?;
-    // What lies below the directory that was named is told from there on, in the words that it was named by.
+    // Paths below the operand's directory begin with the words of the operand.
     let shown =
         |whole: PathBuf| whole.strip_prefix(&asked).map(|below| behind(live.path(), below)).unwrap_or(whole);
     let mut found = Vec::new();
@@ -255,7 +255,7 @@ pub(crate) fn inode(args: &InodeResolveArgs) -> Result<(), Failure> {
     print_paths(COMMAND, paths.iter().map(|below| Path::new("/").join(&top).join(below)).collect(), args.json)
 }
 
-/// As btrfs-progs puts them together: with a slash, whatever there is.
+/// Joins two paths as btrfs-progs does: always with a slash.
 fn behind(path: &Path, below: &Path) -> PathBuf {
     let mut whole = path.as_os_str().to_owned();
     whole.push("/");

@@ -141,7 +141,7 @@ pub(crate) fn run(args: &RestoreArgs) -> Result<(), Failure> {
     }
     let start =
         Start { super_copy: args.super_copy.map(usize::from), root_tree: args.tree.map(Logical::new) };
-    // Who is here has a damaged filesystem, and reading files needs neither.
+    // `restore` is for damaged filesystems, and reading files needs neither the bad roots nor the flags.
     let usual = Rescue { ignore_bad_roots: true, ignore_super_flags: true, ..Rescue::default() };
     let rescue = args.rescue.all().and(usual);
     match &args.dir {
@@ -162,7 +162,8 @@ fn failed(error: Error) -> Failure {
     Failure::new(COMMAND, error)
 }
 
-/// Who names a copy of the superblock gets no other, so that nobody takes what one has for what another has.
+/// The failure to open the image. If the user names a copy of the superblock, no other copy is tried, so the result is never from another
+/// copy.
 fn not_open(args: &RestoreArgs, start: Start, error: Error) -> Failure {
     match start.super_copy {
         _ if error.advice().is_some() => failed(error),
@@ -241,24 +242,24 @@ fn restore(args: &RestoreArgs, dir: &Path, start: Start, rescue: Rescue) -> Resu
     losses.read_from(&args.image, &fs);
     let counted = counted.finish();
     let printed = match unprinted.into_inner() {
-        // A reader that went away (`| head`) has seen what it wanted.
+        // A closed pipe (`| head`) is no error.
         Some(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(failed(writing(error))),
         _ => Ok(()),
     };
     losses.end(restored.and(printed).and(counted))
 }
 
-/// What is restored as it goes, in the words of btrfs-progs: for people, so escaped in a pipe, too.
+/// Prints the restored files as they come, in the words of btrfs-progs. The lines are for people, so names are escaped in a pipe, too.
 struct Told<'a> {
     image: &'a str,
     dir: &'a Path,
     names: bool,
     counted: Names,
     verbose: bool,
-    /// Something that is there was left as it is: once is said what to do.
+    /// Whether an existing file was left as it is; the advice about that is printed once.
     was_taken: AtomicBool,
     losses: Losses,
-    /// Why nothing is printed any more. What is done does not depend on it.
+    /// The error that stopped the printing. Restoring goes on without it.
     unprinted: OnceLock<io::Error>,
 }
 
@@ -267,12 +268,12 @@ impl Told<'_> {
         if self.unprinted.get().is_none()
             && let Err(error) = writeln!(anstream::stdout(), "{line}")
         {
-            // Only the first one counts.
+            // Only the first error counts.
             let _ = self.unprinted.set(error);
         }
     }
 
-    /// A path of the image where it is restored to.
+    /// The path on the host to which the image's `path` is restored.
     fn restored(&self, path: &[u8]) -> String {
         let below = path.strip_prefix(b"/").unwrap_or(path);
         let path = self.dir.join(OsStr::from_bytes(below));

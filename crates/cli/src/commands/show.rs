@@ -105,13 +105,13 @@ impl From<MemberDevice> for Device {
     }
 }
 
-/// A filesystem: that of an image, or of a live mount.
+/// The filesystem of an image, or of a live mount.
 struct Shown {
     image: PathBuf,
     label: Vec<u8>,
     facts: LiveFacts,
     devices: Vec<Device>,
-    /// How many devices it has, found or not.
+    /// The number of its devices, found or missing.
     device_count: u64,
 }
 
@@ -141,13 +141,13 @@ impl Shown {
         Self::new(image, label, facts, devices)
     }
 
-    /// A filesystem with all of its devices, the missing ones among them.
+    /// A filesystem with all of its devices, missing ones too.
     fn new(image: &Path, label: Vec<u8>, facts: LiveFacts, devices: Vec<Device>) -> Self {
         let device_count = devices.len() as u64;
         Self { image: image.to_owned(), label, facts, devices, device_count }
     }
 
-    /// What superblocks say of one.
+    /// A filesystem as its superblocks describe it.
     fn of_superblocks(found: HostFilesystem) -> Self {
         let facts = LiveFacts {
             uuid: found.uuid.to_string(),
@@ -170,7 +170,7 @@ impl Shown {
         self.label == word.as_bytes() || self.facts.uuid.as_bytes().eq_ignore_ascii_case(word.as_bytes())
     }
 
-    /// Of the mount of ours that the directory `dir` is on; `image` is what it is called.
+    /// The filesystem of our mount at the directory `dir`; the output calls it `image`.
     fn of_mount(dir: &Path, image: &Path) -> Result<Self, Failure> {
         let failed = |error: Error| Failure::new(COMMAND, error);
         let live = live_at(COMMAND, dir)?;
@@ -191,7 +191,7 @@ impl Shown {
         Ok(Self::new(image, label, facts, devices))
     }
 
-    /// Of the image or mount that `text` names. An image that is mounted is asked by its mount.
+    /// The filesystem of the image or mount that `text` names. A mounted image is asked through its mount.
     fn named(images: &mut Images<'_>, text: &OsStr) -> Result<Self, Failure> {
         if Path::new(text).is_dir() {
             let dir = Path::new(text);
@@ -202,7 +202,7 @@ impl Shown {
             |images: &mut Images<'_>| images.open(path, Purpose::Read).map(|fs| Self::of_image(path, fs));
         let shown = images.image_or_mount(text, of_image, |_, point| Self::of_mount(point, path));
         shown.or_else(|failure| match failure.kind() {
-            // Superblocks tell enough.
+            // Superblocks have enough for the output.
             ErrorKind::DeviceMissing => {
                 let found = filesystem_of_superblocks(images.set_of(path));
                 found.iter().flat_map(|found| &found.notes).for_each(|note| warn_of(path, note));
@@ -241,7 +241,7 @@ impl Shown {
     }
 }
 
-/// All images that are mounted, each once.
+/// All mounted images, each once.
 fn mounted() -> Result<Vec<LiveMount>, Failure> {
     let mut mounts = creamery_mount::live_mounts().map_err(|error| Failure::new(COMMAND, error))?;
     let mut seen = HashSet::new();
@@ -266,16 +266,16 @@ fn of_live(mount: &LiveMount) -> Result<Shown, Failure> {
     Err(Failure::new(COMMAND, what).plain())
 }
 
-/// What is shown.
+/// One item of the output.
 enum What {
-    /// Of this image or mount.
+    /// The filesystem of this image or mount.
     Named(OsString),
     Live(LiveMount),
-    /// It was found.
+    /// A filesystem that was found.
     Found(Shown),
 }
 
-/// All that is mounted, and all that is on block devices and not mounted.
+/// All mounted filesystems, and those on block devices that are not mounted.
 fn all(args: &ShowArgs) -> Result<Vec<What>, Failure> {
     let live = if args.all_devices { Vec::new() } else { mounted()? };
     let facts = live.iter().filter_map(|mount| match &mount.server {
@@ -289,20 +289,20 @@ fn all(args: &ShowArgs) -> Result<Vec<What>, Failure> {
     Ok(live.into_iter().map(What::Live).chain(others).collect())
 }
 
-/// What an operand means: a file or a directory, or else what has that UUID or label.
+/// The filesystem that an operand means: that of a file or a directory, or else the one with that UUID or label.
 fn meant(args: &ShowArgs, word: &OsString) -> Result<Vec<What>, Failure> {
     if Path::new(word).is_dir() || is_image(Path::new(word)) {
         return Ok(vec![What::Named(word.clone())]);
     }
     let shown = |what: What| match what {
-        // What does not answer tells no label.
+        // A mount that does not answer has no label.
         What::Live(mount) => of_live(&mount).ok(),
         What::Found(shown) => Some(shown),
         What::Named(_) => None,
     };
     let called = all(args)?.into_iter().filter_map(shown).filter(|shown| shown.is_called(word));
     let found: Vec<What> = called.map(What::Found).collect();
-    // Whoever writes a path or a partition means one.
+    // A word with a slash or an @ is a path or a partition, not a label.
     let is_name = !word.as_bytes().iter().any(|letter| b"/@".contains(letter));
     if found.is_empty() && is_name {
         let what = format!(
@@ -329,7 +329,7 @@ pub(crate) fn run(args: &ShowArgs) -> Result<(), Failure> {
     })
 }
 
-/// Prints what `show` makes of each of `places`.
+/// Prints the output of `show` for each of `places`.
 fn print<T>(
     args: &ShowArgs,
     places: Vec<T>,

@@ -14,7 +14,7 @@ use crate::output::{Output, writing};
 use crate::place::Place;
 use crate::time::Utc;
 
-/// Everything about one file.
+/// All information about one file.
 struct Facts {
     meta: Metadata,
     target: Option<std::path::PathBuf>,
@@ -62,7 +62,7 @@ fn facts(fs: &Filesystem, path: &Path, follow: bool) -> Result<Facts, Error> {
     }
     let file = if meta.is_file() { Some(fs.open(path)?) } else { None };
     let verity = file.as_ref().map(File::verity).transpose()?.flatten();
-    // A damaged extent tree is no reason to leave out the other lines.
+    // A damaged extent tree affects only one line; the others are printed.
     let overwrites = file.as_ref().map(File::overwrites);
     Ok(Facts { meta, target, xattrs, verity, overwrites })
 }
@@ -115,7 +115,7 @@ fn as_text(out: &mut Output, path: &Path, facts: &Facts) -> io::Result<()> {
     Ok(())
 }
 
-/// Where the file goes that is written over: a line for each answer, with how much of the file it is about where that is not all.
+/// Prints where overwrites of the file go: a line for each answer, with the bytes it applies to if that is not the whole file.
 fn written(out: &mut Output, overwrites: &Overwrites) -> io::Result<()> {
     let all = overwrites.iter().count();
     for (overwrite, OverwriteCount { extents, bytes }) in overwrites.iter() {

@@ -54,7 +54,7 @@ pub(crate) fn run(args: &StatsArgs) -> Result<(), Failure> {
         std::thread::sleep(Duration::from_secs(seconds));
         match creamery_mount::statistics(&args.place) {
             Ok(done) => print(args, &done)?,
-            // Unmounted meanwhile.
+            // The filesystem was unmounted meanwhile.
             Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::NotFound) => break,
             Err(error) => return Err(Failure::new("stats", error)),
         }
@@ -87,7 +87,7 @@ fn print(args: &StatsArgs, done: &MountStatistics) -> Result<(), Failure> {
 
 fn for_people(out: &mut Output, args: &StatsArgs, done: &MountStatistics) -> std::io::Result<()> {
     let filesystem = &done.filesystem;
-    // Not below a second: that is how exactly it is told.
+    // At least a second, the precision of the output.
     let mounted = Span(Duration::from_secs(done.mounted_seconds.max(1)));
     writeln!(out, "{}: mounted for {mounted}", Escaped(args.place.as_os_str().as_bytes()))?;
     if let Some(aborted) = &filesystem.aborted {
@@ -118,12 +118,12 @@ fn for_people(out: &mut Output, args: &StatsArgs, done: &MountStatistics) -> std
     if args.all { everything(out, done) } else { first(out, done) }
 }
 
-/// A part of a whole in hundredths, rounded down.
+/// `part` of `whole` in percent, rounded down.
 fn percent(part: u64, whole: u64) -> u64 {
     u64::try_from(u128::from(part) * 100 / u128::from(whole.max(1))).unwrap_or(100)
 }
 
-/// Eight lines: what is asked for first.
+/// Prints the eight lines that answer the most frequent questions.
 fn first(out: &mut Output, done: &MountStatistics) -> std::io::Result<()> {
     let Statistics { commits, fsyncs, logs, writeback, memory, block_cache, volume, .. } = &done.filesystem;
     let mut line = |name: &str, figure: String, more: String| {
@@ -222,7 +222,7 @@ fn micros(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
 
-/// A count, or a size where its name says so.
+/// Prints a count, or a size if the name says that it is one.
 fn line(out: &mut Output, name: &str, count: u64) -> std::io::Result<()> {
     match name.strip_suffix("_bytes") {
         Some(name) => writeln!(out, "  {:<32}{:>12}", spaced(name), Human(count)),
@@ -251,10 +251,10 @@ fn spread(out: &mut Output, name: &str, times: &Distribution) -> std::io::Result
     )
 }
 
-/// Trees shown beside the sum of all: those with the most searches.
+/// Trees shown beside the total: those with the most searches.
 const TREES_SHOWN: usize = 5;
 
-/// One row a counter, one column a tree.
+/// Prints one row for each counter, with one column for each tree.
 fn trees(out: &mut Output, all: &TreeStatistics, each: &[NamedTree]) -> std::io::Result<()> {
     let mut busiest: Vec<&NamedTree> =
         each.iter().filter(|tree| tree.counts != TreeStatistics::default()).collect();

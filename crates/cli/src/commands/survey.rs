@@ -67,7 +67,7 @@ struct FileJson {
     path: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     path_bytes: Option<String>,
-    /// The devices of each loss that takes it.
+    /// For each loss that affects it, the lost devices.
     with: Vec<Vec<u64>>,
 }
 

@@ -143,14 +143,14 @@ pub(crate) fn run(args: &TarArgs) -> Result<(), Failure> {
 }
 
 impl TarArgs {
-    /// Counts; names are printed elsewhere.
+    /// A counter of names; another part prints them.
     fn names(&self) -> Names {
         let names = Names::new("tar", false, self.progress);
         if self.verbose { names.unseen() } else { names }
     }
 }
 
-/// Names as they come, on standard error, since the archive may go to standard output.
+/// Prints names as they come, on standard error, since the archive may go to standard output.
 struct Told<'a> {
     verbose: bool,
     rest: &'a dyn Progress,
@@ -177,7 +177,7 @@ impl Progress for Told<'_> {
     }
 }
 
-/// What goes into an archive: all of one image.
+/// The members of an archive, which all come from one image.
 fn members(args: &TarArgs, images: &mut Images<'_>) -> Result<(PathBuf, Vec<TarMember>), Failure> {
     if let Some(dir) = &args.directory {
         let Place { image, path: dir } = images.place(dir)?;
@@ -230,11 +230,11 @@ fn create(args: &TarArgs) -> Result<(), Failure> {
     }
     let failed = images.failed(&image);
     let fs = images.open(&image, Purpose::Read)?;
-    // Found before the archive is made.
+    // Missing members are found before the archive is made.
     for TarMember { path, .. } in &members {
         match fs.symlink_metadata(path) {
             Err(error) if !args.ignore_errors => return Err(failed(error)),
-            // A name that is lost may be found as the archive is made.
+            // A name that damage hides may still be found while the archive is made.
             Err(error) if error.kind() == ErrorKind::NotFound => match fs.open_past_damage(path) {
                 Err(error) if error.kind() == ErrorKind::NotFound => return Err(failed(error)),
                 _ => {}
@@ -275,7 +275,7 @@ fn create(args: &TarArgs) -> Result<(), Failure> {
     losses.end(written.and(names.finish()))
 }
 
-/// Whether both names are of one file of the host.
+/// Whether both names refer to one file of the host.
 fn same_file(one: &Path, other: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     let identity = |path: &Path| {
@@ -284,7 +284,7 @@ fn same_file(one: &Path, other: &Path) -> bool {
     identity(one).is_some() && identity(one) == identity(other)
 }
 
-/// What is unpacked.
+/// The archive to unpack.
 enum Input {
     Plain(Box<dyn Read>),
     Layer(creamery::tar::TarArchive),
@@ -332,7 +332,7 @@ fn extract(args: &TarArgs) -> Result<(), Failure> {
             }
         };
         read.map_err(|error| match error.kind() {
-            // Of the archive, not of the image.
+            // The error is about the archive, not the image.
             ErrorKind::InvalidData => {
                 let what = format!("{}: {}", args.file.display(), error.without_kind());
                 told(Error::invalid(what))

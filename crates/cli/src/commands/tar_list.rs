@@ -1,4 +1,4 @@
-//! `creamery tar -t`: the names that `tar -t` of GNU tar prints, and the lines of its `-tv` with numbers for owners and times in UTC.
+//! `creamery tar -t`: the output of GNU tar's `tar -t`, and that of its `-tv` with numeric owners and times in UTC.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -15,10 +15,10 @@ use crate::json::{Array, text_of};
 use crate::output::{Output, writing};
 use crate::time::Utc;
 
-/// Owner, group and size are as wide together as they were once, which GNU tar begins with.
+/// The initial width of owner, group and size together, as in GNU tar; it grows with longer values.
 const USUAL_WIDTH: usize = 19;
 
-/// How a listing looks.
+/// The form of a listing.
 #[derive(Clone, Copy)]
 pub(crate) enum Form {
     Names,
@@ -65,7 +65,7 @@ fn line(out: &mut Output, entry: &TarEntry, width: Option<&mut usize>) -> io::Re
     *width = (*width).max(owner.len() + 1 + size.len());
     let rest = *width - owner.len();
     let time = Utc(entry.mtime).to_string();
-    // Without the seconds.
+    // The seconds are cut off.
     let time = time.rsplit_once(':').map_or(&time[..], |(minutes, _)| minutes);
     let (permissions, name) = (entry.permissions, TarQuoted(&entry.name));
     write!(out, "{letter}{permissions} {owner}{size:>rest$} {time} {name}")?;

@@ -1,11 +1,11 @@
-//! Names of members as GNU tar lists them, on a terminal and elsewhere: its quoting style `escape`.
+//! Names of members in the quoting style `escape` of GNU tar, on a terminal and elsewhere.
 
 use std::fmt::{self, Write};
 
 use creamery_base::is_drawn;
 
-/// A name in one line, from which the bytes can be read again: a backslash is doubled, and whatever is not drawn is an escape as in C,
-/// bytes that are no UTF-8 too.
+/// Shows a name on one line, from which its bytes can be recovered: a backslash is doubled, and unprintable characters and bytes that are
+/// not UTF-8 are escapes as in C.
 #[derive(Clone, Copy)]
 pub(super) struct TarQuoted<'a>(pub(super) &'a [u8]);
 

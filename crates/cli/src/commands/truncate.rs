@@ -41,7 +41,7 @@ pub(crate) struct TruncateArgs {
     write: WriteArgs,
 }
 
-/// A size, or what becomes of one.
+/// An absolute or relative size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum NewSize {
     Exactly(u64),
@@ -54,7 +54,7 @@ enum NewSize {
 }
 
 impl NewSize {
-    /// Of a file that has `old` bytes; none when that is too large.
+    /// The new size of a file of `old` bytes; `None` if it is too large.
     fn of(self, old: u64) -> Option<u64> {
         match self {
             Self::Exactly(size) => Some(size),
@@ -68,7 +68,7 @@ impl NewSize {
     }
 }
 
-/// A size as coreutils have it: MB is a power of 1000 where M and MiB are one of 1024, and a unit alone is one of it.
+/// Parses a size as coreutils do: MB is a power of 1000, M and MiB one of 1024, and a unit alone is one of it.
 fn size(text: &str) -> Result<u64, String> {
     let text = if text.starts_with(|first: char| first.is_ascii_alphabetic()) {
         format!("1{text}")

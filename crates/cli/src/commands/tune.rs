@@ -112,11 +112,11 @@ struct NotHere {
     remove_simple_quota: bool,
 }
 
-/// With what a conversion does not go.
+/// Options that cannot be combined with a conversion.
 const NOTHING_ELSE: [&str; 8] =
     ["extref", "skinny_metadata", "no_holes", "seeding", "random_uuid", "uuid", "rewrite", "rewrite_to"];
 
-/// As uuid_parse(3): with its dashes, and nothing around it.
+/// Parses a UUID as uuid_parse(3): with its dashes, and nothing around it.
 fn uuid(text: &str) -> Result<Uuid, &'static str> {
     const LEN: usize = 36;
     Uuid::try_parse(text).ok().filter(|_| text.len() == LEN).ok_or("want a UUID with its dashes")
@@ -174,7 +174,7 @@ pub(crate) fn run(args: &TuneArgs) -> Result<(), Failure> {
     }
     let is_changed = Image::change_superblock(&args.image, &change);
     match (is_changed.map_err(|error| Failure::new(COMMAND, error))?, args.seeding) {
-        // As btrfstune: a feature that there is already is none the worse for it.
+        // As with btrfstune, a feature that is on already is no error.
         (false, Some(is_seed)) => {
             let what = if is_seed { "it is a seed already" } else { "it is no seed" };
             Err(Failure::new(COMMAND, Error::invalid(format!("{image}: {what}"))))
@@ -198,7 +198,7 @@ impl ConvertArgs {
     }
 }
 
-/// Other trees for what is free, and for block groups.
+/// Converts the trees for free space and for block groups.
 fn convert(args: &TuneArgs, conversion: Conversion) -> Result<(), Failure> {
     let write = WriteArgs::default();
     let mut images = Images::to_write(COMMAND, &write);
@@ -226,7 +226,7 @@ fn convert(args: &TuneArgs, conversion: Conversion) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A UUID at random, or for reproducible images one that follows from the one that the filesystem has.
+/// A random UUID; for reproducible images one that follows from the present UUID.
 fn another_uuid(image: &Path) -> Result<Uuid, Error> {
     let env = source_date::env()?;
     if env.is_reproducible() {
@@ -236,12 +236,12 @@ fn another_uuid(image: &Path) -> Result<Uuid, Error> {
     }
 }
 
-/// Another UUID in all tree blocks.
+/// Writes another UUID to all tree blocks.
 fn rewrite(args: &TuneArgs) -> Result<(), Failure> {
     let failed = |error: Error| Failure::new(COMMAND, error);
     let change =
         match source_date::env().and_then(|env| Image::change_uuid(&args.image, args.rewrite_to, env)) {
-            // As btrfstune, which writes all blocks anew as they are.
+            // No error, as with btrfstune, which writes all blocks anew, unchanged.
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 warn(&format!("{}, and nothing is changed", error.without_kind()));
                 return Ok(());

@@ -131,7 +131,7 @@ impl GoneJson {
     }
 }
 
-/// What a line says that a file is.
+/// The word for a file's state in the output.
 const fn word(file: &GoneFile) -> &'static str {
     match file.file_type {
         FileType::Directory => "directory",
@@ -196,12 +196,12 @@ fn list(args: &UndeleteArgs, image: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A copy as it goes.
+/// Observes a running copy.
 struct Told<'a> {
     watched: Watched<'a>,
     image: String,
     watch: Once,
-    /// Files that were left out for want of a word.
+    /// Files that were left out, as they exist and the option to replace them is missing.
     taken: AtomicU64,
     unverified: AtomicU64,
 }
@@ -216,7 +216,7 @@ impl Progress for Told<'_> {
     }
 
     fn go_on(&self) -> Result<(), Error> {
-        // Before the first of these nothing is made that a signal could leave behind.
+        // Nothing that a signal could leave behind is made before the first file.
         self.watch.call_once(interrupt::watch);
         self.watched.go_on()
     }

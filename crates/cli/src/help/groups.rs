@@ -1,4 +1,4 @@
-//! The commands in groups, as the overview and the manual have them.
+//! The commands in groups, for the overview and the manual.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use clap::Command;
 
 use super::terminal::{WIDTH, wrapped};
 
-/// Titles and commands, in the order in which somebody may need them.
+/// Titles and commands, in the order in which users need them.
 const GROUPS: [(&str, &[&str]); 7] = [
     (
         "Files",
@@ -36,7 +36,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ("This program", &["generate", "help"]),
 ];
 
-/// Columns before the text about a command.
+/// Columns before a command's description.
 const INDENT: usize = 20;
 
 /// All commands.
@@ -64,7 +64,7 @@ pub(super) fn overview(program: &Command) -> String {
     text
 }
 
-/// The commands of the group that has `name`.
+/// The commands of the group `name`.
 pub(crate) fn group_of(name: &str) -> &'static [&'static str] {
     GROUPS.iter().map(|(_, commands)| *commands).find(|commands| commands.contains(&name)).unwrap_or_default()
 }

@@ -1,25 +1,25 @@
-//! The forms of Markdown that the pages use: headings, paragraphs, lists, tables, and lines of a terminal.
+//! Parses the forms of Markdown that the pages use: headings, paragraphs, lists, tables, and lines of a terminal.
 
 use super::pages;
 
 /// A part of a page.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Block {
-    /// 1 is that of the page.
+    /// A heading: its level (1 is the page's title) and its text.
     Heading(usize, String),
     Paragraph(String),
-    /// An item of a list: its mark (`-`, `1.`), and what is in it.
+    /// An item of a list: its mark (`-`, `1.`), and its content.
     Item(String, Vec<Block>),
-    /// Lines as they are.
+    /// Code: its lines, unchanged.
     Code(Vec<String>),
-    /// A row without text is a header that says nothing.
+    /// A table. A header row of empty cells is not shown.
     Table {
         header: Vec<String>,
         rows: Vec<Vec<String>>,
     },
 }
 
-/// What the cells of a row behind the first one say, each with the title of its column, where there are several.
+/// The text of a row's cells behind the first one, each with the title of its column if there are several.
 pub(crate) fn said_of_row(header: &[String], others: &[String]) -> Vec<String> {
     let cells = others.iter().zip(header.iter().skip(1)).filter(|(cell, _)| !cell.is_empty());
     cells
@@ -30,7 +30,7 @@ pub(crate) fn said_of_row(header: &[String], others: &[String]) -> Vec<String> {
         .collect()
 }
 
-/// Reads a page.
+/// Parses a page.
 pub(crate) fn parse(page: &str) -> Vec<Block> {
     blocks(&page.lines().collect::<Vec<_>>())
 }
@@ -59,7 +59,7 @@ fn blocks(lines: &[&str]) -> Vec<Block> {
     found
 }
 
-/// The mark of an item that begins here.
+/// The mark of an item, if the line begins one.
 fn mark(line: &str) -> Option<&str> {
     let (mark, _) = line.split_once(' ')?;
     let is_number =
@@ -79,14 +79,14 @@ fn table(lines: &[&str]) -> (Option<Block>, usize) {
         lines.iter().take_while(|line| line.starts_with('|')).map(|line| cells(line)).collect();
     let taken = rows.len();
     let header = rows.remove(0);
-    // The line below the header only says that it is one.
+    // The line below the header only marks it.
     if !rows.is_empty() {
         rows.remove(0);
     }
     (Some(Block::Table { header, rows }), taken)
 }
 
-/// What stands between the bars of a row; a bar behind a backslash, or in code, is text.
+/// The cells of a row; a bar behind a backslash, or in code, is text.
 fn cells(line: &str) -> Vec<String> {
     let (mut cells, mut cell, mut is_code, mut is_escaped) = (Vec::new(), String::new(), false, false);
     for letter in line.trim().trim_start_matches('|').chars() {
@@ -109,7 +109,7 @@ fn cells(line: &str) -> Vec<String> {
     cells
 }
 
-/// What belongs to an item is moved in below it.
+/// Parses an item; its content is indented below it. Returns the number of lines, too.
 fn item(mark: &str, lines: &[&str]) -> (Option<Block>, usize) {
     let indent = mark.len() + 1;
     let belongs = |line: &&str| line.is_empty() || line.starts_with(&" ".repeat(indent.min(2)));
@@ -137,7 +137,7 @@ fn paragraph(lines: &[&str]) -> (Option<Block>, usize) {
     (Some(Block::Paragraph(plain(&text.join(" ")))), taken)
 }
 
-/// The text without the marks of links and of what stands out; code keeps its own.
+/// The text without the marks of links and emphasis; code keeps its own.
 fn plain(text: &str) -> String {
     let (mut out, mut rest) = (String::new(), text);
     while let Some(at) = rest.find(['`', '[', '*']) {
@@ -150,7 +150,7 @@ fn plain(text: &str) -> String {
     out + rest
 }
 
-/// What is shown of the mark that `rest` begins with and what belongs to it, and the bytes that are.
+/// The visible text of the mark at the start of `rest`, and the number of bytes it takes.
 fn piece(rest: &str) -> (String, usize) {
     if let Some(code) = rest.strip_prefix('`')
         && let Some(end) = code.find('`')
@@ -178,7 +178,7 @@ fn piece(rest: &str) -> (String, usize) {
     (rest[..1].to_owned(), 1)
 }
 
-/// What a link to a page shows whose text is only the name of its file.
+/// The visible text of a link to a page whose text is only a file name.
 fn page_named(leads: &str) -> String {
     let file = leads.split('#').next().unwrap_or(leads);
     match file.strip_suffix(".md").filter(|name| pages::names().any(|page| page == *name)) {

@@ -1,4 +1,4 @@
-//! What the program says of itself: its commands in groups, pages about topics, and its version.
+//! The program's own help: its commands in groups, pages about topics, and its version.
 //!
 //! A page is a file of `docs/use`. The build script packs all of them into the program, so `creamery help TOPIC` needs no package, and the
 //! page is that of the program's own commit. [`markdown`] reads the few forms that the pages use; [`terminal`] and the manual
@@ -13,23 +13,23 @@ use clap::Command;
 
 pub(crate) use groups::group_of;
 
-/// The version with the commit and its date, where the build knew them.
+/// The version, with the commit and its date if the build knew them.
 pub(crate) const VERSION: &str = env!("CREAMERY_VERSION");
 
-/// What option groups that many commands have in common are called in their help.
+/// The title of common options about paths in help.
 pub(crate) const PATHS: &str = "Where paths begin (creamery help paths)";
-/// What the options about filesystems of several devices are called in help.
+/// The title of the options about filesystems of several devices in help.
 pub(crate) const DEVICES: &str = "Several devices (creamery help sets)";
-/// What the options about damaged images are called in help.
+/// The title of the options about damaged images in help.
 pub(crate) const RESCUE: &str = "Damaged images (creamery help rescue)";
 
-/// A line of a list ends without a full stop, however the line about the command was written.
+/// Removes the full stop from the description of a command, for lists.
 fn without_stop(command: Command) -> Command {
     let about = command.get_about().map(ToString::to_string).unwrap_or_default();
     command.about(about.trim_end_matches('.').to_owned()).mut_subcommands(without_stop)
 }
 
-/// The command line whose overview has the commands in groups, and names the pages.
+/// Adds the overview to a command line: the commands in groups, and the names of the pages.
 pub(crate) fn with_overview(program: Command) -> Command {
     let program = program.mut_subcommands(without_stop);
     let groups = groups::overview(&program);

@@ -6,12 +6,12 @@ use std::sync::OnceLock;
 
 use flate2::read::ZlibDecoder;
 
-/// Names, and where each page lies in the text of all.
+/// The name of each page, and its range in the joined text.
 const TABLE: &[(&str, Range<usize>)] = &include!(concat!(env!("OUT_DIR"), "/pages.in"));
-/// The text of all.
+/// The joined text of all pages, compressed.
 const PACKED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/pages.zlib"));
 
-/// What can be asked for.
+/// The names of all pages.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     TABLE.iter().map(|(name, _)| *name)
 }

@@ -1,24 +1,24 @@
-//! Pages for a terminal.
+//! Renders pages for a terminal.
 
 use std::fmt::Write;
 
 use super::markdown::{Block, said_of_row};
 
-/// The columns that text has at most, as in the help of commands.
+/// Maximum columns of text, as in the help of commands.
 pub(crate) const WIDTH: usize = 100;
-/// Columns that text has at least.
+/// Minimum columns of text.
 const NARROW: usize = 40;
-/// What is about a word begins here at the latest.
+/// Maximum column at which a description behind a word begins.
 const ABOUT: usize = 26;
 
-/// The columns of the terminal, as far as text needs them.
+/// The columns of the terminal, within the limits for text.
 pub(crate) fn width() -> usize {
     let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok();
     let columns = size.map_or(WIDTH, |size| usize::from(size.ws_col));
     if columns == 0 { WIDTH } else { columns.clamp(NARROW, WIDTH) }
 }
 
-/// A page in lines of at most `width` columns. Lines of code stay whole.
+/// Renders a page in lines of at most `width` columns. Lines of code stay whole.
 pub(crate) fn render(blocks: &[Block], width: usize) -> String {
     let mut text = String::new();
     for block in blocks {
@@ -61,7 +61,7 @@ fn put_line(text: &mut String, words: &str, indent: usize, width: usize) {
     let _ = writeln!(text, "{}", wrapped(words, indent, width));
 }
 
-/// The first cell of a row, and behind or below it what the others say, each with what its column is called, where there are several.
+/// Appends each row: the first cell, and behind or below it the others, each with the title of its column if there are several.
 fn put_table(text: &mut String, header: &[String], rows: &[Vec<String>], indent: usize, width: usize) {
     let indent = indent + 2;
     let firsts = rows.iter().filter_map(|row| row.first()).map(|cell| cell.chars().count() + 2);
@@ -84,7 +84,7 @@ fn put_table(text: &mut String, header: &[String], rows: &[Vec<String>], indent:
     }
 }
 
-/// Words in lines of at most `width` columns, each moved in by `indent`. A word that is longer has a line of its own.
+/// Wraps words in lines of at most `width` columns, each indented by `indent`. A longer word gets its own line.
 pub(crate) fn wrapped(words: &str, indent: usize, width: usize) -> String {
     let margin = " ".repeat(indent);
     let (mut lines, mut line) = (Vec::new(), String::new());

@@ -1,5 +1,5 @@
-//! Called as `btrfs`: the groups and commands of btrfs-progs, which may be shortened as far as it stays clear which is meant, with
-//! its global options in front. What this program has is done by it; what it has not is named.
+//! Called as `btrfs`: the groups and commands of btrfs-progs, which may be abbreviated to an unambiguous prefix, with its global options in
+//! front. The program runs the commands that it has, and names those that it lacks.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -18,7 +18,7 @@ use crate::output::tell;
 /// Commands with `--format json`, as in btrfs-progs 6.14.
 const FORMATS: [&[&str]; 3] = [&["device", "stats"], &["filesystem", "df"], &["qgroup", "show"]];
 
-/// Commands that print nothing with `-q`, neither what they did nor what they found.
+/// Commands that print nothing with `-q`, neither their actions nor their results.
 const TALK: [&str; 12] = [
     "create",
     "delete",
@@ -34,7 +34,7 @@ const TALK: [&str; 12] = [
     "cancel",
 ];
 
-/// What the words behind the program's name ask for. All our own are in `program`.
+/// The meaning of the words behind the program's name. `program` is our whole command line.
 pub(super) fn follow(args: &[OsString], program: &Command) -> Link {
     match words(args, program) {
         Ok(link) => link,
@@ -111,7 +111,7 @@ fn words(all: &[OsString], program: &Command) -> Result<Link, String> {
     ours(&path, quiet, &rest, program)
 }
 
-/// The groups and commands that there are, on standard output like those of btrfs-progs.
+/// Prints all groups and commands on standard output, like btrfs-progs.
 fn usage(program: &Command) {
     let line = |(name, _): &(&'static str, &[&str])| {
         let about = match *name {
@@ -122,7 +122,7 @@ fn usage(program: &Command) {
         Some(format!("  {name:<18}{about}\n"))
     };
     let lines: String = COMMANDS.iter().filter_map(line).collect();
-    // Nobody is left to tell when this fails.
+    // An error here cannot be reported anywhere.
     let _ = write!(
         anstream::stdout(),
         "Usage: btrfs [-q] [--format text|json] GROUP COMMAND ...\n\n{lines}\n\
@@ -131,19 +131,19 @@ fn usage(program: &Command) {
     );
 }
 
-/// A group without a command: what there is in it, and the exit status of btrfs-progs.
+/// A group without a command: prints the group's commands; the exit status is that of btrfs-progs.
 fn group_alone(group: &'static str, within: &[&str], program: &Command) -> Result<Link, String> {
     let mut program = program.clone();
     program.build();
     let Some(command) = program.find_subcommand_mut(group) else {
         return Err(format!("{group}: no command is named; there are {}", within.join(", ")));
     };
-    // Nobody is left to tell when this fails.
+    // An error here cannot be reported anywhere.
     let _ = command.print_help();
     Ok(Link::Done(ExitCode::FAILURE))
 }
 
-/// Whether JSON is asked for, in btrfs-progs' shape: what this program has as `--json` has shapes of its own.
+/// Whether the call asks for JSON in the format of btrfs-progs; our `--json` has other formats.
 fn asks_for_json(format: Option<&str>) -> Result<bool, String> {
     match format {
         Some("text") => Ok(false),
@@ -152,7 +152,7 @@ fn asks_for_json(format: Option<&str>) -> Result<bool, String> {
     }
 }
 
-/// The name that `arg` is, or is the beginning of.
+/// The name that `arg` equals or abbreviates.
 fn token(
     arg: &OsString,
     names: impl Iterator<Item = &'static str> + Clone,
@@ -173,9 +173,9 @@ fn token(
     }
 }
 
-/// The words of this program for the same, if it has that.
+/// The equivalent words of this program, if it has the command.
 fn ours(path: &[&'static str], quiet: bool, rest: &[OsString], program: &Command) -> Result<Link, String> {
-    // The one command that is elsewhere here.
+    // The one command with another place here.
     let path = if path == ["filesystem", "sync"] { &path[1..] } else { path };
     let found = path.iter().try_fold(program, |command, name| command.find_subcommand(name));
     if found.is_none() {
@@ -189,7 +189,7 @@ fn ours(path: &[&'static str], quiet: bool, rest: &[OsString], program: &Command
     Ok(Link::Words(words))
 }
 
-/// Nothing that is printed from now on is seen; where that cannot be had, it is.
+/// Discards all further output; if that fails, the output appears.
 fn silence() {
     if let Ok(null) = std::fs::File::options().write(true).open("/dev/null") {
         let _ = rustix::stdio::dup2_stdout(null);

@@ -1,11 +1,11 @@
-//! The groups and commands of btrfs-progs, and what is said of those that this program has not: the same whether it is called as `btrfs` or by
-//! its own name.
+//! The groups and commands of btrfs-progs, and the messages for those that this program lacks: the same under the name `btrfs` and under its
+//! own name.
 
 use std::ffi::OsString;
 
 use clap::Command;
 
-/// Groups with their commands, and commands that are in none.
+/// Groups with their commands, and commands without a group.
 pub(super) const COMMANDS: [(&str, &[&str]); 17] = [
     ("balance", &["start", "pause", "cancel", "resume", "status"]),
     ("check", &[]),
@@ -59,7 +59,7 @@ pub(super) const COMMANDS: [(&str, &[&str]); 17] = [
     ("version", &[]),
 ];
 
-/// What to do instead, by the command or its group.
+/// Advice for a missing command, by command or group.
 const INSTEAD: [(&str, &str); 16] = [
     ("balance", "mount the image with Linux, and balance there"),
     ("device add", "creamery writes to one device alone; mount the image with Linux, and add there"),
@@ -85,7 +85,7 @@ const INSTEAD: [(&str, &str); 16] = [
     ("version", "`creamery --version` prints it"),
 ];
 
-/// What is said of a command that is not there.
+/// The message for a missing command.
 pub(super) fn missing(path: &[&str]) -> String {
     let whole = path.join(" ");
     let instead = [whole.as_str(), path.first().copied().unwrap_or_default()]
@@ -95,7 +95,7 @@ pub(super) fn missing(path: &[&str]) -> String {
     instead.map_or_else(|| what.clone(), |(_, instead)| format!("{what}; {instead}"))
 }
 
-/// Why the command that `args` name, behind the name of the program, is refused. None where btrfs-progs has no such command, or this program has it, too.
+/// The error for the command that `args` name, behind the name of the program. `None` if btrfs-progs has no such command, or this program has it, too.
 pub(crate) fn missing_of(args: &[OsString], program: &Command) -> Option<String> {
     let mut words = args.iter().skip(1).map_while(|word| word.to_str());
     let first = words.next()?;

@@ -1,4 +1,4 @@
-//! Called as `btrfs` with a path on a mount of Linux' own Btrfs: there btrfs-progs does the work, whose `btrfs` stands behind this one in PATH.
+//! Calls as `btrfs` with a path on a mount of Linux' own Btrfs: btrfs-progs does the work there. Its `btrfs` comes after this one in PATH.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -14,11 +14,11 @@ use creamery_mount::{Live, is_on_linux};
 use crate::failure::warn;
 use crate::place::{End, is_no_image, parent_of};
 
-/// The programs that a call was handed over to, with ':' between: a copy of this program, or a wrapper that calls it, looks for
+/// The programs that this call was handed over to already, separated by ':'. A copy of this program, or a wrapper that calls it, looks for
 /// another one.
 const WITNESS: &str = "CREAMERY_HANDED_OVER_TO";
 
-/// Commands that read or mend devices and images, and are not about mounts.
+/// Commands that read or repair devices and images, not mounts.
 const OF_DEVICES: [&[&str]; 7] = [
     &["check"],
     &["rescue"],
@@ -29,7 +29,7 @@ const OF_DEVICES: [&[&str]; 7] = [
     &["inspect-internal", "list-chunks"],
 ];
 
-/// Commands that this program does on a mount of Linux itself, where there is no other to hand over to.
+/// Commands that this program runs on a mount of Linux itself, if there is no other `btrfs`.
 const OWN: [&[&str]; 10] = [
     &["property"],
     &["device", "stats"],
@@ -43,10 +43,10 @@ const OWN: [&[&str]; 10] = [
     &["help"],
 ];
 
-/// Commands about files: on a mount of Linux a file is meant, be it an image or not.
+/// Commands about files: on a mount of Linux they are about the file itself, also if it is an image.
 const OF_FILES: [&[&str]; 3] = [&["property"], &["filesystem", "du"], &["filesystem", "defragment"]];
 
-/// Commands whose operands may be names of what they make.
+/// Commands whose operands may be names of files to create.
 const THAT_MAKE: [&[&str]; 3] =
     [&["subvolume", "create"], &["subvolume", "snapshot"], &["filesystem", "mkswapfile"]];
 
@@ -58,9 +58,9 @@ fn is_one_of(path: &[&str], commands: &[&[&str]]) -> bool {
     commands.iter().any(|command| path.starts_with(command))
 }
 
-/// Hands the call `all`, whose command is `path` and whose other words are `rest`, over to btrfs-progs if it is about a mount of Linux: then this
+/// Hands the call `all`, whose command is `path` and whose other words are `rest`, over to btrfs-progs if it is about a mount of Linux. Then this
 /// does not return.
-/// Errors: it is, and no other `btrfs` can do it.
+/// Errors: the call is about a mount of Linux, and there is no other `btrfs`.
 pub(super) fn where_linux_serves(path: &[&str], all: &[OsString], rest: &[OsString]) -> Result<(), String> {
     if is_one_of(path, &OF_DEVICES) {
         return Ok(());
@@ -85,7 +85,7 @@ pub(super) fn where_linux_serves(path: &[&str], all: &[OsString], rest: &[OsStri
     ))
 }
 
-/// The first operand on a mount of Linux, if none is in an image or on a mount of ours.
+/// The first operand on a mount of Linux, if no operand is in an image or on a mount of ours.
 fn operand_of_linux(command: &[&str], words: &[OsString]) -> Option<PathBuf> {
     let is_option = |word: &OsString| word.as_encoded_bytes().starts_with(b"-");
     // `property get -t TYPE PATH`
@@ -124,9 +124,9 @@ fn place_of(command: &[&str], word: &OsStr) -> Place {
             Err(error) if is_no_image(&error) => path.clone(),
             _ => return Place::Ours,
         },
-        // A file that a command makes, or does not find, belongs to the directory that it would be in.
+        // A file that a command creates, or does not find, belongs to its parent directory.
         Err(_) if ImageName::metadata(&path).is_ok() => return Place::Ours, // a partition
-        // A word may be anything.
+        // A word without a slash may be anything.
         Err(_) if path.components().count() == 1 && !is_one_of(command, &THAT_MAKE) => {
             return Place::Elsewhere;
         }
@@ -146,14 +146,14 @@ fn place_of(command: &[&str], word: &OsStr) -> Place {
     }
 }
 
-/// Options of btrfs-progs' `filesystem show` that change nothing of what this program shows.
+/// Options of btrfs-progs' `filesystem show` that change nothing in the output of this program.
 const OF_SHOW: [&str; 4] = ["-d", "--all-devices", "-m", "--mounted"];
-/// Options that both have.
+/// Options that both programs have.
 const OF_BOTH: [&str; 8] =
     ["--raw", "--human-readable", "--iec", "--si", "--kbytes", "--mbytes", "--gbytes", "--tbytes"];
 
-/// Has btrfs-progs show what it finds, where the call `all` wants to see all filesystems: those that Linux has mounted, and those on
-/// disks, come before ours. The options that are left are for this program; none where the one that called shows ours.
+/// Runs btrfs-progs first if the call `all` is to show all filesystems: filesystems that Linux has mounted, and those on disks, come before
+/// ours. Returns the options that are left for this program, or `None` if the caller of this call shows ours.
 pub(super) fn show_those_of_linux(all: &[OsString], rest: &[OsString]) -> Option<Vec<OsString>> {
     let is_known = |word: &&OsString| OF_SHOW.iter().any(|option| *word == option);
     let tried = std::env::var_os(WITNESS).unwrap_or_default();
@@ -170,7 +170,7 @@ pub(super) fn show_those_of_linux(all: &[OsString], rest: &[OsString]) -> Option
         };
         why.iter().for_each(|why| warn(&format!("btrfs: {}: {why}", other.display())));
     }
-    // Whoever called a wrapper shows ours. What is on disks was shown.
+    // If a wrapper called this program, the first call shows ours. Filesystems on disks are shown already.
     let ours = |shown: bool| {
         let words = rest.iter().filter(|word| !(shown && is_known(word))).cloned();
         shown.then(|| "--mounted".into()).into_iter().chain(words).collect()
@@ -187,7 +187,7 @@ fn with(mut tried: OsString, other: &Path) -> OsString {
     tried
 }
 
-/// The first `btrfs` in PATH that is not this program, by whatever name, and none of those that were `tried`.
+/// The first `btrfs` in PATH that is not this program under any name, and is not among `tried`.
 fn other_btrfs(tried: &OsStr) -> Option<PathBuf> {
     let number = |path: &Path| std::fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()));
     let mut passed: Vec<_> = std::env::split_paths(tried).filter_map(|name| number(&name)).collect();

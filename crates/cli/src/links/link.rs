@@ -1,13 +1,13 @@
-//! What comes of being called by another name.
+//! The result of a call under another name.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-/// What is asked for by the name of another program.
+/// The meaning of a call under the name of another program.
 #[derive(Debug)]
 pub(crate) enum Link {
-    /// Words for this one.
+    /// Words for this program.
     Words(Vec<OsString>),
-    /// All is done.
+    /// The call is complete.
     Done(ExitCode),
 }

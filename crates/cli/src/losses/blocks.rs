@@ -1,32 +1,32 @@
-//! The damaged blocks that a copy has met, and how many files each takes.
+//! The damaged blocks that a copy has met, and the number of files that each affects.
 
 use std::collections::BTreeMap;
 
 use creamery::Error;
 use creamery::error::DamagedBlock;
 
-/// A copy counts this many blocks one by one: a damaged disk may have any number of them.
+/// Maximum number of blocks counted one by one: a damaged disk may have any number of them.
 const BLOCKS_MAX: usize = 4096;
 
-/// All that were met.
+/// The damaged blocks of a copy.
 #[derive(Default)]
 pub(super) struct Blocks {
     met: BTreeMap<(String, DamagedBlock), Block>,
-    /// Times that a copy met one of the blocks beyond those.
+    /// The number of encounters with further blocks.
     others: u64,
 }
 
-/// One of them.
+/// A damaged block.
 pub(super) struct Block {
     pub(super) files: u64,
-    /// What each copy of it has.
+    /// The fault of each of its copies.
     pub(super) why: String,
-    /// Number of the file that was counted last.
+    /// The number of the last counted file.
     last: u64,
 }
 
 impl Blocks {
-    /// Counts the block that `error` names for the file with this number, if it names one.
+    /// Counts the block that `error` names, if any, for the file with this number.
     pub(super) fn note(&mut self, image: &str, error: &Error, file: u64) {
         let Some(block) = error.block() else { return };
         let key = (image.to_owned(), block);
@@ -40,7 +40,7 @@ impl Blocks {
         found.last = file;
     }
 
-    /// Each with the image that it is in.
+    /// Each block with its image.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, DamagedBlock, &Block)> {
         self.met.iter().map(|((image, block), found)| (&image[..], *block, found))
     }
@@ -50,7 +50,7 @@ impl Blocks {
     }
 }
 
-/// The reason alone, without the block and what was done with it.
+/// The reason alone, without the block and its treatment.
 fn why(block: DamagedBlock, error: &Error) -> String {
     let whole = error.without_kind();
     whole.split_once(&format!("{block}: ")).map_or(&whole[..], |(_, why)| why).to_owned()

@@ -1,31 +1,31 @@
-//! How much came, and how much did not.
+//! Counts of copied and of missing data.
 
 use serde::Serialize;
 
 /// Files, directories and bytes of a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize)]
 pub(super) struct Counts {
-    /// Files and directories that came, also those that lack something.
+    /// Copied files and directories, also incomplete ones.
     pub(super) came: u64,
-    /// Bytes of files that came, holes among them.
+    /// Bytes of copied files, including holes.
     pub(super) came_bytes: u64,
-    /// Files and directories that did not come; what is in such a directory is not counted.
+    /// Files and directories that were not copied; the content of such a directory is not counted.
     pub(super) left_out: u64,
-    /// Bytes of those files, as far as their lengths are known.
+    /// Bytes of these files, as far as their lengths are known.
     pub(super) left_out_bytes: u64,
-    /// Files that came and lack bytes.
+    /// Copied files that lack bytes.
     pub(super) lack_bytes: u64,
     pub(super) lost_bytes: u64,
-    /// Directories that came and lack entries.
+    /// Copied directories that lack entries.
     pub(super) lack_entries: u64,
-    /// Files and directories that came and lack attributes.
+    /// Copied files and directories that lack attributes.
     pub(super) lack_attributes: u64,
-    /// Extended attributes without room where the copy went.
+    /// Extended attributes that are too large for the target.
     pub(super) large_attributes: u64,
 }
 
 impl Counts {
-    /// What did not come, in words; none where everything came. The words say what came if the command reached its end.
+    /// The missing data in words; `None` if nothing is missing. The words include the copied data if the command reached its end.
     pub(super) fn told(&self, is_ended: bool) -> Option<String> {
         let mut parts = Vec::new();
         let mut add = |count: u64, one: &str, several: &str, rest: String| match count {

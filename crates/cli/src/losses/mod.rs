@@ -1,6 +1,7 @@
-//! What a copy goes on without: one short line for each file that lacks something, one for each damaged block with the number of files that
-//! it takes, and in the end how much came and how much did not. Attributes that the host takes none of are summed up alone. And who read
-//! an earlier commit than the last one reads a line about it in the end: a script must not take files that may be old for good.
+//! Accounts for the data that a copy cannot take along. The output is one short line for each file that lacks something, one for each
+//! damaged block with the number of files that it affects, and at the end how much was copied and how much was not. Attributes that the
+//! host does not accept are only summed up. If an earlier commit than the last one was read, a line at the end says so: a script must not
+//! take files that may be old for good.
 
 mod blocks;
 mod count;
@@ -23,13 +24,13 @@ use self::report::{LossJson, Report};
 use crate::failure::{Failure, complain, warn, with_advice, with_all};
 use crate::names::Names;
 
-/// Counts what a command goes on without.
+/// Counts the losses of a command and prints them.
 pub(crate) struct Losses {
     command: &'static str,
-    /// What brings more of the files that are left out.
+    /// Advice that helps to get more of the missing files.
     advice: Option<&'static str>,
     state: RankedMutex<State, { rank::LEAF }>,
-    /// What was read of an earlier commit: a sentence for each image.
+    /// One sentence for each image of which an earlier commit was read.
     earlier: Vec<String>,
 }
 
@@ -40,39 +41,39 @@ struct State {
     report: Option<Report>,
     /// The file whose bytes are being lost.
     at_hand: Option<Stretches>,
-    /// Files that something was lost of, and the last of them.
+    /// Files that lack something, and the last of them.
     files: u64,
     last: String,
-    /// Whether that one, a directory, lacks entries already.
+    /// Whether the last one is a directory that lacks entries already.
     lacks_entries: bool,
-    /// Whether something was damaged, and not only refused by the host.
+    /// Whether anything was damaged, not only refused by the host.
     is_damaged: bool,
-    /// Extended attributes of kinds that the host does not take, and the first of them.
+    /// Extended attributes of kinds that the host does not accept, and the first of them.
     untaken: u64,
     first_untaken: Option<String>,
 }
 
-/// Stretches of one file that are lost.
+/// Lost ranges of one file.
 struct Stretches {
     shown: String,
     count: u64,
     first: Range<u64>,
     bytes: u64,
-    /// The first reason, where no block's line tells it.
+    /// The first reason, if no damaged block's line gives it.
     why: Option<String>,
 }
 
-/// Where something is lost.
+/// The file that lacks something.
 pub(crate) struct Site<'a> {
     /// The image, or the source on the host.
     source: &'a str,
-    /// What is between that and the path: a colon, or a slash.
+    /// The separator of source and path: a colon, or a slash.
     between: &'static str,
     /// The image whose blocks may be damaged.
     image: &'a str,
-    /// As the library tells it.
+    /// The path as the library gives it.
     told: &'a [u8],
-    /// Without a "." that was named (`disk.img:/.`).
+    /// The path without a "." of the operand (`disk.img:/.`).
     path: PathBuf,
 }
 
@@ -86,7 +87,7 @@ impl<'a> Site<'a> {
         Self { source, between, image, told, path }
     }
 
-    /// Whether what is read may be damaged: the host tells its own errors.
+    /// Whether the path is in an image, which may be damaged. The host reports its own errors.
     fn is_in_image(&self) -> bool {
         self.between == ":"
     }
@@ -105,12 +106,13 @@ impl Losses {
         Self { command, advice: None, state: RankedMutex::default(), earlier: Vec::new() }
     }
 
-    /// With what brings more of what is left out by damage.
+    /// Sets the advice that is printed if damage left something out.
     pub(crate) fn advising(self, advice: &'static str) -> Self {
         Self { advice: Some(advice), ..self }
     }
 
-    /// With a report in `path`, if one is wanted, beside what is written to `target` of the host. Errors: it cannot be made; both are one.
+    /// Writes a report to `path` if there is one; `target` is the copy's place on the host. Errors: the report cannot be made, or is the
+    /// target itself.
     pub(crate) fn reported(self, path: Option<&Path>, target: Option<&Path>) -> Result<Self, Failure> {
         if let Some(path) = path {
             let report = Report::begin(self.command, path, target)
@@ -120,7 +122,7 @@ impl Losses {
         Ok(self)
     }
 
-    /// Tells that `what` cannot be read there.
+    /// Prints that `what` of a file cannot be read.
     pub(crate) fn tell(&self, site: &Site<'_>, what: Lost, error: &Error) {
         let mut state = self.state.lock();
         let shown = site.shown();
@@ -157,7 +159,7 @@ impl Losses {
         state.blocks.note(site.image, error, file);
     }
 
-    /// Tells that an extended attribute does not come along.
+    /// Prints that an extended attribute is not copied.
     pub(crate) fn tell_xattr(&self, site: &Site<'_>, name: &[u8], error: &Error) {
         let mut state = self.state.lock();
         let what =
@@ -172,7 +174,7 @@ impl Losses {
         }
     }
 
-    /// Counts a file or directory that came, with the bytes that it should have.
+    /// Counts a file or directory that was copied, with its full length in bytes.
     pub(crate) fn came(&self, bytes: u64) {
         let mut state = self.state.lock();
         let lost = state.settle(self.command);
@@ -180,7 +182,7 @@ impl Losses {
         state.counts.came_bytes += bytes.saturating_sub(lost);
     }
 
-    /// Notes which commit was read of `fs`, the filesystem in `image`.
+    /// Notes which commit of `fs`, the filesystem in `image`, is read.
     pub(crate) fn read_from(&mut self, image: &Path, fs: &Filesystem) {
         if let Some(EarlierRoot { wanted, shown }) = fs.volume().earlier_root() {
             self.earlier.push(format!(
@@ -190,7 +192,7 @@ impl Losses {
         }
     }
 
-    /// The outcome of all. The lines about what was lost, or may be old, come beside a failure, too.
+    /// The outcome of the command. Lines about lost or possibly old files are printed also if it failed.
     pub(crate) fn end(self, outcome: Result<(), Failure>) -> Result<(), Failure> {
         let ended_by = outcome.as_ref().err().map(Failure::why);
         match (outcome, self.finish(ended_by)) {
@@ -202,8 +204,9 @@ impl Losses {
         }
     }
 
-    /// That something was lost, or may be old, if so. What the host takes of nobody is worth a line, as it would come along elsewhere, and no failure.
-    /// `ended_by` is what ended the command before its end: what came may not be durable then, so no line counts it.
+    /// Prints the totals. Errors: something is lost, or may be old. Attributes that the host accepts from nobody get a line and are no failure, as
+    /// another host would accept them. `ended_by` is the failure that ended the command early: then copied files may not be durable, so no line counts
+    /// them.
     fn finish(self, ended_by: Option<String>) -> Result<(), Failure> {
         let command = self.command;
         let mut state = self.state.into_inner();
@@ -279,7 +282,7 @@ impl State {
         }
     }
 
-    /// Counts a file that something is lost of. False where it is the last one still.
+    /// Counts a file that lacks something. Returns false if it is the last counted file.
     fn turn_to(&mut self, shown: &str) -> bool {
         if self.last == shown {
             return false;
@@ -290,7 +293,7 @@ impl State {
         true
     }
 
-    /// Adds to what is lost of the file at hand.
+    /// Adds a lost range of the current file.
     fn lose_bytes(&mut self, command: &str, shown: &str, bytes: Range<u64>, why: Option<String>) {
         let len = bytes.end - bytes.start;
         self.counts.lost_bytes += len;
@@ -308,7 +311,7 @@ impl State {
         }
     }
 
-    /// The file at hand is done: its line, and how many bytes it lacks.
+    /// Ends the current file: prints its line, and returns the number of its lost bytes.
     fn settle(&mut self, command: &str) -> u64 {
         let Some(Stretches { shown, count, first, bytes, why }) = self.at_hand.take() else { return 0 };
         self.counts.lack_bytes += 1;
@@ -321,13 +324,13 @@ impl State {
     }
 }
 
-/// A copy as it goes.
+/// Observes a running copy.
 pub(crate) struct Watched<'a> {
     /// The image, or the source on the host.
     pub(crate) source: String,
-    /// What is between that and a path in it.
+    /// The separator of the source and a path in it.
     pub(crate) between: &'static str,
-    /// The image whose blocks may be damaged: the source, or where copies of the host's files go.
+    /// The image whose blocks may be damaged: the source, or the target of a copy from the host.
     pub(crate) image: String,
     pub(crate) names: &'a Names,
     pub(crate) losses: &'a Losses,
@@ -338,13 +341,13 @@ impl<'a> Watched<'a> {
         Site::of(&self.source, self.between, &self.image, path)
     }
 
-    /// A copy out of `image`.
+    /// Observes a copy out of `image`.
     pub(crate) fn image(image: &Path, names: &'a Names, losses: &'a Losses) -> Self {
         let source = image.display().to_string();
         Self { image: source.clone(), source, between: ":", names, losses }
     }
 
-    /// A copy of `source`, which is on the host, into `image`.
+    /// Observes a copy from `source`, on the host, into `image`.
     pub(crate) fn host(source: &Path, image: &Path, names: &'a Names, losses: &'a Losses) -> Self {
         let (source, image) = (source.display().to_string(), image.display().to_string());
         Self { source: source.trim_end_matches('/').to_owned(), between: "/", image, names, losses }

@@ -1,6 +1,6 @@
-//! `--report FILE`: what a copy goes on without, as JSON.
+//! `--report FILE`: the losses of a copy, as JSON.
 //!
-//! Losses are written as they come, so that a disk with any number of them takes no memory for it.
+//! Losses are written as they come, so any number of them needs no memory.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -15,7 +15,7 @@ use super::blocks::Blocks;
 use super::count::Counts;
 use crate::json::text_of;
 
-/// What every report begins with.
+/// The beginning of every report.
 const BEGIN: &[u8; 12] = b"{\"command\": ";
 
 /// A report that is being written.
@@ -23,11 +23,11 @@ pub(super) struct Report {
     path: PathBuf,
     out: BufWriter<File>,
     is_first: bool,
-    /// What it could not be written for. The copy goes on.
+    /// The first write error. The copy goes on.
     failed: Option<io::Error>,
 }
 
-/// What is lost of one file.
+/// A loss in one file.
 #[derive(Serialize)]
 pub(super) struct LossJson {
     image: String,
@@ -56,7 +56,7 @@ impl LossJson {
         }
     }
 
-    /// Of so many bytes, where that is known.
+    /// Adds the number of lost bytes and their offset, if they are known.
     pub(super) const fn of(mut self, bytes: Option<u64>, offset: Option<u64>) -> Self {
         (self.bytes, self.offset) = (bytes, offset);
         self
@@ -79,7 +79,7 @@ struct EndJson<'a> {
     #[serde(flatten)]
     counts: &'a Counts,
     earlier_commits: &'a [String],
-    /// Why the command ended before its end.
+    /// The failure that ended the command early.
     #[serde(skip_serializing_if = "Option::is_none")]
     ended_by: Option<&'a str>,
 }
@@ -92,8 +92,8 @@ fn is_one(path: &Path, target: &Path) -> bool {
 }
 
 impl Report {
-    /// Begins one at `path`, in place of an earlier report. What is no file, a pipe or a terminal, is written to.
-    /// Errors: another file is there, which may be what is copied; it is the name of a partition that does not exist; the host's.
+    /// Begins a report at `path`, and replaces an earlier report. A path that is no file, a pipe or a terminal, is written to.
+    /// Errors: another file is there, possibly the source or target; it is the name of a missing partition; errors of the host.
     pub(super) fn begin(command: &str, path: &Path, target: Option<&Path>) -> Result<Self, Error> {
         if target.is_some_and(|target| is_one(path, target)) {
             return Err(Error::invalid("the report would be lost: the copy has its name").on_host(path));
@@ -102,7 +102,7 @@ impl Report {
         ImageName::refuse_part(path).map_err(|error| error.on_host(path))?;
         let mut file = File::options().read(true).write(true).create(true).truncate(false).open(path);
         if file.as_ref().is_err_and(|_| std::fs::metadata(path).is_ok_and(|meta| !meta.is_file())) {
-            // What can be written to alone.
+            // A path that can only be written.
             file = File::options().write(true).open(path);
         }
         let file = file.map_err(told)?;
@@ -130,7 +130,7 @@ impl Report {
         });
     }
 
-    /// Ends it. Errors: it could not be written.
+    /// Ends the report. Errors: it could not be written.
     pub(super) fn end(
         mut self,
         blocks: &Blocks,
@@ -154,7 +154,7 @@ impl Report {
         };
         self.write(|out| {
             let rest = serde_json::to_string(&end).map_err(io::Error::from)?;
-            // An object's own brace is open already.
+            // The object's own brace is open already.
             writeln!(out, "\n], {}", rest.strip_prefix('{').unwrap_or(&rest))?;
             out.flush()
         });

@@ -1,4 +1,4 @@
-//! The page of a command.
+//! The manual page of a command.
 
 use clap::{Arg, ArgAction, Command};
 use clap_mangen::Man;
@@ -9,10 +9,10 @@ use super::names::{COMMANDS, commands_of};
 use super::{page, sections};
 use crate::help::{self, VERSION, group_of, pages};
 
-/// The line of an explanation that examples begin behind.
+/// The line of an explanation before the examples.
 const EXAMPLES: &str = "Examples:";
 
-/// The page of `command`, which `words` call. Errors: there is no memory for it.
+/// The page of `command`, which `words` call. Errors: out of memory.
 pub(super) fn render(command: &Command, words: &[&str]) -> Result<Vec<u8>, Error> {
     let name = words.join("-");
     let name = name.as_str();
@@ -50,7 +50,7 @@ pub(super) fn render(command: &Command, words: &[&str]) -> Result<Vec<u8>, Error
     Ok(out)
 }
 
-/// In a page a heading is a title, and names no command.
+/// Replaces headings: a heading in a manual page is a title, and names no command.
 fn with_plain_headings(command: Command) -> Command {
     command.mut_args(|arg| match arg.get_help_heading() {
         Some(help::PATHS) => arg.help_heading("Where paths begin"),
@@ -60,7 +60,7 @@ fn with_plain_headings(command: Command) -> Command {
     })
 }
 
-/// How it is called, each option with its value.
+/// The call of the command, each option with its value.
 fn synopsis(roff: &mut Roff, command: &Command) {
     roff.control("SH", ["SYNOPSIS"]);
     let name = command.get_bin_name().unwrap_or_else(|| command.get_name());
@@ -137,7 +137,7 @@ fn put_operand(line: &mut Vec<Inline>, arg: &Arg) {
     }
 }
 
-/// The explanation, and the lines of its examples.
+/// Splits a long help into the explanation and the lines of its examples.
 fn split(long: &str) -> (String, Vec<&str>) {
     match long.split_once(EXAMPLES) {
         Some((description, examples)) => {
@@ -148,7 +148,7 @@ fn split(long: &str) -> (String, Vec<&str>) {
     }
 }
 
-/// Lines that are moved in are a table, or what is to be typed, and stay as they are.
+/// Prints paragraphs. Indented lines are a table or input to type, and stay unchanged.
 fn paragraphs(roff: &mut Roff, text: &str) {
     for paragraph in text.split("\n\n").filter(|paragraph| !paragraph.trim().is_empty()) {
         if paragraph.lines().any(|line| line.starts_with("  ")) {

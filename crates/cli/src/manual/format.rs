@@ -8,7 +8,7 @@ use super::page;
 use crate::help::VERSION;
 use crate::help::markdown::{self, Block};
 
-/// The page that is made of `pages`, each a section. Errors: there is no memory for it.
+/// The manual page made of `pages`, each a section. Errors: out of memory.
 pub(super) fn render(pages: &[&str]) -> Result<Vec<u8>, Error> {
     let mut roff = Roff::new();
     let source = format!("creamery {VERSION}");
@@ -17,7 +17,7 @@ pub(super) fn render(pages: &[&str]) -> Result<Vec<u8>, Error> {
     roff.text([roman("creamery - paths in images, and mount options")]);
     for text in pages {
         for block in markdown::parse(text) {
-            // What is a part of a page is a part of its section.
+            // A heading in a page becomes a part of its section.
             let block = match block {
                 Block::Heading(level, title) if level > 1 => Block::Heading(3, title),
                 block => block,

@@ -1,7 +1,7 @@
 //! The manual: creamery(1), a page for each command, and creamery(5) for mount options and paths.
 //!
-//! All of it is made of what the program has anyway: the words of its command line, and the pages of `docs/use`. What neither says -
-//! exit statuses, files, variables - stands in [`sections`].
+//! Everything comes from the command line and the pages of `docs/use`. Exit statuses, files and variables, which neither has, stand in
+//! [`sections`].
 
 mod command;
 mod format;
@@ -18,7 +18,7 @@ use creamery::Error;
 use crate::help::pages;
 use names::{COMMANDS, FORMS, commands_of};
 
-/// The pages of the documentation that it is made of.
+/// The pages of the documentation for creamery(5).
 const FORMS_PAGES: [&str; 2] = ["paths", "mount-options"];
 
 /// Writes all pages into a directory that exists. Errors: a page cannot be written.
@@ -30,7 +30,7 @@ pub(crate) fn write(mut program: Command, dir: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// The files of all pages, with their names.
+/// The content of all pages, by file name.
 fn all(program: &Command) -> Result<Vec<(String, Vec<u8>)>, Error> {
     let mut pages = vec![(format!("creamery.{FORMS}"), format::render(&FORMS_PAGES.map(of_documentation))?)];
     let mut waiting = vec![(program, vec![program.get_name()])];

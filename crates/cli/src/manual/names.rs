@@ -1,10 +1,10 @@
-//! Sections of the manual, and which commands have pages.
+//! Sections of the manual, and the commands that have pages.
 
 use clap::Command;
 
-/// What a page of commands has in its name, and in its title.
+/// The section of pages about commands, in their file names and titles.
 pub(super) const COMMANDS: &str = "1";
-/// What a page about forms and options has.
+/// The section of pages about formats and options.
 pub(super) const FORMS: &str = "5";
 
 /// The commands that a group has.

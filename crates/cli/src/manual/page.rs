@@ -1,16 +1,16 @@
-//! Parts of pages in the form of man(7).
+//! Parts of manual pages in the format man(7).
 
 use clap_mangen::roff::{Inline, Roff, bold, roman};
 
 use crate::help::markdown::{Block, said_of_row};
 
-/// Which heading begins a section, and which a part of one.
+/// The macro for each level of heading: a section, or a part of one.
 const SECTIONS: [&str; 3] = ["SH", "SH", "SS"];
 
-/// Text in which code stands out.
+/// Text with highlighted code.
 pub(super) fn inlines(text: &str) -> Vec<Inline> {
     let is_code = |number: usize| number % 2 == 1;
-    // Without a partner the last mark is text.
+    // With an odd number of marks, the last one is text.
     let whole = text.matches('`').count().is_multiple_of(2);
     if !whole {
         return vec![roman(text)];
@@ -19,14 +19,14 @@ pub(super) fn inlines(text: &str) -> Vec<Inline> {
     pieces.map(|(number, piece)| if is_code(number) { bold(piece) } else { roman(piece) }).collect()
 }
 
-/// A word, and what is said of it.
+/// A word and its description.
 pub(super) fn tagged(roff: &mut Roff, word: &str, about: &str) {
     roff.control("TP", []);
     roff.text(if word.contains('`') { inlines(word) } else { vec![bold(word)] });
     roff.text(inlines(about));
 }
 
-/// Lines as they are.
+/// Lines without changes.
 pub(super) fn verbatim<'a>(roff: &mut Roff, lines: impl IntoIterator<Item = &'a str>) {
     roff.control("PP", []);
     roff.control("RS", ["4"]);

@@ -1,4 +1,4 @@
-//! What the words of a command do not say: how it ends, what it looks at besides, and where more is said.
+//! Sections that the command line does not provide: exit statuses, environment, files, and further reading.
 
 /// Whether a section is on the page of a command.
 type IsOf = fn(&str) -> bool;
@@ -13,7 +13,7 @@ const USUAL: [(&str, &str); 3] = [
     ("2", "The words make no sense; nothing was done."),
 ];
 
-/// Commands that end otherwise.
+/// Commands with other exit statuses.
 const OTHERWISE: [(&str, &[(&str, &str)]); 7] = [
     (
         "scrub start",
@@ -118,7 +118,7 @@ fn is_whole(words: &str) -> bool {
     words.is_empty()
 }
 
-/// Variables, and which commands look at them.
+/// Variables, and the commands that use them.
 const VARIABLES: [(&str, &str, IsOf); 6] = [
     (
         "SOURCE_DATE_EPOCH",
@@ -137,7 +137,7 @@ const VARIABLES: [(&str, &str, IsOf); 6] = [
     ("RUST_BACKTRACE", "1: a bug of the program says which functions led to it.", is_whole),
 ];
 
-/// Files, and which commands look at them.
+/// Files, and the commands that use them.
 const FILES: [(&str, &str, IsOf); 4] = [
     ("/dev/fuse", "Without it nothing can be mounted.", |words| matches!(words, "mount" | "")),
     (
@@ -157,12 +157,12 @@ const FILES: [(&str, &str, IsOf); 4] = [
     ),
 ];
 
-/// The variables that the command with these words looks at.
+/// The variables that the command with these words uses.
 pub(super) fn variables(words: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
     of(&VARIABLES, words)
 }
 
-/// The files that the command with these words looks at.
+/// The files that the command with these words uses.
 pub(super) fn files(words: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
     of(&FILES, words)
 }
@@ -174,7 +174,7 @@ fn of(
     table.iter().filter(move |(.., is_of)| is_of(words)).map(|(name, about, _)| (*name, *about))
 }
 
-/// Pages of others that somebody may know the command from.
+/// Manual pages of similar commands that readers may know.
 const OTHERS: [(&str, &str); 22] = [
     ("", "btrfs(8), btrfs(5), mkfs.btrfs(8), fuse(8)"),
     ("mkfs", "mkfs.btrfs(8)"),
@@ -200,7 +200,7 @@ const OTHERS: [(&str, &str); 22] = [
     ("tune", "btrfstune(8)"),
 ];
 
-/// What else there is to read about the command with these words.
+/// Further reading about the command with these words.
 pub(super) fn others(words: &str) -> Option<&'static str> {
     let find = |words: &str| OTHERS.iter().find(|(command, _)| *command == words).map(|(_, pages)| *pages);
     find(words).or_else(|| find(words.split(' ').next().unwrap_or_default()))

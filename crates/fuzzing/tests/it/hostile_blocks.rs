@@ -1,5 +1,4 @@
-//! Real blocks with random damage and a right checksum: whatever they hold, checking, reading and printing them
-//! ends, and never panics.
+//! Real blocks with random damage and a right checksum: with any content, checking, reading and printing them ends, and never panics.
 
 use creamery_base::{Generation, Uuid};
 use creamery_codec::ChecksumType;

@@ -1,4 +1,4 @@
-//! The fuzz targets with all inputs that are kept.
+//! Runs the fuzz targets on all stored inputs.
 
 mod hostile_blocks;
 mod replay;

@@ -1,4 +1,4 @@
-//! Every file of the corpora, and everything that ever crashed, once more: in a plain build, each with a limit of CPU time.
+//! Replays every file of the corpora, and every past crasher, in a plain build, each with a limit of CPU time.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use creamery_fuzzing::{TARGETS, Target};
 use creamery_testkit::{HANG, cpu_of_this_thread, ends_within};
 
-/// Of the thread that has the bytes, many times what it takes.
+/// The limit for the thread that runs the target, many times the usual time.
 const CPU_MAX: Duration = Duration::from_secs(120);
 
 fn files(folder: &str, target: &str) -> Vec<PathBuf> {
@@ -18,7 +18,7 @@ fn files(folder: &str, target: &str) -> Vec<PathBuf> {
     files
 }
 
-/// Runs a target on a thread of its own, where a panic and a hang are seen.
+/// Runs a target on its own thread, which detects a panic and a hang.
 fn replay((name, body): Target, path: &Path) {
     let bytes = std::fs::read(path).expect("a file that can be read");
     let shown = path.display();

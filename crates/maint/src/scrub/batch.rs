@@ -1,4 +1,4 @@
-//! Reading and judging one batch, and settling what is bad of it.
+//! Reads and judges one batch, and settles its bad parts.
 
 use std::ops::Range;
 
@@ -14,11 +14,11 @@ use super::mend::{Mending, Settled};
 use super::sums::index;
 use super::used::{Content, InUse, Run};
 
-/// How often copies are compared while they are overwritten.
+/// The number of comparisons of copies that are being overwritten.
 const LOOKS: usize = 16;
 
 impl Mending<'_> {
-    /// Reads and judges a batch, and mends what is bad.
+    /// Reads and judges a batch, and repairs bad parts.
     pub(super) fn batch(
         &self,
         batch: &Batch,
@@ -35,7 +35,7 @@ impl Mending<'_> {
         let is_read = self.judge.volume.read_physical(batch.at, read).is_ok();
         let bad = match is_read {
             true => self.judge.judge(&batch.used, read, counts),
-            // What is bad of it, the rest need not be.
+            // A read error concerns only a part, so the rest is read by itself.
             false => self.read_by_block(&batch.used, batch.at, read, counts),
         };
         for bad in &bad {
@@ -44,7 +44,7 @@ impl Mending<'_> {
         self.compare(batch, (&buffer[..len], &bad), counts, sink);
     }
 
-    /// Mends something bad of what lies at `at`, counts it, and reports it.
+    /// Repairs, counts and reports a bad part of the bytes at `at`.
     pub(super) fn settle(
         &self,
         used: &InUse,
@@ -56,7 +56,7 @@ impl Mending<'_> {
         let at = within(at, &bad.bytes);
         let settled = self.mend(used, bad, at);
         let (why, outcome) = (settled.rewritten.why(&bad.why), settled.rewritten.outcome);
-        // A tree block counts once, as Linux counts.
+        // A tree block counts once, as in Linux.
         count(outcome, 1, counts);
         let what = match used.runs[bad.run].content {
             Content::Tree { .. } => What::Tree,
@@ -66,7 +66,7 @@ impl Mending<'_> {
         settled
     }
 
-    /// Reads what is in use at `at`, tree block by tree block and sector by sector. Gives what is bad.
+    /// Reads the used parts at `at`, tree block by tree block and sector by sector. Returns the bad ones.
     pub(super) fn read_by_block(
         &self,
         used: &InUse,
@@ -97,7 +97,7 @@ impl Mending<'_> {
         all_bad
     }
 
-    /// Compares data without checksums with its other copies, where this is the first one. What is bad of it could not be read.
+    /// Compares data without checksums with its other copies, if this is the first copy. `bad` are the parts that could not be read.
     fn compare(&self, batch: &Batch, (read, bad): (&[u8], &[Bad]), counts: &mut Counts, sink: &dyn Sink) {
         if batch.copy > 0 {
             return;
@@ -133,7 +133,7 @@ impl Mending<'_> {
         }
     }
 
-    /// As [`differing`](Self::differing), of copies that are not overwritten meanwhile. Of copies that always are, nothing is known.
+    /// The result of [`differing`](Self::differing) for copies that are not overwritten meanwhile; for copies that always are, it is empty.
     fn differ_at_one_moment(&self, run: &Run, at: Physical) -> Vec<Logical> {
         let mut own = AlignedBuffer::zeroed(run.bytes.len());
         for _ in 0..LOOKS {
@@ -150,14 +150,15 @@ impl Mending<'_> {
         Vec::new()
     }
 
-    /// Sectors of a run, which `own` has but for those that are `unread`, of which another copy differs: once for each such copy.
+    /// The sectors of a run that differ from another copy, once for each such copy. `own` has the run's bytes except for the `unread`
+    /// sectors.
     fn differing(&self, run: &Run, own: &[u8], unread: &[Logical]) -> Vec<Logical> {
         let judge = &self.judge;
         let mut differing = Vec::new();
         let Ok(copies) = judge.volume.map(run.at, own.len() as u64) else { return differing };
         for mirror in copies.mirrors().iter().skip(1) {
             let mut other = AlignedBuffer::zeroed(own.len());
-            // The scrub of its device tells of what cannot be read.
+            // The scrub of its own device reports an unreadable copy.
             let (mut begin, mut gone) = (0, unread.to_vec());
             for piece in mirror {
                 let bytes = begin..begin + index(piece.len);
@@ -173,7 +174,7 @@ impl Mending<'_> {
         differing
     }
 
-    /// Reads what begins at `logical` and lies at `at`, sector by sector where it cannot be read whole. Gives the sectors that cannot be read.
+    /// Reads the bytes of `logical` at `at`, sector by sector if they cannot be read at once. Returns the sectors that cannot be read.
     fn read_sectors(&self, at: Physical, logical: Logical, out: &mut [u8]) -> Vec<Logical> {
         let judge = &self.judge;
         if judge.volume.read_physical(at, out).is_ok() {
@@ -190,14 +191,14 @@ impl Mending<'_> {
     }
 }
 
-/// Counts the extents that begin in what is read.
+/// Counts the extents that begin in the bytes read.
 pub(super) fn count_extents(used: &InUse, counts: &mut Counts) {
     let (data, trees) = used.extents;
     counts.data_extents_scrubbed += data;
     counts.tree_extents_scrubbed += trees;
 }
 
-/// Counts errors by what became of them.
+/// Counts errors by their outcome.
 pub(super) fn count(outcome: Outcome, errors: u64, counts: &mut Counts) {
     match outcome {
         Outcome::Mended => counts.corrected_errors += errors,
@@ -206,7 +207,7 @@ pub(super) fn count(outcome: Outcome, errors: u64, counts: &mut Counts) {
     }
 }
 
-/// Where bytes of what was read at `at` lie.
+/// The device offset of a range of the bytes read at `at`.
 fn within(at: Physical, bytes: &Range<usize>) -> Physical {
     Physical { offset: at.offset + bytes.start as u64, ..at }
 }

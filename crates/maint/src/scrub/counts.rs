@@ -1,8 +1,8 @@
-//! The numbers of a scrub, by the names that Linux has for them.
+//! The counters of a scrub, with Linux' names.
 
 use std::ops::AddAssign;
 
-/// What was scrubbed of a device, and what was wrong. Errors are counted at the first read, mended or not.
+/// The scrubbed amounts and the errors of a device. An error counts at the first read, whether it is repaired or not.
 ///
 /// ```
 /// let mut all = creamery_maint::scrub::Counts::default();
@@ -19,45 +19,45 @@ pub struct Counts {
     pub data_bytes_scrubbed: u64,
     /// Bytes of tree blocks.
     pub tree_bytes_scrubbed: u64,
-    /// Bytes of parity that were compared with what their data has.
+    /// Bytes of parity that were compared with their data.
     pub parity_bytes_scrubbed: u64,
     /// Sectors that could not be read.
     pub read_errors: u64,
-    /// Sectors of data, and tree blocks, that have not their checksum.
+    /// Sectors of data, and tree blocks, that do not match their checksum.
     pub csum_errors: u64,
-    /// Tree blocks that are not what the extent tree says, and sectors of parity that are not that of their data.
+    /// Tree blocks that do not match the extent tree, and sectors of parity that do not match their data.
     pub verify_errors: u64,
-    /// Those of `verify_errors` that are tree blocks of another transaction.
+    /// The part of `verify_errors` that are tree blocks of another transaction.
     pub generation_errors: u64,
     /// Sectors of data without a checksum.
     pub no_csum: u64,
-    /// Sectors without a checksum of which two copies differ.
+    /// Sectors without a checksum whose copies differ.
     pub differing: u64,
-    /// Copies of the superblock that are not that of the last commit.
+    /// Copies of the superblock that differ from that of the last commit.
     pub super_errors: u64,
-    /// Errors for which there is nothing good.
+    /// Errors without a good copy.
     pub uncorrectable_errors: u64,
-    /// Errors that were mended.
+    /// Errors that were repaired.
     pub corrected_errors: u64,
-    /// Errors that can be mended, and were not: nothing was to be written.
+    /// Errors that can be repaired, but nothing was to be written.
     pub unverified_errors: u64,
-    /// Where on the device it stopped, bytes.
+    /// The device offset at which it stopped, bytes.
     pub last_physical: u64,
-    /// Bytes that are in use on the device: so much there is to scrub.
+    /// Bytes in use on the device, all of which are scrubbed.
     pub size: u64,
 }
 
-/// What a task has counted of a stripe.
+/// The counts of a task for a stripe.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tally {
-    /// What lies before this place of the device neither counts nor is found.
+    /// Bytes of the device before this offset neither count nor give findings.
     pub(super) from: u64,
     pub(super) counts: Counts,
-    /// Those errors of it that were mended, which no later scrub finds.
+    /// The errors that were repaired, which no later scrub finds.
     pub(super) mended: Counts,
 }
 
-/// How something is bad.
+/// The class of an error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Class {
     Unread,
@@ -81,15 +81,15 @@ impl Counts {
         }
     }
 
-    /// What counts still of a device on which a scrub has judged no more than the superblocks, where another scrub judges those again: what was mended of them, and
-    /// what other devices have mended ahead.
+    /// The counts that remain for a device whose superblocks alone were judged, if another scrub judges them again: repairs of them, and repairs that other devices
+    /// made ahead.
     pub(super) const fn mended_before_it_began(self) -> Self {
         let ahead = self.read_errors.saturating_add(self.csum_errors).saturating_add(self.verify_errors);
         let super_errors = self.corrected_errors.saturating_sub(ahead);
         Self { super_errors, unverified_errors: 0, uncorrectable_errors: 0, ..self }
     }
 
-    /// Errors that Linux counts as corruption of a device: all that was read and is not what it has to be, but for tree blocks of another transaction.
+    /// Errors that Linux counts as corruption of a device: everything that was read and is wrong, except tree blocks of another transaction.
     #[must_use]
     pub const fn corruption_errors(&self) -> u64 {
         let others = self.verify_errors.saturating_sub(self.generation_errors);
@@ -105,7 +105,7 @@ impl Counts {
 }
 
 impl AddAssign for Counts {
-    /// Adds the numbers up, as far as they go; of `last_physical` and `size` it is the greater one.
+    /// Adds the counters, saturating; `last_physical` and `size` become the greater one.
     fn add_assign(&mut self, other: Self) {
         self.data_extents_scrubbed = self.data_extents_scrubbed.saturating_add(other.data_extents_scrubbed);
         self.tree_extents_scrubbed = self.tree_extents_scrubbed.saturating_add(other.tree_extents_scrubbed);

@@ -1,4 +1,4 @@
-//! Scrubbing one device, step by step.
+//! Scrubs one device, step by step.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZero;
@@ -24,10 +24,10 @@ use super::together::{Arrival, Lead, Over, Part, Together};
 use super::used::Position;
 use super::workers::{IN_FLIGHT, Run, Walk, Went, Workers};
 
-/// Bytes of a device that a step reads where no limit says how many: the devices of a chunk with parity learn of one another between steps.
+/// Bytes of a device that a step reads without a limit: the devices of a chunk with parity learn of one another between steps.
 const STEP: u64 = 64 << 20;
 
-/// How long a scrub waits at most before it looks whether it is to go on.
+/// The longest wait of a scrub before it checks whether to go on.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// A scrub of the devices of a filesystem.
@@ -45,7 +45,7 @@ pub struct Scrub<'e> {
     engine: &'e Engine,
     mending: Mending<'e>,
     ahead: ReadAhead,
-    /// Where devices begin, if not at their beginning.
+    /// The offset at which a device begins, if it is not 0.
     starts: BTreeMap<DevId, u64>,
     together: Arc<Together>,
     /// Threads that read and judge.
@@ -53,7 +53,7 @@ pub struct Scrub<'e> {
     searches: SearchCounters,
 }
 
-/// How the scrub of a device ended: the worse it ended, the greater.
+/// The end of a device's scrub: a worse end is greater.
 ///
 /// ```
 /// use creamery_maint::scrub::Ended;
@@ -63,13 +63,13 @@ pub struct Scrub<'e> {
 pub enum Ended {
     /// All of it was scrubbed.
     Whole,
-    /// The sink wanted no more.
+    /// The sink asked for the end.
     Cancelled,
-    /// The trees do not tell what lies on it.
+    /// The trees do not give the content of the device.
     Failed,
 }
 
-/// What a step of a device's scrub leaves.
+/// The state after a step of a device's scrub.
 ///
 /// ```
 /// use creamery_maint::scrub::{Ended, Step};
@@ -79,13 +79,13 @@ pub enum Ended {
 pub enum Step {
     /// There is more to scrub.
     More,
-    /// The next chunk has parity, and the scrub of another device has it in hands.
+    /// The next chunk has parity, and the scrub of another device leads it.
     Waits,
     /// It has ended.
     Ended(Ended),
 }
 
-/// The scrub of one device, as far as it is. [`Scrub::begin`] makes it, [`Scrub::step`] takes it on.
+/// The progress of the scrub of one device. [`Scrub::begin`] makes it, and [`Scrub::step`] advances it.
 ///
 /// ```no_run
 /// # fn example(scrub: &creamery_maint::scrub::Scrub<'_>, sink: &dyn creamery_maint::scrub::Sink) -> creamery_base::Result<()> {
@@ -100,16 +100,16 @@ pub enum Step {
 #[derive(Debug)]
 pub struct DeviceScrub {
     dev: DevId,
-    /// Where on the device it began.
+    /// The device offset at which it began.
     from: u64,
-    /// The commit that the extents are of.
+    /// The commit of the extents.
     listed: Generation,
-    /// What is left of it; the first one is at hand.
+    /// The remaining extents; the first one is in progress.
     extents: VecDeque<DeviceExtent>,
-    /// Where in the first one it goes on; none at its beginning.
+    /// The position in the first extent; `None` at its beginning.
     position: Option<Position>,
     counts: Counts,
-    /// Groups that could not be scrubbed behind the place that was reached. A scrub that goes on there comes to them again, so they do not count yet.
+    /// Groups behind the reached place that could not be scrubbed. A scrub that goes on there comes to them again, so they do not count yet.
     skipped: u64,
     asked: u64,
     worked: Duration,
@@ -122,25 +122,25 @@ impl DeviceScrub {
         self.dev
     }
 
-    /// What was counted so far.
+    /// The counts so far.
     #[must_use]
     pub const fn counts(&self) -> &Counts {
         &self.counts
     }
 
-    /// How many bytes of the device all steps have asked for.
+    /// Bytes of the device that all steps have requested.
     #[must_use]
     pub const fn bytes_asked(&self) -> u64 {
         self.asked
     }
 
-    /// How long processors were at work for all steps, together. A step that waits for a device costs none.
+    /// The processor time of all steps, together. Waiting for a device takes none.
     #[must_use]
     pub const fn processor_time(&self) -> Duration {
         self.worked
     }
 
-    /// The first extent is done with.
+    /// Ends the first extent.
     fn next_extent(&mut self) {
         if let Some(extent) = self.extents.pop_front() {
             self.counts.last_physical = extent.start.saturating_add(extent.len);
@@ -150,13 +150,13 @@ impl DeviceScrub {
 }
 
 impl<'e> Scrub<'e> {
-    /// One that writes nothing.
+    /// A scrub that writes nothing.
     #[must_use]
     pub fn reading(engine: &'e Engine) -> Self {
         Self::with(engine, None)
     }
 
-    /// One that mends what it can.
+    /// A scrub that repairs errors where it can.
     #[must_use]
     pub fn mending(engine: &'e Engine, mender: Mender<'e>) -> Self {
         Self::with(engine, Some(mender))
@@ -176,33 +176,32 @@ impl<'e> Scrub<'e> {
         }
     }
 
-    /// Reads nothing of the trees ahead, to measure what that is worth.
+    /// Turns off read-ahead in the trees, to measure its worth.
     #[must_use]
     pub fn without_read_ahead(self) -> Self {
         Self { ahead: ReadAhead::None, ..self }
     }
 
-    /// Takes data without checksums as it stands where its parity differs, and rewrites the parity.
+    /// Accepts data without checksums as it stands if its parity differs, and rewrites the parity.
     #[must_use]
     pub fn accepting_unsummed(mut self) -> Self {
         self.mending.accepts_unsummed = true;
         self
     }
 
-    /// Reads and judges on so many threads, of which the one that takes a step is the first. Without this there are as many as keep a device busy that takes its
-    /// time.
+    /// Sets the number of threads that read and judge; the thread that takes a step is the first. The default keeps a slow device busy.
     #[must_use]
     pub fn on_threads(self, threads: NonZero<usize>) -> Self {
         Self { workers: threads.get().min(IN_FLIGHT), ..self }
     }
 
-    /// Goes on with what another one has begun, of which it is a later step.
+    /// Makes this scrub a later step of the scrub that uses `together`.
     #[must_use]
     pub fn sharing(self, together: &Arc<Together>) -> Self {
         Self { together: Arc::clone(together), ..self }
     }
 
-    /// Lets commits be made meanwhile: superblocks are left to them, and the next one makes those good that are bad
+    /// Allows commits meanwhile: superblocks are left to them, and the next commit rewrites bad ones
     /// ([`are_superblocks_good`](Self::are_superblocks_good)).
     #[must_use]
     pub fn beside_commits(mut self) -> Self {
@@ -210,7 +209,7 @@ impl<'e> Scrub<'e> {
         self
     }
 
-    /// How often it has searched the trees, for all devices together.
+    /// The number of searches in the trees, for all devices together.
     #[must_use]
     pub fn searches(&self) -> Searches {
         self.searches.now()
@@ -224,7 +223,7 @@ impl<'e> Scrub<'e> {
         counts.super_errors == 0
     }
 
-    /// Begins devices where an earlier scrub of them stopped ([`Counts::last_physical`]), bytes of the device.
+    /// Begins devices at the offsets, bytes, where an earlier scrub of them stopped ([`Counts::last_physical`]).
     #[must_use]
     pub fn starting_at(self, starts: BTreeMap<DevId, u64>) -> Self {
         let sector = u64::from(self.engine.sector_size());
@@ -232,10 +231,10 @@ impl<'e> Scrub<'e> {
         Self { starts, ..self }
     }
 
-    /// Scrubs what lies on a device, and its superblocks, to the end.
+    /// Scrubs the content of a device, and its superblocks, to the end.
     ///
     /// # Errors
-    /// The device is missing, or the trees of the filesystem do not tell what lies on it.
+    /// The device is missing, or the trees of the filesystem do not give its content.
     pub fn device(&self, dev: DevId, sink: &dyn Sink) -> Result<(Counts, Ended)> {
         let mut device = self.begin(dev, sink)?;
         let ended = self.to_the_end(&mut device, sink);
@@ -273,7 +272,7 @@ impl<'e> Scrub<'e> {
         }
     }
 
-    /// All that was counted of a device so far.
+    /// All counts of a device so far.
     #[must_use]
     pub fn counts_of(&self, device: &DeviceScrub) -> Counts {
         let mut counts = device.counts;
@@ -283,19 +282,19 @@ impl<'e> Scrub<'e> {
         counts
     }
 
-    /// What the scrubs of other devices have counted of one that has ended, and that did not come for it. To be asked once all have ended. Of a chunk that it has
-    /// not come to, it is only what was mended there: a scrub that goes on finds the rest again.
+    /// The counts that the scrubs of other devices made for a device that has ended without taking them; call it once all have ended. For a chunk that the device
+    /// has not come to, these are only repairs: a scrub that goes on finds the rest again.
     #[must_use]
     pub fn unclaimed(&self, dev: DevId) -> Counts {
         self.together.unclaimed(dev)
     }
 
-    /// The scrub of a device is not taken on any more: other devices that wait for it end as well. What others have counted of it is [`unclaimed`](Self::unclaimed).
+    /// Stops the scrub of a device: other devices that wait for it end as well. The counts of others for it are [`unclaimed`](Self::unclaimed).
     pub fn give_up(&self, device: &mut DeviceScrub) {
         self.give_up_as(device, Over::Cancelled);
     }
 
-    /// As [`give_up`](Self::give_up), where a step of the device has failed.
+    /// Stops like [`give_up`](Self::give_up), after a step of the device has failed.
     pub fn give_up_as_failed(&self, device: &mut DeviceScrub) {
         self.give_up_as(device, Over::Failed("the scrub of another device failed".to_owned()));
     }
@@ -307,10 +306,10 @@ impl<'e> Scrub<'e> {
         }
     }
 
-    /// Scrubs the superblocks of a device, and lists what else is to be scrubbed.
+    /// Scrubs the superblocks of a device, and lists its other parts to scrub.
     ///
     /// # Errors
-    /// The device is missing, or the trees of the filesystem do not tell what lies on it.
+    /// The device is missing, or the trees of the filesystem do not give its content.
     pub fn begin(&self, dev: DevId, sink: &dyn Sink) -> Result<DeviceScrub> {
         if self.engine.volume().device(dev).is_none() {
             return Err(Error::new(ErrorKind::DeviceMissing, format!("device {dev}")));
@@ -318,7 +317,7 @@ impl<'e> Scrub<'e> {
         let from = self.starts.get(&dev).copied().unwrap_or(0);
         let size = in_use_on(self.engine, dev);
         let mut counts = Counts { last_physical: from, size, ..Counts::default() };
-        // A scrub that is gone on with has judged them.
+        // A resumed scrub has judged them already.
         if from == 0 {
             self.mending.superblocks(dev, &mut counts, sink);
         }
@@ -328,8 +327,7 @@ impl<'e> Scrub<'e> {
         Ok(DeviceScrub { dev, from, listed, extents, position, counts, skipped: 0, asked, worked })
     }
 
-    /// Takes the scrub of a device on by as many `bytes` of it at most, and a batch more. A group whose trees are damaged is a finding, and the scrub goes on behind
-    /// it.
+    /// Advances the scrub of a device by up to `bytes` of it, and one batch more. A group whose trees are damaged is a finding, and the scrub goes on behind it.
     ///
     /// # Errors
     /// The trees of the filesystem cannot be read.
@@ -349,7 +347,7 @@ impl<'e> Scrub<'e> {
         }
     }
 
-    /// Takes an extent on. None: it is done with.
+    /// Advances in an extent. `None`: it is done.
     fn step_into(
         &self,
         device: &mut DeviceScrub,
@@ -357,7 +355,7 @@ impl<'e> Scrub<'e> {
         bytes: u64,
         sink: &dyn Sink,
     ) -> Result<Option<Step>> {
-        // Anew for each step, so that it is soon let go of what a guard keeps.
+        // A new one for each step, so that the blocks a guard keeps are released soon.
         let durable = self.engine.durable_trees()?;
         let went = match chunk_at(&durable, extent.chunk, self.engine.volume().sector_size()) {
             Err(error) => Err(error),
@@ -369,7 +367,7 @@ impl<'e> Scrub<'e> {
             Ok(Some(Went::Pauses)) => return Ok(Some(Step::More)),
             Ok(Some(Went::Cancelled)) => return Ok(Some(Step::Ended(Ended::Cancelled))),
             Ok(Some(Went::Through)) => device.next_extent(),
-            // The chunk is gone since the extents were listed, or another one has its address.
+            // The chunk has gone since the extents were listed, or another one has its address.
             Err(error) if error.kind() == ErrorKind::NotFound && durable.generation() > device.listed => {
                 device.next_extent();
             }
@@ -385,14 +383,14 @@ impl<'e> Scrub<'e> {
         Ok(None)
     }
 
-    /// Waits until the scrub of another device has no more in hands what this one waits for ([`Step::Waits`]).
+    /// Waits until the scrub of another device no longer leads the chunk that this one waits for ([`Step::Waits`]).
     pub fn wait_for_others(&self, device: &DeviceScrub) {
         if let Some(extent) = device.extents.front() {
             self.together.wait(extent.chunk);
         }
     }
 
-    /// Takes a chunk without parity on.
+    /// Advances in a chunk without parity.
     fn step_alone(
         &self,
         durable: &DurableTrees<'_>,
@@ -429,7 +427,7 @@ impl<'e> Scrub<'e> {
         went
     }
 
-    /// Takes a chunk with parity on, for all of its devices. None where another one does.
+    /// Advances in a chunk with parity, for all of its devices. `None` if another device leads it.
     fn step_together(
         &self,
         durable: &DurableTrees<'_>,
@@ -491,9 +489,9 @@ impl<'e> Scrub<'e> {
         Trees { extents, sums, ahead: self.ahead, searches: &self.searches }
     }
 
-    /// The stripes of a chunk to which no device came before, and where its scrub begins: where the first of its devices does.
+    /// The stripes of a chunk to which no device came before, and the begin of its scrub: that of the first of its devices.
     fn parts_of(&self, chunk: &Chunk) -> (Vec<Part>, Position) {
-        // What a missing device has is rebuilt to judge the parity, and is no finding of its own.
+        // The bytes of a missing device are rebuilt to judge the parity, and give no findings.
         let from = |dev: DevId| match self.engine.volume().device(dev) {
             Some(_) => self.starts.get(&dev).copied().unwrap_or(0),
             None => u64::MAX,
@@ -513,7 +511,7 @@ impl<'e> Scrub<'e> {
         (chunk.stripes.iter().map(part).collect(), Position::at(chunk, first))
     }
 
-    /// The extent tree, and for data the checksum tree.
+    /// The extent tree, and for a group with data the checksum tree.
     fn trees(&self, durable: &DurableTrees<'_>, chunk: &Chunk) -> Result<(DurableTree, Option<DurableTree>)> {
         let has_data = chunk.flags.contains(BlockGroupFlags::DATA);
         let sums = has_data.then(|| durable.tree(TreeId::CSUM)).transpose()?;

@@ -1,4 +1,4 @@
-//! What chunks have of a device, as a durable commit lists it.
+//! The parts of a device that chunks occupy, from a durable commit.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use zerocopy::FromBytes;
 
 use super::finding::{Finding, Outcome, What};
 
-/// A part of the device that a chunk has.
+/// A part of the device that a chunk occupies.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DeviceExtent {
     pub(super) start: u64,
@@ -20,7 +20,7 @@ pub(super) struct DeviceExtent {
     pub(super) chunk: Logical,
 }
 
-/// Bytes that are in use on a device, but for parity, as the last commit left them.
+/// Bytes in use on a device, without parity, as of the last commit.
 pub(super) fn in_use_on(engine: &Engine, dev: DevId) -> u64 {
     let uses: HashMap<Logical, u64> = engine.group_uses().into_iter().collect();
     let share = |chunk: &Arc<Chunk>| {
@@ -34,7 +34,7 @@ pub(super) fn in_use_on(engine: &Engine, dev: DevId) -> u64 {
     engine.volume().chunks().iter().map(share).fold(0, u64::saturating_add)
 }
 
-/// What chunks have of a device, behind a place of it.
+/// The parts of a device that chunks occupy, behind an offset.
 /// Errors: device errors; damage.
 pub(super) fn extents_of(
     durable: &DurableTrees<'_>,
@@ -79,7 +79,7 @@ pub(super) fn chunk_at(durable: &DurableTrees<'_>, at: Logical, sector_size: u32
     }
 }
 
-/// The stripe of a chunk that begins at a place of a device.
+/// The stripe of a chunk that begins at this place of a device.
 pub(super) fn stripe_at(chunk: &Chunk, place: Physical) -> Result<usize> {
     let is_here = |stripe: &Stripe| (stripe.dev, stripe.offset) == (place.dev, place.offset);
     chunk.stripes.iter().position(is_here).ok_or_else(|| {
@@ -88,7 +88,7 @@ pub(super) fn stripe_at(chunk: &Chunk, place: Physical) -> Result<usize> {
     })
 }
 
-/// The finding of an extent whose trees cannot be read: of what lies behind the place of the device that was `reached`.
+/// The finding about an extent whose trees cannot be read: it covers the extent behind the offset `reached`.
 pub(super) fn not_scrubbed(dev: DevId, extent: &DeviceExtent, reached: u64, error: &Error) -> Finding {
     let at = Physical { dev, offset: reached.max(extent.start) };
     let left = extent.start.saturating_add(extent.len).saturating_sub(at.offset);

@@ -1,4 +1,4 @@
-//! What is in use of a range of addresses, by the extent tree: forward only.
+//! The used parts of a range of addresses, from the extent tree: forward only.
 
 use creamery_base::{Error, ErrorKind, Generation, Logical, ObjectId, Result, Wait};
 use creamery_format::{ExtentFlags, ExtentItem, Key, KeyType};
@@ -7,7 +7,7 @@ use creamery_txn::DurableTrees;
 
 use super::searches::Trees;
 
-/// What has an extent.
+/// The content of an extent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Used {
     Data,
@@ -26,7 +26,7 @@ pub(super) struct Extent {
 pub(super) struct ExtentWalk<'t> {
     cursor: CommitCursor<'t>,
     current: Option<Extent>,
-    /// Where the current one begins; before the first, where the range does.
+    /// The beginning of the current extent; before the first one, that of the range.
     reached: Logical,
     end: Logical,
     node_size: u64,
@@ -34,7 +34,7 @@ pub(super) struct ExtentWalk<'t> {
 }
 
 impl<'t> ExtentWalk<'t> {
-    /// Errors: device errors; damage.
+    /// Begins at a range. Errors: device errors; damage.
     pub(super) fn new(
         durable: &DurableTrees<'_>,
         trees: &Trees<'t>,
@@ -54,12 +54,12 @@ impl<'t> ExtentWalk<'t> {
         })
     }
 
-    /// No extent that begins before this address is asked for any more.
+    /// Extents that begin before this address are not needed any more.
     pub(super) const fn reached(&self) -> Logical {
         self.reached
     }
 
-    /// The first extent that ends behind `at`, which is never smaller than it was; none behind the last.
+    /// The first extent that ends behind `at`, which must never decrease; `None` behind the last.
     /// Errors: device errors; damage.
     pub(super) fn ending_behind(&mut self, at: Logical) -> Result<Option<Extent>> {
         while self.current.is_none_or(|extent| extent.end <= at) {

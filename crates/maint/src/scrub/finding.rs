@@ -1,4 +1,4 @@
-//! What a scrub tells of.
+//! The findings of a scrub.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use creamery_base::{DevId, Error, Escaped, Logical, Physical, Result};
 
 use super::Counts;
 
-/// What is bad.
+/// The kind of a bad object.
 ///
 /// ```
 /// use creamery_maint::scrub::What;
@@ -25,14 +25,14 @@ pub enum What {
     Parity,
     /// A sector of parity of data without a checksum.
     UnsummedParity,
-    /// A sector of data without a checksum, of which another copy differs.
+    /// A sector of data without a checksum that differs from another copy.
     Differing,
-    /// Trees that lead to what is in use: some of the device was not scrubbed.
+    /// Trees with the space in use: some of the device was not scrubbed.
     NotScrubbed,
 }
 
 impl What {
-    /// All there are.
+    /// All kinds.
     pub const ALL: [Self; 7] = [
         Self::Superblock,
         Self::Tree,
@@ -43,13 +43,13 @@ impl What {
         Self::NotScrubbed,
     ];
 
-    /// Whether files have it: its address is one of their data.
+    /// Whether it belongs to files: its address is one of their data.
     #[must_use]
     pub const fn is_of_files(self) -> bool {
         matches!(self, Self::Data | Self::UnsummedParity | Self::Differing)
     }
 
-    /// Its words in a report.
+    /// The words for it in a report.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
@@ -64,7 +64,7 @@ impl What {
     }
 }
 
-/// What became of it, from the best to the worst.
+/// The outcome for a bad object, from the best to the worst.
 ///
 /// ```
 /// use creamery_maint::scrub::Outcome;
@@ -72,23 +72,23 @@ impl What {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Outcome {
-    /// It is good now.
+    /// It is repaired.
     Mended,
-    /// Something good is there, and nothing was to be written.
+    /// A good copy exists, but nothing was to be written.
     Mendable,
-    /// Nothing says which of two is right.
+    /// It is unknown which of two copies is right.
     Undecided,
-    /// Something good is there, and writing it failed.
+    /// A good copy exists, but writing it failed.
     Unwritten,
-    /// There is nothing good.
+    /// There is no good copy.
     Lost,
 }
 
 impl Outcome {
-    /// All there are.
+    /// All outcomes.
     pub const ALL: [Self; 5] = [Self::Mended, Self::Mendable, Self::Undecided, Self::Unwritten, Self::Lost];
 
-    /// Its word in a report.
+    /// The word for it in a report.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -101,7 +101,7 @@ impl Outcome {
     }
 }
 
-/// What became of something bad, and why what is good was not written there.
+/// The outcome for a bad object, and the reason why it was not rewritten.
 #[derive(Debug)]
 pub(super) struct Rewritten {
     pub(super) outcome: Outcome,
@@ -109,12 +109,12 @@ pub(super) struct Rewritten {
 }
 
 impl Rewritten {
-    /// Nothing was written.
+    /// An outcome without a write.
     pub(super) const fn not(outcome: Outcome) -> Self {
         Self { outcome, failure: None }
     }
 
-    /// Writing ended like that.
+    /// The outcome of a write.
     pub(super) fn by(written: Result<()>) -> Self {
         match written {
             Ok(()) => Self::not(Outcome::Mended),
@@ -122,7 +122,7 @@ impl Rewritten {
         }
     }
 
-    /// Why the place is bad, and why it still is.
+    /// The reason why the object is bad, and why it was not repaired.
     pub(super) fn why(&self, bad: &str) -> String {
         match &self.failure {
             Some(error) => format!("{bad}; writing what is good failed: {error}"),
@@ -131,7 +131,7 @@ impl Rewritten {
     }
 }
 
-/// Something bad on a device. It is shown as one line of a report, which [`parse`](Self::parse) reads.
+/// A bad object on a device. It is shown as one line of a report, which [`parse`](Self::parse) reads.
 ///
 /// ```no_run
 /// # fn example(finding: &creamery_maint::scrub::Finding) {
@@ -140,15 +140,15 @@ impl Rewritten {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Finding {
-    /// What is bad.
+    /// The kind of object.
     pub what: What,
-    /// Where it lies.
+    /// Its place on the device.
     pub at: Physical,
     /// Its address, if it has one.
     pub logical: Option<Logical>,
-    /// Expected and found, or why it was not read.
+    /// The expected and found values, or the read error.
     pub why: String,
-    /// What became of it.
+    /// The outcome.
     pub outcome: Outcome,
 }
 
@@ -163,14 +163,14 @@ impl fmt::Display for Finding {
 }
 
 impl Finding {
-    /// A device that could not be scrubbed any more.
+    /// The finding about a device that could not be scrubbed any more.
     #[must_use]
     pub fn of_device(dev: DevId, error: &Error) -> Self {
         let at = Physical { dev, offset: 0 };
         Self { what: What::NotScrubbed, at, logical: None, why: error.to_string(), outcome: Outcome::Lost }
     }
 
-    /// The finding that a line of a report shows; none if it shows none.
+    /// Parses a line of a report; `None` if it is no finding.
     #[must_use]
     pub fn parse(line: &str) -> Option<Self> {
         let (head, rest) = line.split_once(" at devid ")?;
@@ -192,7 +192,7 @@ impl Finding {
     }
 }
 
-/// Takes what a scrub finds. It is called from several threads.
+/// Receives the findings of a scrub, from several threads.
 ///
 /// ```
 /// use creamery_base::DevId;
@@ -208,25 +208,25 @@ impl Finding {
 /// }
 /// ```
 pub trait Sink: Sync {
-    /// Something is bad.
+    /// A bad object was found.
     fn found(&self, finding: &Finding);
 
-    /// So much of a device is scrubbed. Whether to go on.
+    /// Reports the counts of a device so far. Returns whether to go on.
     fn goes_on(&self, device: DevId, counts: &Counts) -> bool;
 
-    /// How fast a device is to be read, bytes a second; none, as fast as it can be. It is asked before each step.
+    /// The limit of a device's read rate, bytes a second; `None` is no limit. The scrub asks before each step.
     fn limit(&self, device: DevId) -> Option<u64> {
         let _ = device;
         None
     }
 
-    /// Lets some time pass, so that a device is not read faster than that. Without one of its own the thread sleeps.
+    /// Waits, so that a device is not read faster than its limit. The default puts the thread to sleep.
     fn pause(&self, time: Duration) {
         std::thread::sleep(time);
     }
 }
 
-/// What is found is not reported.
+/// Drops all findings.
 pub(super) struct Unheard;
 
 impl Sink for Unheard {

@@ -1,4 +1,4 @@
-//! What a scrub has found, in memory and as the text of a file: a line of each finding, and below it those of the files that have it.
+//! The findings of a scrub, in memory and as the text of a file: a line for each finding, followed by lines for the affected files.
 //!
 //! ```text
 //! scrub findings:1
@@ -14,18 +14,18 @@ use creamery_base::{DevId, Error, ErrorKind, Escaped, ObjectId, Result, TreeId};
 use super::{Finding, Outcome, What};
 
 pub(super) const HEAD: &str = "scrub findings:1";
-/// Findings of either kind that are kept; the rest is counted.
+/// Maximum findings of either kind (left, or repaired); further ones are only counted.
 const MOST: usize = 10_000;
-/// Bytes of the lines of either kind.
+/// Maximum bytes of the lines of either kind.
 const LINES_MAX: usize = 4 << 20;
-/// Files of one finding that are named.
+/// Maximum number of named files of one finding.
 pub const FILES_MAX: usize = 8;
-/// Bytes of all lines with files.
+/// Maximum bytes of all lines with files.
 const NAMES_MAX: usize = 7 << 20;
-/// No text of findings is longer: their lines, those of files, and two of the text itself.
+/// Maximum bytes of a text of findings: their lines, those of files, and two lines of the text itself.
 pub(super) const TEXT_MAX: u64 = 16 << 20;
 
-/// Findings of a scrub. What was mended takes no place of what is left.
+/// The findings of a scrub. Repaired ones have separate limits, so they displace none that are left.
 ///
 /// ```
 /// use creamery_maint::scrub::Findings;
@@ -38,26 +38,26 @@ pub(super) const TEXT_MAX: u64 = 16 << 20;
 pub struct Findings {
     left: Vec<Found>,
     mended: Vec<Found>,
-    /// Bytes of the lines of what is left, and of what was mended.
+    /// Bytes of the lines of findings that are left, and of those that were repaired.
     lines: [usize; 2],
     left_out: u64,
 }
 
-/// A finding, and the lines of the files that have it.
+/// A finding, and the lines of its files.
 #[derive(Clone, Debug)]
 struct Found {
     finding: Finding,
     files: Vec<String>,
 }
 
-/// Where the scrub of a device stopped, that another one goes on with.
+/// The place where the scrub of a device stopped, from which another scrub goes on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Stopped {
-    /// It went through.
+    /// It is complete.
     Nowhere,
-    /// At this byte of the device.
+    /// It stopped at this byte of the device.
     At(u64),
-    /// There, and it is unknown what it has done since: it failed.
+    /// It failed there, and later work is unknown.
     Failed(u64),
 }
 
@@ -76,7 +76,7 @@ impl Found {
 }
 
 impl Findings {
-    /// Adds one. Whether there was place for it.
+    /// Adds a finding. Returns whether it is within the limits.
     pub fn add(&mut self, finding: Finding) -> bool {
         let is_mended = finding.outcome == Outcome::Mended;
         let [left, mended] = &mut self.lines;
@@ -92,37 +92,37 @@ impl Findings {
         has_place
     }
 
-    /// What is bad still.
+    /// The findings that are left.
     #[must_use]
     pub fn left(&self) -> Vec<&Finding> {
         self.left.iter().map(|found| &found.finding).collect()
     }
 
-    /// How many are kept.
+    /// The number of findings in the list.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.left.len() + self.mended.len()
     }
 
-    /// Whether none is kept.
+    /// Whether the list is empty.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// First what is left, then what was mended.
+    /// First the findings that are left, then the repaired ones.
     pub fn iter(&self) -> impl Iterator<Item = &Finding> {
         self.left.iter().chain(&self.mended).map(|found| &found.finding)
     }
 
-    /// How much of what is left has no place.
+    /// The number of findings that are left but beyond the limits.
     #[must_use]
     pub const fn left_out(&self) -> u64 {
         self.left_out
     }
 
-    /// Keeps what a scrub does not find again that goes on where each device stopped. Gives the devices that could not be scrubbed any more, each as often as that
-    /// has counted as an error: the scrub goes on with them.
+    /// Keeps the findings that a scrub does not find again if it goes on where each device stopped. Returns the devices that could not be scrubbed any more, once
+    /// for each error counted for that: the scrub goes on with them.
     pub(super) fn keep_found(&mut self, stopped: impl Fn(DevId) -> Stopped) -> Vec<DevId> {
         let mut again = Vec::new();
         let is_of_device = |finding: &Finding| finding.what == What::NotScrubbed && finding.logical.is_none();
@@ -143,7 +143,7 @@ impl Findings {
             is_kept
         });
         self.mended.retain(|Found { finding, .. }| match stopped(finding.at.dev) {
-            // It is good now, also where the scrub of another device has mended it ahead of its own.
+            // It is good now, also if the scrub of another device has repaired it ahead.
             Stopped::Nowhere | Stopped::At(_) => true,
             Stopped::Failed(place) => is_passed(finding, place),
         });
@@ -156,7 +156,7 @@ impl Findings {
         self.lines = [lines(&self.left), lines(&self.mended)];
     }
 
-    /// The superblocks of a device were made good.
+    /// Notes that the superblocks of a device were rewritten.
     pub(super) fn superblocks_are_mended(&mut self, dev: DevId) {
         let its = |found: &mut Found| (found.finding.what, found.finding.at.dev) == (What::Superblock, dev);
         for mut found in self.left.extract_if(.., its) {
@@ -166,8 +166,8 @@ impl Findings {
         self.measure();
     }
 
-    /// Asks for the lines of the files that have what is left, each made by [`file_line`], the last one perhaps by [`more_files_line`]. A few of each are kept, and as many as the text of the file has room for.
-    /// Behind as many findings as `most` they are not asked for.
+    /// Asks `files` for the lines of the affected files of findings that are left, each made by [`file_line`], the last one possibly by [`more_files_line`]. Keeps a few of each,
+    /// within the limit of the text. Asks only for the first `most` findings.
     pub(super) fn name_files(&mut self, most: usize, files: &mut dyn FnMut(&Finding) -> Vec<String>) {
         let is_data = |found: &Found| found.finding.what.is_of_files();
         for found in self.left.iter_mut().skip(most).filter(|found| is_data(found) && found.files.is_empty())
@@ -188,7 +188,7 @@ impl Findings {
         let mut room = NAMES_MAX;
         for found in self.left.iter_mut().chain(&mut self.mended) {
             found.files.retain(|file| {
-                // Two spaces before it, and the end of the line.
+                // Two spaces before it, and the line break.
                 let rest = room.checked_sub(file.len() + 3);
                 room = rest.unwrap_or(room);
                 rest.is_some()
@@ -207,11 +207,11 @@ impl Findings {
         text
     }
 
-    /// Reads the text of the file. A line that the end of the file cuts is passed over, be it the first one: a process that writes has made the
-    /// file and not written to it yet, or died then.
+    /// Parses the text of the file. A line that the end of the file cuts is skipped, also if it is the first one: a writing process has created
+    /// the file but not written to it yet, or died then.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidData`]: it is no such text.
+    /// [`ErrorKind::InvalidData`]: the text is invalid.
     pub fn parse(text: &[u8]) -> Result<Self> {
         let corrupt = |what: String| Error::new(ErrorKind::InvalidData, what);
         let text = std::str::from_utf8(text).map_err(|_| corrupt("it is no text".to_owned()))?;
@@ -244,7 +244,7 @@ impl Findings {
     }
 }
 
-/// The line of a file that has something bad at a byte of it: of its path, if that is known.
+/// The line about a file with damage at a byte of it: with its path, if that is known.
 ///
 /// ```
 /// use creamery_base::{ObjectId, TreeId};
@@ -261,7 +261,7 @@ pub fn file_line(path: Option<&[u8]>, (subvolume, inode): (TreeId, ObjectId), by
     }
 }
 
-/// The line that counts more files than are named; none where all are.
+/// The line that counts further files; `None` if there are none.
 #[must_use]
 pub fn more_files_line(more: u64) -> Option<String> {
     (more > 0).then(|| format!("and {more} files more"))

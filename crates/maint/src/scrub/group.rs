@@ -1,4 +1,4 @@
-//! What of a block group lies on a device: batches of what is in use, in the order in which it lies there.
+//! The part of a block group on one device: batches of space in use, in the order of device offsets.
 
 use std::sync::Arc;
 
@@ -10,38 +10,38 @@ use super::searches::Trees;
 use super::sums::index;
 use super::used::{InUse, Position, UsedWalk, Window, between};
 
-/// A unit: one in which nothing is in use is not read.
+/// Bytes of a unit: a unit without space in use is not read.
 const UNIT: u64 = 64 << 10;
-/// Bytes of a device that one request reads: eight units.
+/// Maximum bytes of a device that one request reads: eight units.
 pub(super) const BATCH: u64 = 8 * UNIT;
-/// What is not in use is read along up to this length, rather than that there are two requests: less than a unit.
+/// Maximum length of unused space that is read along instead of splitting the request: less than a unit.
 const GAP: u64 = UNIT - 1;
 
-/// Bytes of the device to be read by one request.
+/// Bytes of the device to read by one request.
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) at: Physical,
     pub(super) len: u64,
     pub(super) used: InUse,
-    /// Which copy it is of what it holds.
+    /// The number of the copy that it reads.
     pub(super) copy: usize,
 }
 
-/// Goes over the part of a chunk without parity that lies in one of its stripes.
+/// Goes over the part of a chunk without parity in one of its stripes.
 pub(super) struct GroupWalk<'t> {
     chunk: Arc<Chunk>,
     stripe: usize,
     used: UsedWalk<'t>,
-    /// What lies before is done.
+    /// Everything before this address is done.
     next: Logical,
-    /// Which copy the stripe is of what it holds.
+    /// The number of the copy in the stripe.
     copy: usize,
-    /// Where the device ends, whatever the chunk claims.
+    /// The end of the device, regardless of the chunk's length.
     device_end: u64,
 }
 
 impl<'t> GroupWalk<'t> {
-    /// Errors: device errors; damage.
+    /// Begins at a position. Errors: device errors; damage.
     pub(super) fn new(
         durable: &DurableTrees<'_>,
         trees: Trees<'t>,
@@ -58,12 +58,12 @@ impl<'t> GroupWalk<'t> {
         })
     }
 
-    /// What was handed out so far.
+    /// The position behind the batches handed out so far.
     pub(super) fn position(&self) -> Position {
         self.used.position(self.next)
     }
 
-    /// What to read next; none behind the end.
+    /// The next batch; `None` behind the end.
     /// Errors: device errors; damage.
     pub(super) fn next(&mut self) -> Result<Option<Batch>> {
         let mut batch: Option<Batch> = None;
@@ -72,7 +72,7 @@ impl<'t> GroupWalk<'t> {
             let Some(span) = self.chunk.span_from(self.stripe, from) else { break };
             let Holds::Data(start) = span.holds else { break };
             if extent.end <= start {
-                self.next = start; // that one lies in other stripes
+                self.next = start; // that extent lies in other stripes
                 continue;
             }
             let first = start.max(from);
@@ -90,7 +90,7 @@ impl<'t> GroupWalk<'t> {
             let window = Window { from: first, to: end.min(most), whole: end, gap: GAP };
             let (done, used) = self.used.take(window, index(begin), &mut batch.used)?;
             if done == first {
-                break; // a tree block, which the next batch has whole
+                break; // a tree block, which the next batch contains completely
             }
             batch.len = batch.len.max(begin + between(first, used));
             self.next = done;
@@ -112,7 +112,7 @@ impl Batch {
         Self { at, len: 0, used: InUse::default(), copy }
     }
 
-    /// Whether what lies at `place` is read by the same request.
+    /// Whether one request can also read the bytes at `place`.
     const fn takes(&self, place: u64) -> bool {
         place - (self.at.offset + self.len) <= GAP && place - self.at.offset < BATCH
     }

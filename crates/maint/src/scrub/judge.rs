@@ -1,4 +1,4 @@
-//! What is bad of what was read.
+//! Finds bad blocks and data in bytes that were read.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ use super::counts::Class;
 use super::sums::index;
 use super::used::{Content, InUse, Run};
 
-/// What blocks and data are judged by.
+/// The information for judging blocks and data.
 #[derive(Clone, Copy)]
 pub(super) struct Judge<'v> {
     pub(super) volume: &'v Volume,
@@ -23,11 +23,11 @@ pub(super) struct Judge<'v> {
     fsid: Uuid,
 }
 
-/// Something bad.
+/// A bad block, or bad data.
 #[derive(Debug)]
 pub(super) struct Bad {
     pub(super) run: usize,
-    /// Where in what was read.
+    /// Its range in the bytes that were read.
     pub(super) bytes: Range<usize>,
     pub(super) at: Logical,
     pub(super) class: Class,
@@ -46,7 +46,7 @@ impl<'v> Judge<'v> {
         }
     }
 
-    /// What a tree block has to be.
+    /// The expected header of a tree block.
     pub(super) const fn expected(&self, logical: Logical, generation: Generation, level: u8) -> Expected {
         Expected {
             logical,
@@ -59,7 +59,7 @@ impl<'v> Judge<'v> {
         }
     }
 
-    /// Judges what is in use of `read`; what was not read at all is judged by nobody. Counts errors.
+    /// Judges the parts of `read` in use, and counts errors. Bytes that could not be read at all are not judged.
     pub(super) fn judge(&self, used: &InUse, read: &[u8], counts: &mut Counts) -> Vec<Bad> {
         let mut bad = Vec::new();
         for (number, run) in used.runs.iter().enumerate() {
@@ -91,7 +91,7 @@ impl<'v> Judge<'v> {
         self.judge_run(used, (number, &run), bytes, counts, bad);
     }
 
-    /// Judges one run, of which `bytes` are.
+    /// Judges `bytes` of one run.
     fn judge_run(
         &self,
         used: &InUse,
@@ -106,7 +106,7 @@ impl<'v> Judge<'v> {
                 let want = self.expected(*block, *generation, *level);
                 let found = match bytes.len() == self.node_size {
                     true => self.judge_block(bytes, want),
-                    // It goes on elsewhere on the device: it is held against the block as it has to be.
+                    // The block goes on elsewhere on the device: the part is compared with the block from other copies.
                     false => self.judge_part_of_block(bytes, run.at, &want),
                 };
                 if let Some((class, why)) = found {
@@ -135,7 +135,7 @@ impl<'v> Judge<'v> {
         }
     }
 
-    /// What is wrong with a block.
+    /// The fault of a block, if it has one.
     fn judge_block(&self, bytes: &[u8], want: Expected) -> Option<(Class, String)> {
         let want = self.volume.expected_of_seed(bytes, want);
         let corruption = verify_block(bytes, &want).err()?;
@@ -155,8 +155,8 @@ impl<'v> Judge<'v> {
         }
     }
 
-    /// What has to be at `at`, which is a part of a block, by whatever way that is read.
-    /// Errors: there is no good one.
+    /// The right bytes at `at`, a part of a block, from any good copy.
+    /// Errors: there is no good copy.
     pub(super) fn part_of_block(&self, at: Logical, len: usize, want: &Expected) -> Result<AlignedBuffer> {
         let good = self.volume.find_tree_block(want.logical, want, Wait::Yes)?;
         let from = index(at.get() - want.logical.get());

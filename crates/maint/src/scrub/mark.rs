@@ -1,4 +1,4 @@
-//! What tells a scrub that runs from all others.
+//! The mark that distinguishes a running scrub from all others.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -8,24 +8,24 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// What tells a scrub that runs from all others.
+/// The mark that distinguishes a running scrub from all others.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Mark {
     pid: u32,
-    /// The PID namespace in which that is its number.
+    /// The PID namespace of the process id.
     namespace: String,
-    /// When it began, nanoseconds since 1970.
+    /// The time of its begin, nanoseconds since 1970.
     begun: u128,
 }
 
 impl Mark {
-    /// That of a scrub that this process begins.
+    /// The mark of a scrub that this process begins.
     pub(super) fn new() -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self { pid: std::process::id(), namespace: namespace(), begun: now.as_nanos() }
     }
 
-    /// The number of the process; none if it is one of another PID namespace.
+    /// The process id; `None` if it is one of another PID namespace.
     pub(super) fn pid_here(&self) -> Option<u32> {
         (self.namespace == namespace()).then_some(self.pid)
     }
@@ -43,13 +43,13 @@ impl fmt::Display for Mark {
     }
 }
 
-/// The PID namespace of this process; a word of no namespace where `/proc` does not say it.
+/// The PID namespace of this process; a word that is no namespace if `/proc` does not have it.
 fn namespace() -> String {
     let link = std::fs::read_link("/proc/self/ns/pid");
     link.map_or_else(|_| "unknown".to_owned(), |link| link.to_string_lossy().replace([' ', '\n'], ""))
 }
 
-/// The scrub that a file names, and the mount that it serves.
+/// The scrub that a file names, and the mount of its server, if it is one.
 pub(super) fn runner_in(file: &mut File) -> Option<(Mark, Option<PathBuf>)> {
     let mut text = Vec::new();
     file.take(64 << 10).read_to_end(&mut text).ok()?;

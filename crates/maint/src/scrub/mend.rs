@@ -1,4 +1,4 @@
-//! Making good what is bad, from what is good.
+//! Repairs bad blocks from good copies.
 
 use std::ops::Range;
 
@@ -12,31 +12,31 @@ use super::finding::{Outcome, Rewritten};
 use super::judge::{Bad, Judge};
 use super::used::{Content, InUse};
 
-/// What mends.
+/// The means of repair.
 #[derive(Clone, Copy)]
 pub(super) struct Mending<'v> {
     pub(super) engine: &'v Engine,
     pub(super) judge: Judge<'v>,
-    /// None where nothing is to be written (I-E4).
+    /// `None` if nothing may be written (I-E4).
     pub(super) mender: Option<Mender<'v>>,
-    /// Whether parity follows data without checksums, which is then taken as it stands.
+    /// Whether parity is computed from data without checksums, which then counts as right.
     pub(super) accepts_unsummed: bool,
     /// Whether commits are made meanwhile, which write the superblocks.
     pub(super) is_live: bool,
 }
 
-/// What became of something bad.
+/// The result of a repair.
 pub(super) struct Settled {
     pub(super) rewritten: Rewritten,
-    /// The bytes as they should be, if there are any.
+    /// The right bytes, if there are any.
     pub(super) good: Option<AlignedBuffer>,
 }
 
 impl Mending<'_> {
-    /// Looks for something good in place of what is bad at `at` of the device, and writes it there.
+    /// Looks for good bytes in place of the bad ones at `at` of the device, and writes them there.
     pub(super) fn mend(&self, used: &InUse, bad: &Bad, at: Physical) -> Settled {
         if used.runs[bad.run].content == Content::Data(None) {
-            // Nothing says what it has to be, so it is not overwritten.
+            // No checksum gives the right bytes, so nothing is overwritten.
             let mut other = AlignedBuffer::zeroed(bad.bytes.len());
             let read = self.judge.volume.find_data(bad.at, &mut other, &|_, _| Verdict::Unknown, Wait::Yes);
             let outcome = if read.is_ok() { Outcome::Undecided } else { Outcome::Lost };
@@ -51,7 +51,7 @@ impl Mending<'_> {
         Settled { rewritten, good: Some(good) }
     }
 
-    /// The bytes as they should be, by whatever way. Errors: there are none.
+    /// The right bytes, from any copy. Errors: there are none.
     fn good(&self, used: &InUse, bad: &Bad) -> Result<AlignedBuffer> {
         let volume = self.judge.volume;
         match &used.runs[bad.run].content {
@@ -68,7 +68,7 @@ impl Mending<'_> {
         }
     }
 
-    /// Whether bytes are what has to be where something bad was. Of data without a checksum nothing is known.
+    /// Whether `bytes` are the right ones in the place of bad ones. For data without a checksum nothing is known.
     fn is_good(&self, used: &InUse, bad: &Bad, bytes: &[u8]) -> bool {
         let run = &used.runs[bad.run];
         match &run.content {
@@ -92,8 +92,8 @@ impl Mending<'_> {
         }
     }
 
-    /// The parts of `from` to `to`, of data, that files have written: space that is only reserved for them may hold anything. Where that cannot be found out it
-    /// is all of it.
+    /// The parts of `from` to `to`, of data, that files have written: preallocated space may hold anything. If that cannot be found out, the result is the
+    /// whole range.
     pub(super) fn written(&self, from: Logical, to: Logical) -> Vec<Range<Logical>> {
         let mut parts = Vec::new();
         let mut at = from;

@@ -1,9 +1,9 @@
-//! How fast a device is read: so many bytes a second at most.
+//! The read rate of a device: a limit in bytes a second.
 
 use std::time::Duration;
 
-/// When a device may be read next. The reader notes how many bytes it has read; a pause is not made up for. A limit that changes holds at once, also
-/// for what was read before.
+/// The time at which a device may be read next. The reader notes the bytes it has read; a pause does not allow a higher rate later. A changed limit
+/// holds at once, also for bytes read before.
 ///
 /// ```
 /// use std::time::Duration;
@@ -15,7 +15,7 @@ use std::time::Duration;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Pace {
-    /// When the last bytes were read, or were to be read, and how many.
+    /// The time of the last read, or its due time, and its bytes.
     since: Duration,
     bytes: u64,
 }
@@ -26,18 +26,18 @@ impl Pace {
         self.since.saturating_add(Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
     }
 
-    /// How long to wait from `now` on, at `limit` bytes a second.
+    /// The time to wait from `now` on, at `limit` bytes a second.
     #[must_use]
     pub fn wait(&self, now: Duration, limit: u64) -> Duration {
         self.ready(limit).saturating_sub(now)
     }
 
-    /// Bytes were read at `limit` bytes a second, from `now` on.
+    /// Notes `bytes` read at `limit` bytes a second, from `now` on.
     pub fn read(&mut self, now: Duration, bytes: u64, limit: u64) {
         *self = Self { since: self.ready(limit).max(now), bytes };
     }
 
-    /// How many bytes a step may read at `limit` bytes a second: an eighth of a second's.
+    /// The bytes that a step may read at `limit` bytes a second: those of an eighth of a second.
     #[must_use]
     pub fn step(limit: u64) -> u64 {
         (limit / 8).max(1)
@@ -58,7 +58,7 @@ mod tests {
         }
         now += pace.wait(now, 4 << 20);
         assert_eq!(now - begun, Duration::from_secs(10));
-        // A pause is not made up for.
+        // The pause does not allow a higher rate.
         now += Duration::from_secs(50);
         pace.read(now, 4 << 20, 4 << 20);
         assert_eq!(pace.wait(now, 4 << 20), Duration::from_secs(1));

@@ -1,9 +1,9 @@
-//! Rows of RAID5 and RAID6: their data, each on its device, and then their parity against that data. Everything is read once.
+//! Rows of RAID5 and RAID6: judges their data, each element on its device, and then their parity against the data. Everything is read once.
 //!
-//! Parity is judged place by place: what lies at one place of all of its columns. It is rewritten where all that is in use of its place is verified, or
-//! was rebuilt and then verified; what is in use for nothing counts as it lies. Where data that files have written has no checksum, it is unknown which
-//! of the two is right, and both are left (I-E6), unless the caller accepts such data as it stands. So they are as long as a log waits: what
-//! it has is in no tree yet. Where data is lost, or cannot be read, nobody knows its parity, which is found bad there only if it cannot be read.
+//! Parity is judged place by place: one place of all columns of a row. Parity is rewritten if all data in use at its place is verified, or was rebuilt
+//! and then verified; unused space counts as it lies. If data that files have written has no checksum, it is unknown which side is right, and both are
+//! left (I-E6), unless the caller accepts such data as it stands. Both are also left as long as a log waits: its data is in no tree yet. If data is
+//! lost, or cannot be read, its parity is unknown, and is reported there only if it cannot be read.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -19,27 +19,27 @@ use super::mend::Mending;
 use super::rows::{Element, RowBatch};
 use super::used::Content;
 
-/// What is known of a place of a row, all of its data together. The later ones win.
+/// The knowledge about a place of a row, for all of its data together. Later variants win.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Known {
     Unused,
     Good,
-    /// Some of it has no checksum.
+    /// Some data has no checksum.
     Unsummed,
-    /// Some of it is in use for nothing and cannot be read, so that its parity is unknown.
+    /// Some unused space cannot be read, so the parity is unknown.
     Unread,
-    /// There is nothing good for some of it.
+    /// Some data has no good copy.
     Lost,
 }
 
-/// What is known of each place of a row.
+/// The knowledge about each place of a row.
 struct Places {
     known: Vec<Known>,
     sector: usize,
 }
 
 impl Places {
-    /// Notes what is known of bytes of an element.
+    /// Notes the knowledge about a range of an element.
     fn note(&mut self, bytes: Range<usize>, is: Known) {
         for place in bytes.step_by(self.sector) {
             let known = &mut self.known[place / self.sector];
@@ -49,7 +49,7 @@ impl Places {
 }
 
 impl Mending<'_> {
-    /// Judges rows of a chunk, and mends what is bad. `tallies` are those of the chunk's stripes.
+    /// Judges rows of a chunk, and repairs bad bytes. `tallies` belong to the chunk's stripes.
     pub(super) fn rows(
         &self,
         chunk: &Chunk,
@@ -84,7 +84,7 @@ impl Mending<'_> {
         }
     }
 
-    /// Judges data of a row that one device has. What is bad and can be had stands in `stripes` as it should be.
+    /// Judges the data of a row on one device. Bad bytes that can be recovered are right in `stripes` afterwards.
     fn element(
         &self,
         element: &Element,
@@ -113,7 +113,7 @@ impl Mending<'_> {
             }
             match settled.good.filter(|good| good.len() == bad.bytes.len()) {
                 Some(good) => stripes.element_mut(*row, *column)[bad.bytes].copy_from_slice(&good),
-                // The parity of data that cannot be read and has no checksum is unknown.
+                // If data cannot be read and has no checksum, its parity is unknown.
                 None if used.runs[bad.run].content == Content::Data(None) => {
                     places.note(bad.bytes, Known::Unread)
                 }
@@ -122,7 +122,7 @@ impl Mending<'_> {
         }
     }
 
-    /// Reads what is in use for nothing of elements that could not be read whole, where parity needs it.
+    /// Reads the unused space of elements that could not be read completely, where parity needs it.
     fn read_the_rest(&self, row: u64, own: &[Element], stripes: &mut FullStripes, places: &mut Places) {
         for column in 0..stripes.data_columns() {
             if stripes.why_not(row, column).is_none() {
@@ -151,7 +151,7 @@ impl Mending<'_> {
         }
     }
 
-    /// Judges the parity of a row against its data as that stands in `stripes`.
+    /// Judges the parity of a row against its data in `stripes`.
     fn parity(
         &self,
         chunk: &Chunk,
@@ -177,7 +177,7 @@ impl Mending<'_> {
                 let is_unread = unread.contains(&place);
                 let known = match places.known[place] {
                     Known::Unused => continue,
-                    // Nobody knows what it has to be.
+                    // The right parity is unknown.
                     Known::Unread | Known::Lost if !is_unread => continue,
                     _ if !is_unread && is_same(&read[from..from + sector], right) => continue,
                     Known::Unsummed => {
@@ -218,7 +218,7 @@ impl Mending<'_> {
         }
     }
 
-    /// Reads parity that could not be read whole, where it counts. Gives the places that cannot be read.
+    /// Reads parity that could not be read completely, where it counts. Returns the places that cannot be read.
     fn read_parity(&self, row: u64, column: usize, stripes: &mut FullStripes, places: &Places) -> Vec<usize> {
         if stripes.why_not(row, column).is_none() {
             return Vec::new();
@@ -238,7 +238,7 @@ impl Mending<'_> {
         unread
     }
 
-    /// What is known of a place where some data has no checksum: space that is only reserved for files counts as it lies.
+    /// The knowledge about a place with data without checksums: preallocated space counts as it lies.
     fn known_of_unsummed(&self, own: &[Element], from: usize) -> (Known, Option<(Logical, Logical)>) {
         let sector = self.judge.sector;
         let (mut known, mut data) = (Known::Unused, None);
@@ -262,7 +262,7 @@ impl Mending<'_> {
         (known, data)
     }
 
-    /// Writes the parity of one place, where it may be.
+    /// Writes the parity of one place, if that is allowed.
     fn write_parity(&self, at: Physical, known: Known, right: &[u8]) -> Rewritten {
         let has_log = self.judge.volume.superblock().log_root().is_some();
         match (known, self.mender) {
@@ -279,7 +279,7 @@ impl Mending<'_> {
     }
 }
 
-/// Tells of parity at a place: by the address of its row, or by each one of data without checksums, which may be of other files.
+/// Reports parity at a place: by the address of its row, or by each address of data without checksums, which may belong to different files.
 fn tell(
     (at, row): (Physical, Option<Logical>),
     (why, outcome): (&str, Outcome),
@@ -293,7 +293,7 @@ fn tell(
     unsummed.into_values().for_each(|logical| sink.found(&finding(What::UnsummedParity, Some(logical))));
 }
 
-/// The tally of the stripe that is at a place, and the sink; `none` and one that drops what is found, where an earlier scrub has judged the place.
+/// The tally of the stripe at a place, and the sink; if an earlier scrub has judged the place, `none` and a sink that drops findings.
 fn heard<'t>(
     chunk: &Chunk,
     at: Physical,
@@ -307,7 +307,7 @@ fn heard<'t>(
     if at.offset < tally.from { (none, &Unheard) } else { (tally, sink) }
 }
 
-/// Before parity is written: its data is verified, or no worse than `worst`, which is accepted.
+/// Asserts, before parity is written, that its data is verified, or no worse than `worst`, which is accepted.
 fn assert_is_right(known: Known, worst: Known) {
     assert!((Known::Good..=worst).contains(&known), "I-E6: parity of data that is {known:?}");
 }

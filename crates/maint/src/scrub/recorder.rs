@@ -1,10 +1,10 @@
-//! Keeping the status of a scrub while it runs, so that another one can go on where it stopped.
+//! Stores the status of a running scrub, so that another scrub can go on where it stopped.
 //!
 //! # Invariants
-//! - SCRUB-4: what a status says is done is durable: the devices are flushed between counting and writing.
-//! - SCRUB-7: the file of findings has those of the scrub that the status is of, and all that its numbers count: the findings of the last scrub go before the
-//!   status of a new one comes, and new findings are written before the numbers that count them. A scrub that is resumed keeps those of its earlier parts.
-//!   Shown by `scrub/findings-are-those-of-all-parts-of-one-scrub`.
+//! - SCRUB-4: everything that a status counts as done is durable: the devices are flushed between counting and writing.
+//! - SCRUB-7: the file of findings belongs to the scrub of the status, and has all findings that its numbers count. The findings of the last scrub go before
+//!   the status of a new one comes, and new findings are written before the numbers that count them. A scrub that is resumed keeps those of its earlier
+//!   parts. Shown by `scrub/findings-are-those-of-all-parts-of-one-scrub`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -21,12 +21,12 @@ use super::{Counts, DeviceStatus, Ended, Finding, Findings, Identity, Mode, Stat
 /// The paths of devices on the host.
 pub type HostPaths = BTreeMap<DevId, PathBuf>;
 
-/// How often the status of a scrub that runs is written.
+/// Time between two writes of a running scrub's status.
 const EVERY: Duration = Duration::from_secs(5);
-/// Other work takes so many times as long as writing the status of errors, at least.
+/// The minimum ratio of other work to the time for writing the status of errors.
 const OTHER_WORK: u32 = 9;
 
-/// Keeps the status of a scrub that runs.
+/// Stores the status of a running scrub.
 ///
 /// ```no_run
 /// # fn example(engine: &creamery_txn::Engine, file: &creamery_maint::scrub::StatusFile) -> creamery_base::Result<()> {
@@ -38,9 +38,9 @@ const OTHER_WORK: u32 = 9;
 /// ```
 #[derive(Debug)]
 pub struct Recorder {
-    /// None where no place is known for the status.
+    /// `None` if no place is known for the status.
     running: Option<Running>,
-    /// What the scrubs have counted that this one resumes, and how many seconds they took.
+    /// The counts and seconds of the scrubs that this one resumes.
     before: BTreeMap<DevId, (Counts, u64)>,
     begun: Duration,
     state: RankedMutex<State, { rank::LEAF }>,
@@ -49,11 +49,11 @@ pub struct Recorder {
 #[derive(Debug)]
 struct State {
     status: Status,
-    /// When it was written, and whether a thread writes it now.
+    /// The time of the last write; `is_being_written` is set while a thread writes.
     written: Duration,
-    /// Errors that it had then.
+    /// The number of errors in the last write.
     written_errors: u64,
-    /// How long that took.
+    /// The duration of the last write.
     writing: Duration,
     is_being_written: bool,
     failure: Option<Error>,
@@ -61,9 +61,9 @@ struct State {
     findings: Findings,
     /// Findings that are in no file yet.
     unwritten: Vec<Finding>,
-    /// Findings that have no place, as the file says.
+    /// The number of findings beyond the limit, as the file has it.
     written_left_out: u64,
-    /// The limits of devices as they were last read, bytes a second.
+    /// The limits of devices when they were last read, bytes a second.
     limits: BTreeMap<DevId, u64>,
 }
 
@@ -76,11 +76,11 @@ impl Recorder {
         Self::with(running, (engine, paths), mode, None)
     }
 
-    /// Goes on where the last scrub stopped. It only reads if that one did, or this one is to ([`mode`](Self::mode)).
+    /// Goes on where the last scrub stopped. It only reads if the last one did, or if this one is to ([`mode`](Self::mode)).
     ///
     /// # Errors
-    /// As [`begin`](Self::begin). [`ErrorKind::NotFound`]: there is none, or it has scrubbed everything. [`ErrorKind::InvalidInput`]: it was one of other devices,
-    /// or has seen a later commit than there is now.
+    /// Those of [`begin`](Self::begin). [`ErrorKind::NotFound`]: there is no last scrub, or it is complete. [`ErrorKind::InvalidInput`]: it was one of other
+    /// devices, or has seen a later commit than the present one.
     pub fn resume(running: Running, engine: &Engine, paths: &HostPaths, mode: Mode) -> Result<Self> {
         let nothing = || {
             let what = format!(
@@ -170,31 +170,31 @@ impl Recorder {
         Ok(Self { running, before, begun: env.monotonic(), state: RankedMutex::new(state) })
     }
 
-    /// Whether this scrub mends.
+    /// Whether this scrub repairs.
     #[must_use]
     pub fn mode(&self) -> Mode {
         self.state.lock().status.mode()
     }
 
-    /// Where each device goes on, bytes of the device.
+    /// The offset at which each device goes on, bytes.
     #[must_use]
     pub fn starts(&self) -> BTreeMap<DevId, u64> {
         self.before.iter().map(|(id, (counts, _))| (*id, counts.last_physical)).collect()
     }
 
-    /// Whether an earlier scrub has been through the device, so that there is nothing left of it.
+    /// Whether an earlier scrub has completed the device.
     #[must_use]
     pub fn is_done(&self, dev: DevId) -> bool {
         self.state.lock().status.devices.iter().any(|device| device.id == dev && device.ended.is_some())
     }
 
-    /// What was counted of a device by the scrubs that this one resumes.
+    /// The counts of a device by the scrubs that this one resumes.
     #[must_use]
     pub fn before(&self, dev: DevId) -> Counts {
         self.before.get(&dev).map(|(counts, _)| *counts).unwrap_or_default()
     }
 
-    /// The limit that is noted for a device, bytes a second. Where limits cannot be read the last ones hold.
+    /// The stored limit of a device, bytes a second. If limits cannot be read, the last ones hold.
     #[must_use]
     pub fn limit(&self, dev: DevId) -> Option<u64> {
         let now = self.running.as_ref()?.file().limits();
@@ -205,14 +205,14 @@ impl Recorder {
         state.limits.get(&dev).copied()
     }
 
-    /// The file that has the findings; none if there are none, or they are not kept.
+    /// The file with the findings; `None` if there are none, or they are not kept.
     #[must_use]
     pub fn findings_file(&self) -> Option<PathBuf> {
         let path = self.running.as_ref()?.file().findings();
         (!self.state.lock().findings.is_empty()).then_some(path)
     }
 
-    /// Something bad was found.
+    /// Adds a finding.
     pub fn found(&self, finding: &Finding) {
         let mut state = self.state.lock();
         if state.findings.add(finding.clone()) && self.running.is_some() {
@@ -220,18 +220,19 @@ impl Recorder {
         }
     }
 
-    /// What was found, also by the scrubs that this one resumes.
+    /// The findings, also those of the scrubs that this one resumes.
     #[must_use]
     pub fn findings(&self) -> Findings {
         self.state.lock().findings.clone()
     }
 
-    /// A commit has made the superblocks of a device good.
+    /// Notes that a commit has rewritten the superblocks of a device.
     pub fn superblocks_are_mended(&self, dev: DevId) {
         self.state.lock().findings.superblocks_are_mended(dev);
     }
 
-    /// What the filesystem's own numbers have not of what was counted of a device, by this scrub so much: read errors, corruption, generation errors.
+    /// The part of a device's counts that the filesystem's own counters lack, if this scrub has counted `counts`: read errors, corruption, generation
+    /// errors.
     #[must_use]
     pub fn unnoted(&self, (dev, counts): (DevId, &Counts)) -> [u64; 3] {
         let all = self.noted_by(dev, counts);
@@ -241,7 +242,7 @@ impl Recorder {
         std::array::from_fn(|number| all[number].saturating_sub(noted[number]))
     }
 
-    /// They have it since the commit of this generation.
+    /// Notes that the filesystem's counters include them since the commit of this generation.
     pub fn noted(&self, (dev, counts): (DevId, &Counts), generation: Generation) {
         let all = self.noted_by(dev, counts);
         let mut state = self.state.lock();
@@ -257,11 +258,11 @@ impl Recorder {
         [all.read_errors, all.corruption_errors(), all.generation_errors]
     }
 
-    /// The scrub has ended: names the files that have what is left, of as many findings as `most`, and writes all of them anew. Where its status could not be written
-    /// the findings in the file stay those of the status that is there.
+    /// Ends the findings: names the files with damage, for up to `most` findings, and writes all findings anew. If the status could not be written, the file keeps
+    /// the findings of the status that is there.
     ///
     /// # Errors
-    /// They cannot be written.
+    /// The findings cannot be written.
     pub fn name_files(&self, most: usize, files: &mut dyn FnMut(&Finding) -> Vec<String>) -> Result<()> {
         let mut findings = self.findings();
         findings.name_files(most, files);
@@ -275,14 +276,14 @@ impl Recorder {
         self.running.as_ref().map_or(Ok(()), |running| news.findings.write(running))
     }
 
-    /// Whether somebody wants the scrub to end.
+    /// Whether a request to end the scrub has come.
     #[must_use]
     pub fn is_asked_to_end(&self) -> bool {
         self.running.as_ref().is_some_and(Running::is_asked_to_end)
     }
 
-    /// A device has counted so much. Where it was told to have come farther this is left out: of two threads that have each done a batch, the one that was
-    /// less far may say so later.
+    /// Notes the counts of a device. Counts that are less far than earlier ones are ignored: of two threads with a batch each, the one that was less far
+    /// may report later.
     pub fn note(&self, engine: &Engine, (dev, counts): (DevId, &Counts)) {
         let (now, generation) = (engine.env().monotonic(), engine.volume().generation());
         let mut state = self.state.lock();
@@ -293,8 +294,8 @@ impl Recorder {
         }
     }
 
-    /// Writes the status, after `flush`, if that was not done for some seconds, or something bad was counted since. Where much is bad it takes a tenth of the
-    /// time at most. A process that is killed loses what was counted since.
+    /// Writes the status, after `flush`, if the last write was some seconds ago, or an error was counted since. With many errors it takes a tenth of the time
+    /// at most. A killed process loses the counts since then.
     pub fn write_if_due(&self, engine: &Engine, flush: &dyn Fn() -> Result<()>) {
         if self.running.is_none() {
             return;
@@ -304,7 +305,7 @@ impl Recorder {
         let errors = errors_of(&state.status);
         let since = now.saturating_sub(state.written);
         let is_due = since >= EVERY || errors != state.written_errors && since >= OTHER_WORK * state.writing;
-        // After a failed flush it is unknown what is durable.
+        // After a failed flush it is unknown which writes are durable.
         if !is_due || state.failure.is_some() || std::mem::replace(&mut state.is_being_written, true) {
             return;
         }
@@ -337,7 +338,7 @@ impl Recorder {
         }
     }
 
-    /// The scrub has ended: with these counts of its own, and so. What it wrote is durable. It counts as running until this is dropped.
+    /// Ends the scrub, with its own counts and the end of each device. Its writes are durable. It counts as running until this is dropped.
     ///
     /// # Errors
     /// The status could not be written, now or before.
@@ -364,7 +365,7 @@ impl Recorder {
         running.write(status)
     }
 
-    /// Writes all findings and the status of a scrub that does not go on for now. What it wrote is durable.
+    /// Writes all findings and the status of a scrub that pauses. Its writes are durable.
     ///
     /// # Errors
     /// They cannot be written.
@@ -373,19 +374,19 @@ impl Recorder {
         self.write(&news)
     }
 
-    /// The status as it is now.
+    /// The present status.
     #[must_use]
     pub fn status(&self) -> Status {
         self.state.lock().status.clone()
     }
 }
 
-/// What was bad on all devices.
+/// The number of errors on all devices.
 fn errors_of(status: &Status) -> u64 {
     status.devices.iter().fold(0, |sum, device| sum.saturating_add(device.counts.errors()))
 }
 
-/// What is to be written: the status, and findings.
+/// The data to write: the status, and findings.
 struct News {
     status: Status,
     findings: ToWrite,
@@ -393,7 +394,7 @@ struct News {
 
 enum ToWrite {
     All(Findings),
-    /// Those that are in no file.
+    /// Findings that are in no file.
     More(Vec<Finding>),
 }
 
@@ -407,7 +408,7 @@ impl ToWrite {
 }
 
 impl State {
-    /// What is in no file. The line of those that have no place is the last one, so all are written where that changes.
+    /// The findings that are in no file. The last line has the number of those beyond the limit, so all are rewritten if it changes.
     fn news(&mut self) -> News {
         if self.findings.left_out() != self.written_left_out {
             return self.all();
@@ -423,7 +424,7 @@ impl State {
     }
 }
 
-/// The devices that are there, and what tells each from its copies.
+/// The present devices, and the identity of each, which differs from those of its copies.
 fn identities(engine: &Engine, paths: &HostPaths) -> Vec<(DevId, Identity)> {
     let identity = |device: creamery_txn::DeviceReport| {
         let place = engine.volume().device(device.id)?.id().numbers();
@@ -433,15 +434,15 @@ fn identities(engine: &Engine, paths: &HostPaths) -> Vec<(DevId, Identity)> {
     engine.devices().into_iter().filter_map(identity).collect()
 }
 
-/// The absolute paths of the devices that are there, without links and `..`: one device has one, however it was named, also for a process that later
-/// leaves the directory from which it was.
+/// The absolute paths of the present devices, without links and `..`: a device has one path, regardless of the name it was opened by, also for a
+/// process that later leaves the directory to which that name was relative.
 #[must_use]
 pub fn host_paths(engine: &Engine) -> HostPaths {
     let path = |id: DevId| Some((id, one_path(engine.volume().device(id)?.host_path())));
     engine.devices().into_iter().filter_map(|device| path(device.id)).collect()
 }
 
-/// The one path of a file. What is named behind it, as a partition is, stays.
+/// The canonical path of a file. A suffix for a partition stays.
 fn one_path(path: PathBuf) -> PathBuf {
     let of_folder = || {
         let folder = std::path::absolute(&path).ok()?.parent()?.canonicalize().ok()?;

@@ -1,4 +1,4 @@
-//! The rows of a chunk with parity, and what is in use of their data.
+//! The rows of a chunk with parity, and the used parts of their data.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,19 +11,19 @@ use super::group::BATCH;
 use super::searches::Trees;
 use super::used::{InUse, Position, UsedWalk, Window, between};
 
-/// Bytes of all devices that one batch of rows has at most, but for a row that alone is longer.
+/// Maximum bytes of all devices in one batch of rows, except for a single row that is longer.
 const ALL_DEVICES: u64 = 16 << 20;
 
-/// Data of a row that lies on one device, some of which is in use.
+/// The data of a row on one device, some of which is in use.
 #[derive(Debug)]
 pub(super) struct Element {
     pub(super) row: u64,
     pub(super) column: usize,
-    /// Counted from the beginning of the element.
+    /// The used parts, relative to the beginning of the element.
     pub(super) used: InUse,
 }
 
-/// Rows that follow one another, in each of which something is in use.
+/// Consecutive rows, each with some space in use.
 #[derive(Debug)]
 pub(super) struct RowBatch {
     pub(super) rows: Range<u64>,
@@ -34,14 +34,14 @@ pub(super) struct RowBatch {
 pub(super) struct RowWalk<'t> {
     chunk: Arc<Chunk>,
     used: UsedWalk<'t>,
-    /// What lies before this row is done.
+    /// Everything before this row is done.
     next: u64,
-    /// Rows of one batch.
+    /// Maximum rows of one batch.
     most: u64,
 }
 
 impl<'t> RowWalk<'t> {
-    /// Errors: device errors; damage.
+    /// Begins at a position. Errors: device errors; damage.
     pub(super) fn new(
         durable: &DurableTrees<'_>,
         trees: Trees<'t>,
@@ -56,13 +56,13 @@ impl<'t> RowWalk<'t> {
         Ok(Self { chunk: Arc::clone(chunk), used, next, most })
     }
 
-    /// What was handed out so far.
+    /// The position behind the rows handed out so far.
     pub(super) fn position(&self) -> Position {
         let next = self.chunk.row_range(self.next).map_or(self.chunk.end(), |(from, _)| from);
         self.used.position(next)
     }
 
-    /// The next rows; none behind the last.
+    /// The next rows; `None` behind the last.
     /// Errors: device errors; damage.
     pub(super) fn next(&mut self) -> Result<Option<RowBatch>> {
         let mut batch: Option<RowBatch> = None;

@@ -1,13 +1,13 @@
-//! The trees that say what is in use, and how often a scrub searches them.
+//! The trees that hold the space in use, and the number of searches that a scrub makes in them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use creamery_tree::ReadAhead;
 use creamery_txn::DurableTree;
 
-/// Searches of a scrub from the root of a tree down. A cursor goes on from one item to the next without any, so their number does not follow that of
-/// extents, of stripes, or of requests: there is one of each tree for each step of a device in a block group, or for all of its devices where it
-/// has parity.
+/// Searches of a scrub from the root of a tree down. A cursor goes on from one item to the next without a search, so their number does not depend on
+/// the number of extents, stripes, or requests: each step of a device in a block group makes one search in each tree. With parity, it is one step
+/// for all devices.
 ///
 /// ```
 /// let searches = creamery_maint::scrub::Searches::default();
@@ -15,13 +15,13 @@ use creamery_txn::DurableTree;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Searches {
-    /// Of the extent tree.
+    /// Searches in the extent tree.
     pub extent_searches: u64,
-    /// Of the checksum tree.
+    /// Searches in the checksum tree.
     pub csum_searches: u64,
 }
 
-/// Counts them.
+/// Counts the searches.
 #[derive(Default, Debug)]
 pub(super) struct SearchCounters {
     extents: AtomicU64,
@@ -45,7 +45,7 @@ impl SearchCounters {
     }
 }
 
-/// The trees of a group that say what is in use: extents, and checksums of data, where those can be read.
+/// The trees of a group that hold the space in use: extents, and checksums of data, if those can be read.
 #[derive(Clone, Copy)]
 pub(super) struct Trees<'t> {
     pub(super) extents: &'t DurableTree,

@@ -1,10 +1,11 @@
-//! What is known of the last scrub of a filesystem, as a text that is kept in a file: the lines of btrfs-progs, and behind their fields some of our own.
+//! The status of the last scrub of a filesystem, in a text file: the lines of btrfs-progs, with some fields of our own behind them.
 //!
 //! ```text
 //! scrub status:1
 //! FSID:DEVID|data_extents_scrubbed:N|...|last_physical:N|t_start:N|t_resumed:N|duration:N|canceled:0|finished:1|...
 //! ```
-//! Our own are the numbers that Linux has not, and what tells the device from copies of it, which have its UUID, too: where its bytes are on the host.
+//! Our fields are counters that Linux lacks, and the place of the bytes on the host, which distinguishes the device from copies of it with the same
+//! UUID.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -16,12 +17,12 @@ use creamery_base::{DevId, Error, ErrorKind, Generation, Result, Uuid};
 use super::{Counts, Ended};
 
 const HEAD: &str = "scrub status:1";
-/// Characters of the file that a message quotes at most.
+/// Maximum characters of the file that a message quotes.
 const QUOTED_MAX: usize = 60;
-/// A set has at most so many devices here.
+/// Maximum devices of a set here.
 const DEVICES_MAX: usize = 4096;
 
-/// What tells a device from all others, and from its copies.
+/// The identity of a device, which differs from those of its copies.
 ///
 /// ```
 /// use creamery_base::Uuid;
@@ -31,15 +32,15 @@ const DEVICES_MAX: usize = 4096;
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Identity {
-    /// Its UUID in the filesystem.
+    /// The UUID of the device in the filesystem.
     pub uuid: Uuid,
-    /// Where its bytes are on the host ([`DeviceId::numbers`](creamery_device::DeviceId::numbers)).
+    /// The place of its bytes on the host ([`DeviceId::numbers`](creamery_device::DeviceId::numbers)).
     pub place: [u64; 3],
     /// Its path on the host.
     pub path: PathBuf,
 }
 
-/// Whether a scrub mends. A scrub that is resumed stays as it began.
+/// Whether a scrub repairs. A scrub that is resumed keeps its mode.
 ///
 /// ```
 /// use creamery_maint::scrub::Mode;
@@ -47,14 +48,14 @@ pub struct Identity {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Mode {
-    /// What is bad is mended from what is good.
+    /// Bad blocks are repaired from good copies.
     #[default]
     Mends,
     /// Nothing is written.
     ReadsOnly,
 }
 
-/// How far the scrub of a device is, or how it ended.
+/// The progress of a device's scrub, or its end.
 ///
 /// ```no_run
 /// # fn show(device: &creamery_maint::scrub::DeviceStatus) {
@@ -63,25 +64,25 @@ pub enum Mode {
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeviceStatus {
-    /// Its number in the filesystem.
+    /// The number of the device in the filesystem.
     pub id: DevId,
-    /// Which device it is.
+    /// The identity of the device.
     pub identity: Identity,
-    /// What was counted, by the scrub and all that it resumed.
+    /// The counts of the scrub and of all that it resumed.
     pub counts: Counts,
-    /// When it began, seconds since 1970.
+    /// The time of the begin, seconds since 1970.
     pub started: u64,
-    /// When it was resumed, seconds since 1970; 0 if it was not.
+    /// The time of resuming, seconds since 1970; 0 if it was not resumed.
     pub resumed: u64,
-    /// How long it took, seconds.
+    /// The duration, seconds.
     pub seconds: u64,
-    /// How it ended; none while it runs, or where it died.
+    /// The kind of end; `None` while it runs, or if it died.
     pub ended: Option<Ended>,
-    /// Whether it mends.
+    /// Whether it repairs.
     pub mode: Mode,
-    /// The last commit of the filesystem that it has seen.
+    /// The last commit of the filesystem that the scrub has seen.
     pub generation: Generation,
-    /// Read errors, corruption and generation errors of these that the filesystem's own numbers have.
+    /// The part of its read errors, corruption and generation errors that the filesystem's own counters include.
     pub noted: [u64; 3],
 }
 
@@ -98,12 +99,12 @@ pub struct DeviceStatus {
 pub struct Status {
     /// The filesystem's UUID.
     pub fsid: Uuid,
-    /// Each device, by its number.
+    /// The devices, by number.
     pub devices: Vec<DeviceStatus>,
 }
 
 impl DeviceStatus {
-    /// That of a device whose scrub begins now, seconds since 1970, at its beginning.
+    /// The status of a device whose scrub begins at its beginning; `now` is in seconds since 1970.
     pub(super) fn new(
         (id, identity): (DevId, Identity),
         (now, generation): (u64, Generation),
@@ -114,7 +115,7 @@ impl DeviceStatus {
         Self { id, identity, counts, started, resumed, seconds, ended, mode, generation, noted: [0; 3] }
     }
 
-    /// Whether a scrub can go on where this one stopped.
+    /// Whether another scrub can go on where this one stopped.
     #[must_use]
     pub fn is_resumable(&self) -> bool {
         self.ended != Some(Ended::Whole)
@@ -122,7 +123,7 @@ impl DeviceStatus {
 }
 
 impl Status {
-    /// Whether it mends all devices.
+    /// Whether it repairs all devices.
     #[must_use]
     pub fn mode(&self) -> Mode {
         let reads_only = self.devices.iter().any(|device| device.mode == Mode::ReadsOnly);
@@ -160,10 +161,10 @@ impl Status {
         text
     }
 
-    /// Reads the text of the file of the filesystem `fsid`.
+    /// Parses the text of the file of the filesystem `fsid`.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidData`]: it is no such text, or of another filesystem.
+    /// [`ErrorKind::InvalidData`]: the text is invalid, or of another filesystem.
     pub fn parse(text: &[u8], fsid: Uuid) -> Result<Self> {
         let text = std::str::from_utf8(text).map_err(|_| corrupt("it is no text"))?;
         let mut lines = text.lines();
@@ -184,7 +185,7 @@ impl Status {
     }
 }
 
-/// The numbers by the names that btrfs-progs has for them, in its order; behind those our own.
+/// The counters by their names in btrfs-progs, in its order; ours follow.
 fn numbers_of(counts: &mut Counts) -> [(&'static str, &mut u64); 17] {
     [
         ("data_extents_scrubbed", &mut counts.data_extents_scrubbed),

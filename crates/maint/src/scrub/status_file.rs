@@ -1,12 +1,12 @@
-//! Where the last scrub of a filesystem is kept: one file for its status, one for what it has found, one for the limits of its devices, and one that a scrub has locked for as long as it runs.
+//! The files of the last scrub of a filesystem: one for its status, one for its findings, one for the limits of its devices, and one that a scrub locks for as long as it runs.
 //!
-//! Their names are the filesystem's UUID and the place of its first device: copies of an image have its UUID, too, and each has a status of its own.
+//! Their names have the filesystem's UUID and the place of its first device: copies of an image have its UUID, too, and each has its own status.
 //!
 //! # Invariants
-//! - SCRUB-2: one process at a time writes the status of a filesystem: the one that has the lock (flock(2)), which ends with it.
-//! - SCRUB-3: a status is whole: it is written beside the old one, and then takes its place.
-//! - SCRUB-6: a scrub is ended by a file that names it by its mark, and by no signal: a number of a process may be that of another one, or be from another
-//!   PID namespace. Shown by `a_scrub_of_another_pid_namespace_ends_and_no_process_of_this_one`.
+//! - SCRUB-2: one process at a time writes the status of a filesystem: the holder of the lock (flock(2)), which ends with the process.
+//! - SCRUB-3: a status is whole: a new one is written beside the old one, and then replaces it.
+//! - SCRUB-6: a file with the mark of a scrub ends that scrub, and no signal does: a process id may belong to another process, or to another PID
+//!   namespace. Shown by `a_scrub_of_another_pid_namespace_ends_and_no_process_of_this_one`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -26,16 +26,16 @@ use super::mark::{Mark, runner_in};
 use super::small_files::{LOOKS, NO_SURPRISE, is_held, is_locked_within, lock_file, nap, read};
 use super::{Finding, Findings, Status, findings};
 
-/// How often a lock is tried whose owner may wait for a disk.
+/// The number of tries for a lock whose owner may wait for a disk.
 const LOOKS_AT_LIMITS: u32 = 2000;
-/// Bytes of the file that names the scrub that is to end; its mark, and spaces.
+/// Bytes of the file that names the scrub that is to end: its mark, and spaces.
 const MARK_LEN: usize = 256;
 const MARK_MAX: u64 = MARK_LEN as u64;
-/// No status of so many devices as there may be is longer.
+/// Maximum bytes of a status with the maximum number of devices.
 const STATUS_MAX: u64 = 64 << 20;
-/// More are no limits of so many devices.
+/// Maximum bytes of the limits of that many devices.
 const LIMITS_MAX: u64 = 1 << 20;
-/// What is written beside a file whose place it then takes, by the names of those files.
+/// The names of files that are replaced by a temporary file beside them.
 const REPLACED: [&str; 5] = ["status", "findings", "limits", "cancel", "output"];
 
 /// The files of one filesystem in a directory.
@@ -58,7 +58,7 @@ pub struct StatusFile {
     key: String,
 }
 
-/// A scrub that runs. It ends when this is dropped.
+/// A running scrub. It ends on drop.
 ///
 /// ```no_run
 /// # fn example(file: &creamery_maint::scrub::StatusFile, status: &creamery_maint::scrub::Status) -> creamery_base::Result<()> {
@@ -87,22 +87,22 @@ pub struct Running {
 #[derive(Debug)]
 pub struct Runner {
     file: StatusFile,
-    /// None before it has written its mark, and when it ends.
+    /// `None` until it has written its mark, and when it ends.
     mark: Option<Mark>,
     mount: Option<PathBuf>,
     lock: File,
 }
 
 impl StatusFile {
-    /// The files in `dir` of the filesystem `fsid`, the first device of which has its bytes at `place` of the host
-    /// ([`DeviceId::numbers`](creamery_device::DeviceId::numbers)). Nothing is made yet.
+    /// The files in `dir` of the filesystem `fsid`, whose first device has its bytes at `place` of the host
+    /// ([`DeviceId::numbers`](creamery_device::DeviceId::numbers)). Makes no file yet.
     #[must_use]
     pub fn new(dir: &Path, fsid: Uuid, place: [u64; 3]) -> Self {
         let [space, number, start] = place;
         Self { dir: dir.to_owned(), fsid, key: format!("{fsid}.{space:x}.{number:x}.{start:x}") }
     }
 
-    /// The files in `dir` of a filesystem that is open; none if all of its devices are missing. The devices of its seed are those of another filesystem.
+    /// The files in `dir` of an open filesystem; `None` if all of its devices are missing. The devices of its seed belong to another filesystem.
     #[must_use]
     pub fn of_engine(dir: &Path, engine: &Engine) -> Option<Self> {
         let volume = engine.volume();
@@ -118,22 +118,22 @@ impl StatusFile {
         self.fsid
     }
 
-    /// Where the status is.
+    /// The path of the status.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         self.of("status")
     }
 
-    /// Where the findings of the last scrub are: of all its parts, if it was resumed. It is there if there are some.
+    /// The path of the findings of the last scrub, with all its parts if it was resumed. The file exists if there are findings.
     #[must_use]
     pub fn findings(&self) -> PathBuf {
         self.of("findings")
     }
 
-    /// What the last scrub has found.
+    /// The findings of the last scrub.
     ///
     /// # Errors
-    /// The file cannot be read, or lies ([`Findings::parse`]).
+    /// The file cannot be read, or is invalid ([`Findings::parse`]).
     pub fn read_findings(&self) -> Result<Findings> {
         let path = self.findings();
         self.check_dir()?;
@@ -148,10 +148,10 @@ impl StatusFile {
         self.dir.join(format!("scrub.{kind}.{}", self.key))
     }
 
-    /// The last scrub; none if there was none.
+    /// The last scrub; `None` if there was none.
     ///
     /// # Errors
-    /// It cannot be read, or lies ([`Status::parse`]).
+    /// It cannot be read, or is invalid ([`Status::parse`]).
     pub fn read(&self) -> Result<Option<Status>> {
         let path = self.path();
         self.check_dir()?;
@@ -165,19 +165,19 @@ impl StatusFile {
     /// Begins a scrub of this process.
     ///
     /// # Errors
-    /// [`ErrorKind::Busy`]: one runs. The directory cannot be made or written to.
+    /// [`ErrorKind::Busy`]: a scrub runs. Others: the directory cannot be made or written to.
     pub fn begin(&self) -> Result<Running> {
         self.begin_in(None)
     }
 
-    /// Begins a scrub, by the server of a mount if that is one.
+    /// Begins a scrub; `mount` is the mount of this process if it is a server.
     ///
     /// # Errors
-    /// As [`begin`](Self::begin).
+    /// Those of [`begin`](Self::begin).
     pub fn begin_in(&self, mount: Option<&Path>) -> Result<Running> {
         let about = |error: std::io::Error| Error::from(error).context(self.dir.display());
         self.make_dir()?;
-        // Files that are there may be written to although none can be made beside them.
+        // Existing files may be writable although no new ones can be made beside them.
         access(&self.dir, Access::WRITE_OK).map_err(|error| about(error.into()))?;
         let mut locked = lock_file(&self.of("running")).map_err(about)?;
         if !is_locked_within(&locked, LOOKS) {
@@ -193,15 +193,15 @@ impl StatusFile {
         let text = [format!("{mark}\n").as_bytes(), mount].concat();
         locked.write_all(&text).map_err(about)?;
         self.remove_abandoned();
-        // `cancel` then writes over this file, and needs no room. A directory without this much room has none for a status.
+        // `cancel` then overwrites this file, and needs no space. A directory without this much space has none for a status.
         let _ = self.replace("cancel", &[b' '; MARK_LEN]);
         Ok(Running { file: self.clone(), locked, mark })
     }
 
-    /// The process that scrubs it, if one does.
+    /// The process that scrubs the filesystem, if there is one.
     ///
     /// # Errors
-    /// That cannot be found out.
+    /// The lock or the file cannot be read.
     pub fn runner(&self) -> Result<Option<Runner>> {
         let path = self.of("running");
         let about = |error: std::io::Error| Error::from(error).context(path.display());
@@ -218,15 +218,16 @@ impl StatusFile {
         Ok(Some(Runner { file, mark, mount: mount.flatten(), lock }))
     }
 
-    /// The last scrub, and the process that scrubs, of one moment: a scrub that ended or began between two looks is neither running nor interrupted by mistake.
+    /// The last scrub, and the process that scrubs, as of one moment: a scrub that ends or begins in between appears neither as running nor as interrupted by
+    /// mistake.
     ///
     /// # Errors
-    /// As [`read`](Self::read) and [`runner`](Self::runner).
+    /// Those of [`read`](Self::read) and [`runner`](Self::runner).
     pub fn read_with_runner(&self) -> Result<(Option<Status>, Option<Runner>)> {
         self.read_at_one_moment(&mut || ())
     }
 
-    /// `between` is called between two looks.
+    /// Calls `between` between the two reads.
     fn read_at_one_moment(&self, between: &mut dyn FnMut()) -> Result<(Option<Status>, Option<Runner>)> {
         let mark = |runner: &Option<Runner>| runner.as_ref().map(|runner| runner.mark.clone());
         let mut before = self.runner()?;
@@ -235,7 +236,7 @@ impl StatusFile {
             let status = self.read()?;
             between();
             let runner = self.runner()?;
-            // Without a runner a whole scrub may have been between the two.
+            // Without a runner a whole scrub may have taken place between the two reads.
             if mark(&before) == mark(&runner) && (runner.is_some() || status == self.read()?) {
                 return Ok((status, runner));
             }
@@ -247,7 +248,7 @@ impl StatusFile {
     /// The limits of devices, bytes a second.
     ///
     /// # Errors
-    /// They cannot be read, or are none.
+    /// They cannot be read, or are invalid.
     pub fn limits(&self) -> Result<BTreeMap<DevId, u64>> {
         let path = self.of("limits");
         self.check_dir()?;
@@ -265,11 +266,11 @@ impl StatusFile {
         })
     }
 
-    /// Notes limits of some devices, bytes a second, and gives those of all. 0 takes one back. A scrub that runs follows them. Of several processes one at a time
-    /// does so.
+    /// Stores limits of some devices, bytes a second, and returns those of all. 0 removes a limit. A running scrub follows the limits. Several processes do this
+    /// one after the other.
     ///
     /// # Errors
-    /// They cannot be read or written. [`ErrorKind::Busy`]: another process is at it for long.
+    /// They cannot be read or written. [`ErrorKind::Busy`]: another process holds the lock for long.
     pub fn set_limits(&self, changes: &BTreeMap<DevId, u64>) -> Result<BTreeMap<DevId, u64>> {
         self.make_dir()?;
         let path = self.of("limiting");
@@ -288,14 +289,14 @@ impl StatusFile {
         self.replace("limits", text.as_bytes()).map(|()| limits)
     }
 
-    /// Makes the directory, of this user alone.
+    /// Makes the directory, with access for this user only.
     fn make_dir(&self) -> Result<()> {
         let about = |error: std::io::Error| Error::from(error).context(self.dir.display());
         DirBuilder::new().recursive(true).mode(0o700).create(&self.dir).map_err(about)?;
         self.check_dir()
     }
 
-    /// What lies in a directory into which others may write is not believed, and not written to.
+    /// Refuses a directory into which other users may write: its files are neither trusted nor written.
     fn check_dir(&self) -> Result<()> {
         let meta = match std::fs::metadata(&self.dir) {
             Err(error) if error.kind() == IoKind::NotFound => return Ok(()),
@@ -314,7 +315,7 @@ impl StatusFile {
         Err(Error::new(ErrorKind::PermissionDenied, what).advise("set XDG_STATE_HOME to another one"))
     }
 
-    /// Makes the file for what the process of a scrub in the background prints, empty.
+    /// Makes the empty output file for a scrub process in the background.
     ///
     /// # Errors
     /// It cannot be made.
@@ -326,7 +327,7 @@ impl StatusFile {
         options.open(&path).map_err(|error| Error::from(error).context(path.display()))
     }
 
-    /// Asks the scrub with this mark to end, also where another one was asked meanwhile.
+    /// Asks the scrub with this mark to end, also if another one was asked meanwhile.
     fn ask_to_end(&self, mark: &Mark) -> Result<()> {
         let path = self.of("cancel");
         let mut mark = mark.to_string().into_bytes();
@@ -334,7 +335,7 @@ impl StatusFile {
         if read(&path, MARK_MAX).ok().flatten().as_ref() == Some(&mark) {
             return Ok(());
         }
-        // Over what is there, which takes no room; a mark that is half written is nobody's.
+        // Overwrites the existing file, which takes no space; a mark that is half written matches no scrub.
         let over = || {
             let file = OpenOptions::new().write(true).custom_flags(NO_SURPRISE).open(&path)?;
             file.write_all_at(&mark, 0)?;
@@ -349,10 +350,10 @@ impl StatusFile {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let (path, new) = (self.of(kind), self.of(&format!("{kind}-{}-{number}", std::process::id())));
         let write = || {
-            // What a process of the same number has left is in the way.
+            // A leftover of a process with the same id is in the way.
             let _ = std::fs::remove_file(&new);
             let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
-            // A scrub that begins removes what no process has locked.
+            // A scrub that begins removes files that no process has locked.
             let _ = flock(&file, FlockOperation::NonBlockingLockExclusive);
             file.write_all(text)?;
             file.sync_all()?;
@@ -365,7 +366,7 @@ impl StatusFile {
         })
     }
 
-    /// Removes what processes have left that died while they wrote it.
+    /// Removes leftovers of processes that died while they wrote.
     fn remove_abandoned(&self) {
         let Ok(entries) = std::fs::read_dir(&self.dir) else { return };
         for entry in entries.flatten() {
@@ -380,7 +381,7 @@ impl StatusFile {
         }
     }
 
-    /// Whether a name is that of a file of this scrub that is to take the place of another one.
+    /// Whether a name is that of a temporary file of this scrub.
     fn is_temporary(&self, name: &str) -> Option<()> {
         let middle = name.strip_prefix("scrub.")?.strip_suffix(&self.key)?.strip_suffix('.')?;
         let mut parts = middle.split('-');
@@ -391,7 +392,7 @@ impl StatusFile {
 }
 
 impl Running {
-    /// Writes the status in the place of the last one (SCRUB-3).
+    /// Writes the status, and replaces the last one (SCRUB-3).
     ///
     /// # Errors
     /// It cannot be written.
@@ -399,8 +400,8 @@ impl Running {
         self.file.replace("status", status.to_text().as_bytes())
     }
 
-    /// Writes the status with which it begins, and the findings that it keeps of the last one: those first, for no status may be beside findings of another
-    /// scrub (SCRUB-7). Where the status cannot be written the last one's findings are there again.
+    /// Writes the initial status, and the findings that it keeps of the last one: those first, as no status may be beside findings of another scrub
+    /// (SCRUB-7). If the status cannot be written, the last findings are restored.
     ///
     /// # Errors
     /// They cannot be written.
@@ -412,7 +413,7 @@ impl Running {
         })
     }
 
-    /// Writes all findings in the place of those that were. Without any there is no file.
+    /// Writes all findings, and replaces the earlier ones. Without findings there is no file.
     ///
     /// # Errors
     /// They cannot be written.
@@ -427,7 +428,7 @@ impl Running {
         }
     }
 
-    /// Adds these findings to those that were written.
+    /// Appends findings to the file.
     ///
     /// # Errors
     /// They cannot be written.
@@ -453,14 +454,14 @@ impl Running {
         write().map_err(|error: std::io::Error| Error::from(error).context(path.display()))
     }
 
-    /// Whether somebody wants it to end ([`Runner::cancel`]).
+    /// Whether a request to end it has come ([`Runner::cancel`]).
     #[must_use]
     pub fn is_asked_to_end(&self) -> bool {
         let asked = read(&self.file.of("cancel"), MARK_MAX).ok().flatten();
         asked.is_some_and(|asked| asked.trim_ascii_end() == self.mark.to_string().as_bytes())
     }
 
-    /// Its files.
+    /// The files of the scrub.
     #[must_use]
     pub const fn file(&self) -> &StatusFile {
         &self.file
@@ -468,7 +469,7 @@ impl Running {
 }
 
 impl Drop for Running {
-    /// The number of a process that has ended is nobody's.
+    /// Clears the mark, as the process id may be reused.
     fn drop(&mut self) {
         let _ = std::fs::remove_file(self.file.of("cancel"));
         let _ = self.locked.set_len(0);
@@ -476,22 +477,22 @@ impl Drop for Running {
 }
 
 impl Runner {
-    /// The number of the process; none if it is one of another PID namespace. Shown by `a_scrub_of_another_pid_namespace_ends_and_no_process_of_this_one`.
+    /// The process id; `None` if it is one of another PID namespace. Shown by `a_scrub_of_another_pid_namespace_ends_and_no_process_of_this_one`.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
         self.mark.as_ref()?.pid_here()
     }
 
-    /// The mount that it serves, if it is a server.
+    /// The mount that the process serves, if it is a server.
     #[must_use]
     pub fn mount(&self) -> Option<&Path> {
         self.mount.as_deref()
     }
 
-    /// Has it end after the batches in flight, and waits for that.
+    /// Ends the scrub after the batches in flight, and waits for that.
     ///
     /// # Errors
-    /// It is the server of a mount. The file that asks for it cannot be written.
+    /// It is the server of a mount. The file for the request cannot be written.
     pub fn cancel(mut self) -> Result<()> {
         let Self { file, mark, mount, lock } = &mut self;
         let about = |error: std::io::Error| Error::from(error).context(file.path().display());
@@ -636,7 +637,7 @@ mod tests {
 
     #[test]
     fn a_scrub_that_begins_or_ends_between_two_looks_is_not_interrupted() {
-        // Before which look it begins, and how many looks later it ends.
+        // The read before which it begins, and the number of reads after which it ends.
         for (begins, ends) in (0..6).flat_map(|begins| (0..6).map(move |ends| (begins, begins + ends))) {
             let dir = tempfile::tempdir().unwrap();
             let file = StatusFile::new(dir.path(), Uuid::nil(), [1, 2, 0]);

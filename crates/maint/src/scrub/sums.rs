@@ -1,4 +1,4 @@
-//! The checksums of a range of addresses: forward only.
+//! The checksums of a range of addresses: read forward only.
 
 use std::ops::Range;
 
@@ -18,12 +18,12 @@ pub(super) struct SumWalk<'t> {
 }
 
 impl<'t> SumWalk<'t> {
-    /// None where the group has no data. Errors: device errors; damage.
+    /// Begins at `start`; `None` if the group has no data. Errors: device errors; damage.
     pub(super) fn new(durable: &DurableTrees<'_>, trees: &Trees<'t>, start: Logical) -> Result<Option<Self>> {
         let Some(tree) = trees.sums else { return Ok(None) };
         let superblock = durable.superblock();
         let (size, sector) = (superblock.checksum_type().size() as u64, u64::from(superblock.sector_size()));
-        // An item may begin before the range: as much as an item may be about.
+        // An item may begin before the range, by as much as one item can cover.
         let reach = u64::from(superblock.node_size()) / size * sector;
         let first = Key::new(ObjectId::EXTENT_CSUM, KeyType::EXTENT_CSUM, start.get().saturating_sub(reach));
         trees.searches.count_of_sums();
@@ -36,8 +36,8 @@ impl<'t> SumWalk<'t> {
         self.sector
     }
 
-    /// Appends the checksums of whole sectors from `from` to `to` to `sums`. `each` gets run after run: its sectors, and where in `sums` their
-    /// checksums are, if they have any.
+    /// Appends the checksums of whole sectors from `from` to `to` to `sums`. Calls `each` for each run: its sectors, and the place in `sums`
+    /// of their checksums, if they have any.
     /// Errors: device errors; damage.
     pub(super) fn read(
         &mut self,
@@ -71,7 +71,7 @@ impl<'t> SumWalk<'t> {
         Ok(())
     }
 
-    /// The first item that has a checksum for a sector at or behind `at`.
+    /// The first item with a checksum for a sector at or behind `at`.
     fn item_ending_behind(&mut self, at: Logical) -> Result<Option<(Logical, &[u8])>> {
         let (size, sector) = (self.size, self.sector);
         let ends_behind = |key: &Key, data: &[u8]| {
@@ -91,7 +91,7 @@ impl<'t> SumWalk<'t> {
     }
 }
 
-/// As an index: what is counted here is in memory.
+/// A number as an index: it counts something in memory.
 pub(super) fn index(number: u64) -> usize {
     usize::try_from(number).expect("it is in memory")
 }

@@ -9,18 +9,18 @@ use super::batch::count;
 use super::finding::{Finding, Outcome, Rewritten, Sink, What};
 use super::mend::Mending;
 
-/// How often a copy is looked at that is half written.
+/// The number of reads of a copy that is half written.
 const LOOKS: usize = 4;
 
 impl Mending<'_> {
-    /// Judges all that fit on the device: each has to be whole, of this filesystem and device, and of the last commit. Bad copies behind the first one are
-    /// written from that one; the first one is none that a scrub decides about. Beside commits all are left to those.
+    /// Judges all copies that fit on the device: each must be whole, of this filesystem and device, and of the last commit. Bad copies behind the first
+    /// one are rewritten from it; a scrub does not decide about the first one. Beside commits, all copies are left to them.
     pub(super) fn superblocks(&self, dev: DevId, counts: &mut Counts, sink: &dyn Sink) {
         let volume = self.judge.volume;
         let Some(end) = volume.device(dev).map(|device| device.len()) else { return };
         let mut first: Option<Superblock> = None;
         for offset in SUPERBLOCK_OFFSETS {
-            // What lies behind the end of the filesystem is somebody else's.
+            // Bytes behind the end of the filesystem do not belong to it.
             let end = first.as_ref().map_or(end, |first| end.min(first.dev_item().total_bytes.get()));
             if offset + SUPERBLOCK_LEN as u64 > end {
                 break;
@@ -37,7 +37,7 @@ impl Mending<'_> {
                     let rewritten = match (&first, self.mender) {
                         _ if self.is_live => Rewritten::not(Outcome::Mendable),
                         (None, _) => Rewritten::not(Outcome::Lost),
-                        // It may lead to what the first one has lost; `rescue super-recover` decides.
+                        // It may have changes that the first one has lost; `rescue super-recover` decides.
                         (Some(first), _) if self.is_newer(at, first) => Rewritten::not(Outcome::Undecided),
                         (Some(_), None) => Rewritten::not(Outcome::Mendable),
                         (Some(first), Some(mender)) => Rewritten::by(mender.rewrite_superblock(at, first)),
@@ -48,12 +48,12 @@ impl Mending<'_> {
                 }
             }
             if offset == SUPERBLOCK_OFFSETS[0] && first.is_none() && !self.is_live {
-                return; // what the others should be nobody says
+                return; // the right content of the others is unknown
             }
         }
     }
 
-    /// One copy, against the first one of its device, or the last commit.
+    /// Judges one copy, against the first one of its device, or the last commit.
     fn judge_superblock(&self, at: Physical, first: Option<&Superblock>) -> Result<Superblock, String> {
         let volume = self.judge.volume;
         // A seed has a history of its own.
@@ -71,7 +71,7 @@ impl Mending<'_> {
         Ok(found)
     }
 
-    /// One copy that a commit may write at the moment: it has to be of the last commit or the next one. What is half written is looked at again.
+    /// Judges one copy that a commit may write at the moment: it must be of the last commit or the next one. A half-written copy is read again.
     fn judge_beside_commits(&self, at: Physical) -> Result<Superblock, String> {
         let mut why = String::new();
         for _ in 0..LOOKS {

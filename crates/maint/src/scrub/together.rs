@@ -1,8 +1,8 @@
 //! Chunks with parity, which are scrubbed once for all of their devices.
 //!
-//! A row of RAID5 and RAID6 lies on all devices of its chunk, and is judged as a whole. The first device that comes to such a chunk leads: it scrubs all of its
-//! rows, and counts for each device. Another one that comes meanwhile waits; later it takes the counts that are its own. A device that
-//! leads waits for none, so no two wait for each other. A scrub that ends early adds to each device what that has not taken.
+//! A row of RAID5 and RAID6 lies on all devices of its chunk, and is judged as a whole. The first device that comes to such a chunk leads: it scrubs all of the
+//! chunk's rows, and counts for each device. Another device that comes meanwhile waits, and takes its own counts later. A leading device waits for none, so no
+//! two wait for each other. A scrub that ends early adds to each device the counts that it has not taken.
 
 use std::collections::HashMap;
 
@@ -12,45 +12,45 @@ use creamery_base::{DevId, Logical};
 use super::Counts;
 use super::used::Position;
 
-/// What was counted of one stripe of a chunk.
+/// The counts of one stripe of a chunk.
 #[derive(Clone, Debug)]
 pub(super) struct Part {
     pub(super) dev: DevId,
-    /// Where the stripe begins on its device.
+    /// The offset of the stripe on its device.
     pub(super) offset: u64,
-    /// What lies before was scrubbed by an earlier scrub, and does not count.
+    /// An earlier scrub has scrubbed everything before this offset, so that does not count.
     pub(super) from: u64,
-    /// What the device has counted before it came to the chunk, if it has come.
+    /// The counts of the device before it came to the chunk, if it has come.
     pub(super) before: Option<Counts>,
     pub(super) counts: Counts,
-    /// Those errors of it that were mended.
+    /// The errors among the counts that were repaired.
     pub(super) mended: Counts,
 }
 
 impl Part {
-    /// All that the device has counted, if it has come to the chunk.
+    /// All counts of the device, if it has come to the chunk.
     pub(super) fn all(&self) -> Option<Counts> {
         let mut all = self.before?;
         all += self.counts;
         Some(all)
     }
 
-    /// What counts of it where the device ends before it takes it: of a chunk that it has not come to, only what no later scrub finds.
+    /// The counts of a device that ends before it takes them: for a chunk that it has not come to, only those that no later scrub finds.
     fn unclaimed(&self) -> Counts {
         if self.before.is_some() { self.counts } else { self.mended }
     }
 }
 
-/// How the scrub of a chunk ended.
+/// The end of a chunk's scrub.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Over {
     Whole,
     Cancelled,
-    /// The trees do not tell what lies in it: why.
+    /// The trees do not give the content of the chunk, with the reason.
     Failed(String),
 }
 
-/// The scrub of a chunk, which its leader has in hands. It is given back ([`Together::put`], [`Together::end`]); one that is dropped ends as failed.
+/// The scrub of a chunk in the hands of its leader. The leader gives it back ([`Together::put`], [`Together::end`]); on drop it ends as failed.
 pub(super) struct Lead<'t> {
     together: &'t Together,
     chunk: Logical,
@@ -62,19 +62,19 @@ pub(super) struct Lead<'t> {
 enum Chunk {
     /// A device leads; between its steps the parts are here.
     Led { by: DevId, parts: Vec<Part>, position: Option<Position>, arrived: Vec<(DevId, Counts)> },
-    /// Devices that have not taken their counts yet.
+    /// Some devices have not taken their counts yet.
     Over { over: Over, parts: Vec<Part> },
 }
 
-/// What a device finds that comes to a chunk.
+/// The state that a device meets when it comes to a chunk.
 pub(super) enum Arrival<'t> {
     Leads(Lead<'t>),
-    /// Another one leads.
+    /// Another device leads.
     Waits,
     Over(Over, Counts),
 }
 
-/// The chunks with parity that the scrub of one device has in hands, or has scrubbed for others. Each step of one scrub has the same ([`Scrub::sharing`]).
+/// The chunks with parity that the scrub of one device leads, or has scrubbed for other devices. All steps of one scrub share it ([`Scrub::sharing`]).
 ///
 /// ```no_run
 /// # fn example(engine: &creamery_txn::Engine) {
@@ -92,7 +92,7 @@ pub struct Together {
 }
 
 impl Together {
-    /// A device comes to a chunk, or comes back to the one that it leads. `first` gives the parts and the position of a chunk to which no device came before.
+    /// A device comes to a chunk, or comes back to one that it leads. `first` gives the parts and the position of a chunk to which no device came before.
     pub(super) fn arrive(
         &self,
         chunk: Logical,
@@ -128,8 +128,8 @@ impl Together {
         }
     }
 
-    /// A device gives up a chunk that it leads, if it does: the others end as it does. Gives what it has counted of it. `comes` says which devices will come for
-    /// theirs.
+    /// A device gives up a chunk if it leads it, which ends the chunk as `over` for the other devices, too. Returns the device's counts. `comes` tells which
+    /// devices will come for their counts.
     pub(super) fn give_up(
         &self,
         (chunk, dev): (Logical, DevId),
@@ -147,7 +147,7 @@ impl Together {
         Lead { together: self, chunk, parts, position, is_back: false }.end(dev, over, comes)
     }
 
-    /// What was counted of a device that did not come for it. No device leads a chunk any more.
+    /// The counts of a device that did not come for them. No device leads a chunk any more.
     pub(super) fn unclaimed(&self, dev: DevId) -> Counts {
         let mut counts = Counts::default();
         self.chunks.lock().retain(|_, chunk| match chunk {
@@ -160,7 +160,7 @@ impl Together {
         counts
     }
 
-    /// What a device has counted of a chunk that it leads, between two of its steps.
+    /// The counts of a device for a chunk that it leads, between two of its steps.
     pub(super) fn counted(&self, chunk: Logical, dev: DevId) -> Counts {
         match self.chunks.lock().get(&chunk) {
             Some(Chunk::Led { by, parts, .. }) if *by == dev => {
@@ -178,7 +178,7 @@ impl Together {
     }
 }
 
-/// Notes which devices have come to a chunk, and what they had counted before.
+/// Notes the devices that have come to a chunk, and their counts before.
 fn note_arrived(parts: &mut [Part], arrived: &[(DevId, Counts)]) {
     for part in parts {
         let its = arrived.iter().find(|(dev, _)| *dev == part.dev);
@@ -193,7 +193,7 @@ impl std::fmt::Debug for Together {
 }
 
 impl Lead<'_> {
-    /// Gives it back until the leader's next step.
+    /// Gives the chunk back until the leader's next step.
     pub(super) fn put(mut self) {
         let (given, now) = (std::mem::take(&mut self.parts), self.position);
         if let Some(Chunk::Led { parts, position, .. }) = self.together.chunks.lock().get_mut(&self.chunk) {
@@ -203,7 +203,7 @@ impl Lead<'_> {
         self.is_back = true;
     }
 
-    /// The chunk is done with. Gives what the leader's own device has counted of it. `comes` says which devices will come for theirs.
+    /// Ends the chunk. Returns the counts of the leader's own device. `comes` tells which devices will come for their counts.
     pub(super) fn end(mut self, leader: DevId, over: Over, comes: impl Fn(DevId) -> bool) -> Counts {
         let parts = std::mem::take(&mut self.parts);
         let (own, others): (Vec<Part>, Vec<Part>) = parts.into_iter().partition(|part| part.dev == leader);

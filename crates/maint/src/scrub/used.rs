@@ -1,4 +1,4 @@
-//! What is in use of a range of addresses, and the checksums that its data has.
+//! The used parts of a range of addresses, and the checksums of its data.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,44 +11,45 @@ use super::extents::{Extent, ExtentWalk, Used};
 use super::searches::Trees;
 use super::sums::{SumWalk, index};
 
-/// What a run of sectors is in use for.
+/// The use of a run of sectors.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Content {
-    /// A tree block that begins at `block`; some of it, where it goes on elsewhere on the device.
+    /// A tree block that begins at `block`; a part of it, if it goes on elsewhere on the device.
     Tree { block: Logical, generation: Generation, level: u8 },
     /// Data, with the place of its checksums in [`InUse::sums`], if it has any.
     Data(Option<Range<usize>>),
 }
 
-/// Sectors that follow one another and are of one kind.
+/// Consecutive sectors of one kind.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Run {
     pub(super) at: Logical,
-    /// Where in what is read.
+    /// Their range in the bytes that are read.
     pub(super) bytes: Range<usize>,
     pub(super) content: Content,
 }
 
-/// What is in use of something that is read.
+/// The used parts of bytes that are read.
 #[derive(Default, Debug)]
 pub(super) struct InUse {
     pub(super) runs: Vec<Run>,
     pub(super) sums: Vec<u8>,
-    /// Extents that begin there: of data, and tree blocks.
+    /// The number of extents that begin there: of data, and tree blocks.
     pub(super) extents: (u64, u64),
 }
 
-/// How far a walk over a group is: what lies before `next` is done, and the extent that has it, or the next one, begins at `extent` at the earliest.
+/// The progress of a walk over a group: everything before `next` is done, and the extent at `next`, or the next one, begins at `extent` or behind
+/// it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Position {
     pub(super) next: Logical,
     pub(super) extent: Logical,
-    /// The commit by which that is so.
+    /// The commit for which this holds.
     pub(super) commit: Generation,
 }
 
 impl Position {
-    /// Linux makes no extent longer than this.
+    /// The longest extent that Linux makes, bytes.
     const EXTENT_MAX: u64 = 128 << 20;
 
     /// The beginning of a group, or a later address in it.
@@ -56,36 +57,36 @@ impl Position {
         Self { next: next.max(chunk.start), extent: chunk.start, commit: Generation::new(0) }
     }
 
-    /// From where on extents are looked at, by this commit.
+    /// The address from which on extents are read, by this commit.
     fn first_extent(&self, chunk: &Chunk, commit: Generation) -> Logical {
         match self.commit == commit {
             true => self.extent,
-            // One that is there since then may begin earlier.
+            // An extent that was made since then may begin earlier.
             false => Logical::new(self.next.get().saturating_sub(Self::EXTENT_MAX)).max(chunk.start),
         }
     }
 }
 
-/// Goes over what is in use of a group, forward only.
+/// Goes over the used parts of a group, forward only.
 pub(super) struct UsedWalk<'t> {
     extents: ExtentWalk<'t>,
     sums: Option<SumWalk<'t>>,
     commit: Generation,
 }
 
-/// Addresses that are looked at.
+/// A range of addresses to read.
 #[derive(Clone, Copy)]
 pub(super) struct Window {
     pub(super) from: Logical,
     pub(super) to: Logical,
-    /// Up to here they lie on the device without a break.
+    /// Up to this address the range is contiguous on the device.
     pub(super) whole: Logical,
-    /// Behind more that is not in use it ends.
+    /// The window ends at a longer unused gap.
     pub(super) gap: u64,
 }
 
 impl<'t> UsedWalk<'t> {
-    /// Errors: device errors; damage.
+    /// Begins at a position. Errors: device errors; damage.
     pub(super) fn new(
         durable: &DurableTrees<'_>,
         trees: Trees<'t>,
@@ -104,13 +105,14 @@ impl<'t> UsedWalk<'t> {
         Position { next, extent: self.extents.reached().min(next), commit: self.commit }
     }
 
-    /// The first extent that ends behind `at`, which is never smaller than it was; none behind the last.
+    /// The first extent that ends behind `at`, which must never decrease; `None` behind the last.
     /// Errors: device errors; damage.
     pub(super) fn ending_behind(&mut self, at: Logical) -> Result<Option<Extent>> {
         self.extents.ending_behind(at)
     }
 
-    /// Takes what is in use of a window; it is read to `place` on. Gives where what was looked at ends, and where what was taken does.
+    /// Takes the used parts of a window, which is read to `place` on. Returns the end of the visited range, and the end of the used parts
+    /// taken.
     /// Errors: device errors; damage.
     pub(super) fn take(
         &mut self,

@@ -1,4 +1,4 @@
-//! The workers of a group: each takes what is to be read next, reads and judges it.
+//! The worker threads of a group: each takes the next batch, reads and judges it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::thread::Builder;
@@ -18,32 +18,32 @@ use super::rows::{RowBatch, RowWalk};
 use super::together::Part;
 use super::used::Position;
 
-/// Batches in flight for each device. With two, a device that takes 5 ms for each request is asked half as fast as with four, which cost nothing on
-/// one that answers at once.
+/// Batches in flight for each device. With two, a device that takes 5 ms for each request gets half the requests that it gets with four; four cost
+/// nothing on a device that answers at once.
 pub(super) const IN_FLIGHT: usize = 4;
 
-/// How far a group went.
+/// The reason why a group's scrub stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Went {
     Through,
     Cancelled,
-    /// A thread waits for space that the guard keeps, or the step has read as much as it may.
+    /// A thread waits for space that the guard keeps, or the step has read its maximum.
     Pauses,
 }
 
-/// What workers have done.
+/// The result of the workers.
 pub(super) struct Run {
-    /// Bytes of each device that were asked for.
+    /// Bytes of each device that were requested.
     pub(super) asked: u64,
-    /// How long processors were at work, all together.
+    /// The total processor time.
     pub(super) worked: Duration,
-    /// How far the group is.
+    /// The progress of the group.
     pub(super) position: Position,
-    /// Why it is no farther.
+    /// The reason for the end.
     pub(super) went: Result<Went>,
 }
 
-/// What goes over a group.
+/// The walk over a group.
 pub(super) enum Walk<'t> {
     OneDevice(GroupWalk<'t>),
     Rows(RowWalk<'t>),
@@ -70,38 +70,38 @@ impl Walk<'_> {
     }
 }
 
-/// What the workers of a group share.
+/// The state that the workers of a group share.
 pub(super) struct Workers<'w, 't> {
     chunk: &'w Chunk,
     mending: &'w Mending<'w>,
     durable: &'w DurableTrees<'w>,
     sink: &'w dyn Sink,
-    /// What a task begins with, for each of the parts.
+    /// The initial tally of a task, for each of the parts.
     tallies: Vec<Tally>,
     walk: RankedMutex<Walk<'t>, { rank::SCRUB }>,
     progress: RankedMutex<Progress<'w>, { rank::LEAF }>,
 }
 
-/// How far the stripes of a group are. Places are counted from where they begin.
+/// The progress of a group's stripes. Places are relative to their beginning.
 struct Progress<'w> {
     parts: &'w mut [Part],
-    /// Where the batches begin that are in flight.
+    /// The beginnings of the batches in flight.
     in_flight: BTreeSet<u64>,
-    /// Where the last one ended that was begun.
+    /// The end of the last batch that was begun.
     begun: u64,
-    /// Bytes of each device that may be asked for, and that were.
+    /// The maximum bytes to request of each device, and those requested so far.
     most: u64,
     asked: u64,
-    /// How long processors were at work.
+    /// The total processor time.
     worked: Duration,
-    /// What batches have counted behind one that is in flight, by where they begin: what counts lies before the place that is reached.
+    /// Tallies of batches behind one that is in flight, by their beginning: only tallies before the reached place count.
     ahead: BTreeMap<u64, Vec<Tally>>,
-    /// Why no more is taken.
+    /// The reason for taking no further batch.
     end: Option<Result<Went>>,
 }
 
 impl<'w, 't> Workers<'w, 't> {
-    /// Those that read as many `bytes` of each device, and count in `parts`, one for each stripe, or for the one that is read.
+    /// Workers that read up to `bytes` of each device, and count in `parts`: one for each stripe, or one for the stripe that is read.
     pub(super) fn new(
         (chunk, mending, durable): (&'w Chunk, &'w Mending<'w>, &'w DurableTrees<'w>),
         walk: Walk<'t>,
@@ -123,11 +123,11 @@ impl<'w, 't> Workers<'w, 't> {
         Self { chunk, mending, durable, sink, tallies, walk: RankedMutex::new(walk), progress }
     }
 
-    /// Works on so many threads until nothing is left, or no more is wanted.
+    /// Works on `workers` threads until everything is done, or a reason to end comes.
     pub(super) fn run(self, workers: usize) -> Run {
         std::thread::scope(|threads| {
             for _ in 1..workers {
-                // This thread does all where no other one is to be had.
+                // This thread does everything if no other one can be started.
                 let _ = Builder::new().name("scrub".to_owned()).spawn_scoped(threads, || self.work());
             }
             self.work();
@@ -158,7 +158,7 @@ impl<'w, 't> Workers<'w, 't> {
         self.progress.lock().worked += worked;
     }
 
-    /// The next task, and where it begins; none when there is none, or no more is wanted.
+    /// The next task and its beginning; `None` if there is none, or a reason to end has come.
     fn take(&self) -> Option<(Task, u64)> {
         let mut walk = self.walk.lock();
         let is_in_the_way = self.durable.is_in_the_way();
@@ -196,7 +196,7 @@ impl<'w, 't> Workers<'w, 't> {
         Some((task, start))
     }
 
-    /// Counts what a task has found.
+    /// Counts the result of a task.
     fn done(&self, start: u64, tallies: Vec<Tally>) {
         let mut progress = self.progress.lock();
         progress.in_flight.remove(&start);
@@ -224,7 +224,7 @@ impl<'w, 't> Workers<'w, 't> {
     }
 }
 
-/// How long a processor was at work for the thread that calls.
+/// The processor time of the calling thread.
 fn processor_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     let (seconds, nanos) = (u64::try_from(time.tv_sec), u32::try_from(time.tv_nsec));

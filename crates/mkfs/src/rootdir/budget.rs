@@ -1,12 +1,12 @@
 //! Bounded memory for file data read ahead.
 //!
 //! # Invariants
-//! - BUDGET-1: the entry that the writer waits for is never refused memory, so readers that hold all of it with
-//!   later entries cannot stop the row.
+//! - BUDGET-1: the entry that the writer waits for is never refused memory, so readers that hold all of it with later entries cannot block
+//!   the queue.
 
 use creamery_base::lock::{RankedCondvar, RankedMutex, rank};
 
-/// Hands out bytes to readers and takes them back from the writer.
+/// Gives bytes to readers and takes them back from the writer.
 pub(crate) struct Budget {
     limit: u64,
     state: RankedMutex<State, { rank::LEAF }>,
@@ -21,7 +21,7 @@ struct State {
     closed: bool,
 }
 
-/// The copy was given up; readers stop.
+/// The copy was aborted; readers stop.
 pub(crate) struct Closed;
 
 impl Budget {
@@ -30,7 +30,7 @@ impl Budget {
         Self { limit, state: RankedMutex::new(state), room: RankedCondvar::new() }
     }
 
-    /// Takes `bytes` for entry number `entry`, waiting until there is room.
+    /// Takes `bytes` for entry number `entry`; waits until there is room.
     pub(crate) fn take(&self, entry: u64, bytes: u64) -> Result<(), Closed> {
         let mut state = self.state.lock();
         state.waiting += 1;
@@ -45,7 +45,7 @@ impl Budget {
         Ok(())
     }
 
-    /// The writer turns to `entry`.
+    /// Sets the entry that the writer waits for to `entry`.
     pub(crate) fn advance(&self, entry: u64) {
         let mut state = self.state.lock();
         state.current = entry;
@@ -54,7 +54,7 @@ impl Budget {
         }
     }
 
-    /// The writer is done with `bytes`.
+    /// Returns `bytes` that the writer has processed.
     pub(crate) fn give_back(&self, bytes: u64) {
         let mut state = self.state.lock();
         assert!(state.used >= bytes);
@@ -64,7 +64,7 @@ impl Budget {
         }
     }
 
-    /// Ends all waiting, now and later.
+    /// Ends all waits, present and later ones.
     pub(crate) fn close(&self) {
         self.state.lock().closed = true;
         self.room.notify_all();
@@ -79,7 +79,7 @@ mod tests {
     fn the_current_entry_is_never_refused() {
         let budget = Budget::new(100);
         assert!(budget.take(5, 100).is_ok());
-        assert!(budget.take(0, 1000).is_ok()); // would wait for ever otherwise
+        assert!(budget.take(0, 1000).is_ok()); // without BUDGET-1 this would wait for ever
     }
 
     #[test]

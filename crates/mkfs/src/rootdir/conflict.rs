@@ -1,7 +1,7 @@
-//! Whether the directories of the host that fill one filesystem can lie above one another.
+//! Checks whether the directories of the host that fill one filesystem can be merged.
 //!
-//! Directories are merged, and other files replace each other. A directory and another file of the same name cannot both be there.
-//! The walk that fills the filesystem would meet that in its midst; where it replaces a filesystem, that one would be gone by then.
+//! Directories are merged, and other files replace each other. A directory and another file cannot share a name. The walk that fills the
+//! filesystem would notice that only in the middle; a filesystem that it replaces would be gone by then.
 
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
@@ -15,7 +15,7 @@ use super::part::RootdirPart;
 use super::source::{Meta, SourceDir, join};
 use super::walk::{Stop, Visitor, walk};
 
-/// Refuses parts of which one has a directory where an earlier one has another file, or the other way round.
+/// Refuses parts if one has a directory where an earlier one has another file, or the other way round.
 pub(super) fn refuse_conflicts(parts: &[RootdirPart]) -> Result<()> {
     for index in 1..parts.len() {
         let mut above = Above { part: &parts[index], below: &parts[..index] };
@@ -27,22 +27,22 @@ pub(super) fn refuse_conflicts(parts: &[RootdirPart]) -> Result<()> {
     Ok(())
 }
 
-/// A part, and the parts that it lies above.
+/// A part, and the parts below it.
 struct Above<'a> {
     part: &'a RootdirPart,
     below: &'a [RootdirPart],
 }
 
 impl Above<'_> {
-    /// Compares the directories on the way to the part's target.
+    /// Compares the directories on the path to the part's target.
     fn target(&self) -> Result<(), Stop> {
         let target = &self.part.target[..];
         let slashes = target.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
         slashes.chain([target.len()]).try_for_each(|end| self.compare(&target[..end], true))
     }
 
-    /// Compares what the part has at `path`, from the root of the filesystem on, with what the earlier parts have there. The
-    /// directories above were compared before, so that no symbolic link lies on the way.
+    /// Compares the part's file at `path`, from the root of the filesystem, with those of the earlier parts. The directories above were
+    /// compared before, so no symbolic link is on the path.
     fn compare(&self, path: &[u8], is_directory: bool) -> Result<(), Stop> {
         let differs =
             |below: &&RootdirPart| is_directory_in(below, path).is_some_and(|has| has != is_directory);
@@ -69,7 +69,7 @@ impl Visitor for Above<'_> {
         Ok(())
     }
 
-    /// What cannot be read stops the walk that fills the filesystem, or is left out there.
+    /// An unreadable file stops the walk that fills the filesystem, or is left out there.
     fn unread(&mut self, _: &[u8], _: Error) -> Result<(), Stop> {
         Ok(())
     }
@@ -79,7 +79,7 @@ impl Visitor for Above<'_> {
     }
 }
 
-/// As it is named on a command line.
+/// The part as the user types it.
 fn shown(part: &RootdirPart) -> String {
     let source = part.source.display();
     match &part.target[..] {
@@ -88,7 +88,7 @@ fn shown(part: &RootdirPart) -> String {
     }
 }
 
-/// Whether `part` has a directory at `path`; none if it has nothing there.
+/// Whether `part` has a directory at `path`; `None` if it has nothing there.
 fn is_directory_in(part: &RootdirPart, path: &[u8]) -> Option<bool> {
     if part.goes_through(path) {
         return Some(true);

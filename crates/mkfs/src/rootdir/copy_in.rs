@@ -1,4 +1,4 @@
-//! The same copy into a filesystem that is in use: `cp` from the host.
+//! Copies files of the host into a filesystem that is in use, as `creamery cp` does.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
@@ -13,7 +13,7 @@ use super::source::SourceDir;
 use super::subvolume::Subvolumes;
 use super::{OnError, Progress, run};
 
-/// What of the host goes where.
+/// The source on the host and the target in the filesystem.
 ///
 /// ```no_run
 /// # fn example(fs: &creamery_fs::Filesystem) -> creamery_base::Result<()> {
@@ -27,30 +27,30 @@ use super::{OnError, Progress, run};
 pub struct CopyIn<'a> {
     /// A file or directory of the host; a symbolic link stands for itself.
     pub source: &'a Path,
-    /// The directory it goes to.
+    /// The target directory.
     pub dir: InodeId,
-    /// Its name there; without one, the content of the source directory goes into `dir` itself.
+    /// Its name there. Without a name, the content of the source directory goes into `dir` itself.
     pub name: Option<&'a [u8]>,
     /// Keep owners, times, xattrs and hard links; otherwise only permission bits.
     pub archive: bool,
-    /// What becomes of the rest behind a file that cannot be read or made. Nothing of the host is read past damage:
+    /// Whether the copy goes on behind a file that cannot be read or made. Files of the host are never read past damage:
     /// [`OnError::PastDamage`] is [`OnError::NextFile`] here.
     pub on_error: OnError,
     /// Device and inode of the image file, which may lie in the source and cannot be copied into itself.
     pub image: Option<(u64, u64)>,
 }
 
-/// Copies a file, or a directory with all that is in it. What has a name already is replaced, directories are merged.
+/// Copies a file, or a directory with its content. Existing files are replaced, directories are merged.
 ///
 /// # Errors
-/// With [`OnError::Stop`] the first thing that cannot be read or written; what came before stays.
+/// With [`OnError::Stop`] the first file that cannot be read or written; files copied before stay.
 pub fn copy_in(fs: &Filesystem, copy: &CopyIn<'_>, progress: &dyn Progress) -> Result<()> {
     let (keep, owner) = match copy.archive {
         true => (Keep::Everything, None),
         false => (Keep::Permissions, Some((0, 0))),
     };
     let (now, is_reproducible) = (fs.engine().now(), fs.engine().env().is_reproducible());
-    // Reading a file moves its access time: the next copy would be another one.
+    // Reading a file changes its access time, so the next copy would differ.
     let clamp = is_reproducible.then_some(now);
     let rules = Rules { owner, clamp, now, keep, on_error: copy.on_error };
     let place = match copy.name {

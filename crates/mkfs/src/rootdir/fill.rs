@@ -1,10 +1,10 @@
-//! The one writer: takes the steps of the walk in order and makes each through the same operations that a mount
-//! would use. Since it is alone and the steps have a fixed order, equal trees make equal filesystems.
+//! The one writer: takes the steps of the walk in order and makes each file through the operations that a mount uses. It is the only writer
+//! and the order of steps is fixed, so equal trees make equal filesystems.
 //!
-//! # What is copied when
-//! A directory is made with its attributes when the walk enters it; its times are set again when the walk leaves it,
-//! because every name put into it changes them. A file is made, written, and given its times last. A file of several
-//! names is made at the first of them in the order of the walk; the others become links to it.
+//! # Order of copying
+//! A directory gets its attributes when the walk enters it. Its times are set again when the walk leaves it, because every new name in it
+//! changes them. A file is made, written, and given its times last. A file of several names is made at the first of them in the order of
+//! the walk; the others become links to it.
 
 mod left_out;
 
@@ -27,14 +27,14 @@ use super::source::{Meta, join};
 use super::writing::writing;
 use crate::SubvolumeKind;
 
-/// Bytes of a file that are made with it in one go.
+/// Maximum bytes of a file that are written in the call that makes it.
 const GATHER_MAX: u64 = 8 << 20;
 
 /// A piece of a file's data.
 struct Piece {
     offset: u64,
     bytes: Vec<u8>,
-    /// All of a small file, packed.
+    /// The compressed data, if the piece is all of a small file.
     packed: Option<PackedAhead>,
 }
 
@@ -48,7 +48,7 @@ impl Piece {
     }
 }
 
-/// What is changed on the way.
+/// The changes on the way.
 #[derive(Clone, Copy)]
 pub(crate) struct Rules {
     pub(crate) owner: Option<(u32, u32)>,
@@ -59,34 +59,34 @@ pub(crate) struct Rules {
     pub(crate) on_error: OnError,
 }
 
-/// How much of a source file is kept besides its data.
+/// The attributes of a source file that the copy keeps besides the data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Keep {
-    /// All of it.
+    /// All attributes.
     Everything,
-    /// Permission bits; times are now, names are files of their own.
+    /// Permission bits only. Times are now, and each name is a file of its own.
     Permissions,
 }
 
-/// Where the root of the walk goes.
+/// The place of the walk's root.
 pub(crate) enum Place<'a> {
-    /// It is this directory, which exists.
+    /// The root is this existing directory.
     Onto(InodeId),
-    /// It gets this name in this directory. What has the name already is written over, as with cp(1).
+    /// The root gets this name in this directory. An existing file of that name is written over, as by cp(1).
     In(InodeId, &'a [u8]),
 }
 
-/// A directory that the walk is in.
+/// A directory on the path of the walk.
 struct Open {
     id: InodeId,
-    /// Times that the names put into it have changed.
+    /// The times to restore, as new names in the directory change them.
     restore: SetAttributes,
     path: Vec<u8>,
-    /// Counts subvolumes: links do not reach from one into another.
+    /// The number of its subvolume: links do not reach from one into another.
     subvolume: u32,
 }
 
-/// A subvolume that is finished when everything is in.
+/// A subvolume that becomes read-only or the default when everything is copied.
 struct Pending {
     tree: TreeId,
     kind: SubvolumeKind,
@@ -99,13 +99,13 @@ pub(crate) struct Filler<'a> {
     rules: Rules,
     place: Place<'a>,
     open: Vec<Open>,
-    /// Files whose other names are still to come, and how many.
+    /// Files with further names to come, and the number of these names.
     links: HashMap<LinkKey, (InodeId, u64)>,
-    /// Files of several names whose data went by and is in no file: readers send it once.
+    /// Files of several names whose data was not stored: readers send it only once.
     missed: HashSet<LinkKey>,
     pending: Vec<Pending>,
     subvolume_count: u32,
-    /// How many directories deep the walk is in one that could not be made.
+    /// The depth of the walk below a directory that could not be made.
     left_out: usize,
 }
 
@@ -132,7 +132,7 @@ impl<'a> Filler<'a> {
         }
     }
 
-    /// Makes everything that the walk tells, to its end.
+    /// Takes all steps of the walk.
     pub(crate) fn run(mut self, steps: &Receiver<Step>) -> Result<()> {
         for step in steps {
             self.progress.go_on()?;
@@ -193,7 +193,7 @@ impl<'a> Filler<'a> {
                 }
                 match self.file(dir, &name, &parts, &path) {
                     Ok(bytes) => self.progress.entry(&path, bytes),
-                    // Where nothing but one file was wanted its error is the whole outcome.
+                    // If the source is a single file, its error is the whole outcome.
                     Err(error) if self.open.is_empty() => return Err(error),
                     Err(error) => {
                         self.settle(&path, error)?;
@@ -208,7 +208,7 @@ impl<'a> Filler<'a> {
         }
     }
 
-    /// Where a walk that is one file puts it.
+    /// The directory and subvolume of a source that is a single file.
     fn lone_place(&self) -> (InodeId, u32) {
         let (Place::Onto(dir) | Place::In(dir, _)) = self.place;
         (dir, 0)
@@ -231,7 +231,7 @@ impl<'a> Filler<'a> {
         }
     }
 
-    /// Sets the times that writing has moved.
+    /// The times to set after writing has changed them.
     fn restore(&self, meta: &Meta) -> SetAttributes {
         let times = self.times(meta);
         SetAttributes {
@@ -246,7 +246,7 @@ impl<'a> Filler<'a> {
         self.rules.owner.unwrap_or((meta.uid, meta.gid))
     }
 
-    /// Refuses attributes that no leaf holds, however large the filesystem is.
+    /// Refuses attributes that fit into no leaf, regardless of the size of the filesystem.
     fn check_xattrs(&self, meta: &Meta) -> Result<()> {
         for (name, value) in &meta.xattrs {
             let most = self.fs.xattr_value_max(name)?;
@@ -261,7 +261,7 @@ impl<'a> Filler<'a> {
         Ok(())
     }
 
-    /// Calls `make` with what becomes of `meta`.
+    /// Calls `make` with the new inode for `meta`.
     fn with_new<R>(
         &self,
         meta: &Meta,
@@ -274,7 +274,7 @@ impl<'a> Filler<'a> {
             Keep::Everything => meta.xattrs.iter().map(|(name, value)| (&name[..], &value[..])).collect(),
             Keep::Permissions => Vec::new(),
         };
-        // Who does not keep the owner gives nobody the rights of another one, and makes files as the directory has them.
+        // If the owner is not kept, set-user-id bits go, and the inode inherits from its directory.
         let (mode, inherit) = match self.rules.keep {
             Keep::Everything => (meta.mode, Inherit::OnlyFlags),
             Keep::Permissions => (meta.mode & 0o777, Inherit::FromDirectory),
@@ -295,7 +295,7 @@ impl<'a> Filler<'a> {
             (None, Place::In(dir, name)) => (*dir, *name, 0),
             (None, Place::Onto(dir)) => return self.enter_existing(*dir, meta, Vec::new(), 0),
         };
-        // Links do not reach into a subvolume, be it new or made by an earlier part.
+        // Links do not reach into a subvolume, neither a new one nor one of an earlier part.
         if subvolume.is_some() {
             self.subvolume_count += 1;
             number = self.subvolume_count;
@@ -317,7 +317,7 @@ impl<'a> Filler<'a> {
         Ok(())
     }
 
-    /// A directory that is there already gets the attributes of its source.
+    /// Sets the attributes of the source on an existing directory.
     fn enter_existing(&mut self, id: InodeId, meta: &Meta, path: Vec<u8>, subvolume: u32) -> Result<()> {
         if self.fs.stat(id, Wait::Yes)?.kind != creamery_fs::FileType::Directory {
             return Err(Error::new(ErrorKind::NotADirectory, "what has the name of a directory"));
@@ -340,13 +340,13 @@ impl<'a> Filler<'a> {
         for (name, value) in &meta.xattrs {
             self.fs.set_xattr(id, name, value, XattrMode::Any)?;
         }
-        // An ACL may have moved the mode, which the source says as well.
+        // An ACL may have changed the mode; the source's mode is restored.
         let restore = SetAttributes { mode: Some(meta.mode), ..restore };
         self.open.push(Open { id, restore, path, subvolume });
         Ok(())
     }
 
-    /// Makes what has no data, in place of what has the name: nothing in a new filesystem, but in a copy there may be something.
+    /// Makes an inode without data. In a copy into a filesystem in use it replaces an existing one of that name.
     fn node(&self, dir: InodeId, name: &[u8], new: &NewInode<'_>) -> Result<Attributes> {
         let (made, replacing) =
             self.fs.make_or_replace(dir, name, 0, |name| self.fs.create(dir, name, new))?;
@@ -354,7 +354,7 @@ impl<'a> Filler<'a> {
         Ok(made)
     }
 
-    /// Makes `name` another one of `original`, in place of what has the name, as [`Self::node`].
+    /// Makes `name` another name of `original`, and replaces an existing file of that name, as [`Self::node`].
     fn link(&self, original: InodeId, dir: InodeId, name: &[u8]) -> Result<()> {
         let link = |name: &[u8]| match self.fs.link(original, dir, name) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
@@ -367,7 +367,7 @@ impl<'a> Filler<'a> {
         replacing.finish()
     }
 
-    /// Makes what is no directory; returns the bytes of its data.
+    /// Makes a file that is no directory; returns the bytes of its data.
     fn file(
         &mut self,
         dir: (InodeId, u32),
@@ -424,7 +424,7 @@ impl<'a> Filler<'a> {
         }
     }
 
-    /// The file that this name is another one of. A file is forgotten with its last name.
+    /// The file to which this name is a link. The table drops a file at its last name.
     fn take_link(&mut self, key: LinkKey) -> Option<InodeId> {
         let Entry::Occupied(mut entry) = self.links.entry(key) else { return None };
         let (id, left) = entry.get_mut();
@@ -437,7 +437,7 @@ impl<'a> Filler<'a> {
         Some(id)
     }
 
-    /// Makes a regular file: with its first megabytes at once, most files are done then.
+    /// Makes a regular file. The call that makes it also writes its first megabytes, which is all of most files.
     fn regular(
         &self,
         dir: InodeId,
@@ -454,7 +454,7 @@ impl<'a> Filler<'a> {
         let packed = pieces.first().and_then(|piece| piece.packed.as_ref());
         let content = FileContent { size: complete.unwrap_or(end), stretches: &stretches, packed };
         let made = self.with_new(meta, NewKind::File, |new| {
-            // In place of another one it is written as that would be, which is asked for when it is there.
+            // In place of an existing file it keeps that file's properties, which are known only later, so an empty file is made first.
             let is_first = Cell::new(true);
             let create = |name: &[u8]| match is_first.take() || self.rules.keep == Keep::Everything {
                 true => self.fs.create_file_with(dir, name, new, &content),
@@ -466,7 +466,7 @@ impl<'a> Filler<'a> {
             if self.rules.keep == Keep::Permissions {
                 replacing.begin_as_the_old(made.id)?;
             }
-            // Free space in very many pieces, or nothing yet: the rest is written as to any file.
+            // Free space is in very many pieces, or the file is empty so far: the rest is written as to any file.
             if made.size < content.size {
                 self.write_rest(&made, &pieces)?;
             }
@@ -488,7 +488,7 @@ impl<'a> Filler<'a> {
         Ok((made.id, bytes + more))
     }
 
-    /// Gives a file its name, and what it does not have from its source.
+    /// Gives a file its name, and the attributes that do not come from its source.
     fn finish(&self, replacing: Replacing<'_>, id: InodeId) -> Result<()> {
         match self.rules.keep {
             Keep::Everything => replacing.finish(),
@@ -496,7 +496,7 @@ impl<'a> Filler<'a> {
         }
     }
 
-    /// Takes pieces of data until there are enough for one go, or no more (then with the size of the file).
+    /// Takes pieces of data until there are enough for one call, or no more (then the size of the file is returned, too).
     fn gather(&self, parts: &Receiver<Result<Part>>) -> Result<(Vec<Piece>, Option<u64>)> {
         let mut pieces: Vec<Piece> = Vec::new();
         let mut taken = 0;
@@ -527,7 +527,7 @@ impl<'a> Filler<'a> {
         Ok(())
     }
 
-    /// Writes what is still to come of a large file; returns how much, and the size of the file.
+    /// Writes the rest of a large file; returns its bytes, and the size of the file.
     fn append(&self, id: InodeId, parts: &Receiver<Result<Part>>, path: &[u8]) -> Result<(u64, u64)> {
         let file = self.fs.open_file(id).map_err(writing(path))?;
         let mut written = 0;
@@ -550,13 +550,13 @@ impl<'a> Filler<'a> {
         let mut done = 0;
         while done < bytes.len() {
             let count = file.write_at(offset + done as u64, &bytes[done..])?;
-            assert!(count > 0); // no space is an error, not a write of nothing
+            assert!(count > 0); // lack of space is an error, not a write of 0 bytes
             done += count;
         }
         Ok(())
     }
 
-    /// Takes the rest of a file that is not needed.
+    /// Takes and drops the rest of a file.
     fn discard(&self, parts: &Receiver<Result<Part>>) -> Result<()> {
         loop {
             match next_part(parts)? {

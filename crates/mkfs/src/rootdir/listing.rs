@@ -8,8 +8,8 @@ use rustix::fs::{FileType, RawDir};
 
 /// A directory's names in bytewise order, without "." and "..".
 ///
-/// The names lie one after the other in one allocation with their closing zeros, so that a million of them costs
-/// little more than their bytes, and a name can go to a system call as it is.
+/// The names lie one after the other in one allocation, each with its closing zero. So a million of them costs little more than their
+/// bytes, and a name can be passed to a system call unchanged.
 #[derive(Default)]
 pub(crate) struct Listing {
     names: Vec<u8>,
@@ -19,7 +19,7 @@ pub(crate) struct Listing {
 #[derive(Clone, Copy)]
 struct Entry {
     start: u32,
-    /// Without the closing zero.
+    /// The length without the closing zero.
     len: u16,
     kind: FileType,
 }
@@ -61,7 +61,7 @@ impl Listing {
         self.entries.len()
     }
 
-    /// The name number `index` and its type; unknown where the host's filesystem does not tell.
+    /// Name number `index` and its type; the type is unknown if the host's filesystem does not report it.
     pub(crate) fn get(&self, index: usize) -> (&CStr, FileType) {
         let entry = self.entries[index];
         let bytes = &self.names[entry.start as usize..][..usize::from(entry.len) + 1];

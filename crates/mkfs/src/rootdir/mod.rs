@@ -1,7 +1,7 @@
 //! A filesystem filled from a directory of the host.
 //!
-//! There is no private packer: everything goes through the same operations and transactions that a mount uses. What
-//! makes it fast is what happens around them:
+//! There is no private packer: everything goes through the operations and transactions that a mount uses. The speed comes from the threads
+//! around them:
 //!
 //! ```text
 //!             jobs                    parts
@@ -10,13 +10,13 @@
 //!      \------------------ steps --------------/
 //! ```
 //!
-//! One thread lists directories (sorted, so the host's order does not matter), a few read files ahead into bounded
-//! memory, and pack the small ones where that is wanted, and one makes everything in order. Commits come when the engine's
-//! budget of dirty blocks is used up.
+//! One thread lists directories (sorted, so the host's order does not matter). A few threads read files ahead into bounded memory, and
+//! compress small ones if compression is on. One thread makes everything in order. The engine commits when its budget of dirty blocks is
+//! used up.
 //!
 //! # Memory
-//! Nothing grows with the tree but a table of files with several names while some are still to come; a directory's
-//! own names are held while the walk is in it.
+//! Only one table grows with the tree: files with several names, while some of these names are still to come. The names of a directory are
+//! held while the walk is in it.
 
 mod budget;
 mod conflict;
@@ -60,7 +60,7 @@ use crate::source::{Content, Measure, Source};
 /// Bytes of file data read ahead of the writer.
 const READ_AHEAD: u64 = 48 << 20;
 
-/// Where the files of a new filesystem come from, and what changes on the way.
+/// The source of a new filesystem's files, and changes on the way.
 ///
 /// ```
 /// use creamery_mkfs::RootdirOptions;
@@ -69,26 +69,26 @@ const READ_AHEAD: u64 = 48 << 20;
 /// ```
 #[derive(Clone, Debug)]
 pub struct RootdirOptions {
-    /// The directory; it becomes the root, where `target` is empty.
+    /// The directory; it becomes the root if `target` is empty.
     pub source: PathBuf,
     /// The directory of the filesystem that gets its content, from the root on ([`RootdirPart::target`]).
     pub target: Vec<u8>,
-    /// Further directories, each above the ones before: what has a name already is replaced, directories are merged.
+    /// Further directories, each copied over the ones before: an existing name is replaced, directories are merged.
     pub more: Vec<RootdirPart>,
-    /// Every file belongs to them.
+    /// Owner and group of every file, instead of those of the source.
     pub owner: Option<(u32, u32)>,
     /// Access, change and birth times are this time, modification times at most this (`SOURCE_DATE_EPOCH`).
     pub clamp_times: Option<Timespec>,
     /// Directories that become subvolumes.
     pub subvolumes: Vec<RootdirSubvolume>,
-    /// Cut the finished filesystem to what it needs.
+    /// Cut the finished filesystem to the size it needs.
     pub shrink: bool,
-    /// Compress what gets shorter by that.
+    /// The compression; it is used where it makes files shorter.
     pub compress: Option<CompressionMethod>,
 }
 
 impl RootdirOptions {
-    /// Everything in `source` as it is.
+    /// Copies `source` without changes.
     pub fn new(source: impl Into<PathBuf>) -> Self {
         Self {
             source: source.into(),
@@ -108,7 +108,7 @@ impl RootdirOptions {
         std::iter::once(first).chain(self.more.iter().cloned()).collect()
     }
 
-    /// Checks that a part has, or makes, the directory that is to become a subvolume.
+    /// Checks that a part has, or makes, the directory that becomes a subvolume.
     fn check_subvolume(
         &self,
         parts: &[(RootdirPart, SourceDir)],
@@ -171,7 +171,7 @@ impl Source for RootdirOptions {
     }
 }
 
-/// A new image has no name while it is filled, so its source does not show it; the next build would meet it there.
+/// Refuses a new image inside its source. It has no name while it is filled, so this copy would not contain it, but the next one would.
 fn refuse_inside(path: &Path, source: &Path) -> Result<()> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     match (parent.canonicalize(), source.canonicalize()) {
@@ -179,7 +179,7 @@ fn refuse_inside(path: &Path, source: &Path) -> Result<()> {
             let what = format!("{} lies in {}, which it is made from", path.display(), source.display());
             Err(Error::invalid(what))
         }
-        // What is not there is told of where it is opened.
+        // A missing source is reported when it is opened.
         _ => Ok(()),
     }
 }
@@ -206,7 +206,7 @@ fn fill(
         keep: Keep::Everything,
         on_error: OnError::Stop,
     };
-    // What is read-only takes no more: it becomes so when all parts are in.
+    // Subvolumes become read-only after the last part: a read-only one could not take further parts.
     let writable = |subvolume: &RootdirSubvolume| {
         let path = subvolume.path.clone();
         RootdirSubvolume { path, kind: SubvolumeKind::ReadWrite }
@@ -220,7 +220,7 @@ fn fill(
         let filled =
             run(fs, rules, place, progress, |steps, jobs| Feeder::new(steps, jobs, &own, image).run(root));
         filled.map_err(|error| match error.kind() {
-            // The filesystem was empty before the first part.
+            // The filesystem was empty before the first part, so the name comes from an earlier part.
             ErrorKind::AlreadyExists => {
                 error.advise("another source has that name: give one of them another target")
             }
@@ -239,7 +239,7 @@ fn fill(
     Ok(())
 }
 
-/// Starts the threads; `feed` is the walk.
+/// Starts the threads. `feed` is the walk.
 fn run(
     fs: &Filesystem,
     rules: Rules,
@@ -258,7 +258,7 @@ fn run(
         for _ in 0..readers {
             scope.spawn(move || reader::run(jobs, shared));
         }
-        // When the writer ends, for whatever reason, the others may be waiting: take away what they wait for.
+        // When the writer ends for any reason, the other threads may be waiting for it: this wakes them.
         let end = CloseOnDrop(shared);
         let steps = steps;
         let done = Filler::new(fs, shared, progress, rules, place).run(&steps);

@@ -1,4 +1,4 @@
-//! One of several directories of the host that a filesystem is filled from, and where in it that goes.
+//! One of several directories of the host that fill a filesystem, and its target there.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -23,16 +23,16 @@ use super::RootdirSubvolume;
 pub struct RootdirPart {
     /// The directory of the host.
     pub source: PathBuf,
-    /// From the root of the filesystem, without "." and needless slashes; empty for the root itself.
+    /// The path from the root of the filesystem, without "." and needless slashes; empty for the root itself.
     pub target: Vec<u8>,
 }
 
 impl RootdirPart {
-    /// Parses `DIR` or `DIR:/TARGET`. Where a directory is called like all of it, that is meant; of several colons before a slash, the one behind
-    /// the longest name of a directory that is there.
+    /// Parses `DIR` or `DIR:/TARGET`. If the whole text names an existing directory, it is `DIR`. With several colons before a slash, the one
+    /// behind the longest name of an existing directory counts.
     ///
     /// # Errors
-    /// When the target has `..` in it.
+    /// The target contains `..`.
     pub fn parse(text: &OsStr) -> Result<Self> {
         let bytes = text.as_bytes();
         let whole = Self { source: text.into(), target: Vec::new() };
@@ -52,7 +52,7 @@ impl RootdirPart {
         Ok(Self { source: source.into(), target: names.join(&b'/') })
     }
 
-    /// The subvolumes that its own directories become, by paths from its source on.
+    /// The subvolumes among its own directories, by paths relative to its source.
     pub(super) fn own(&self, all: &[RootdirSubvolume]) -> Vec<RootdirSubvolume> {
         let below = |subvolume: &RootdirSubvolume| {
             let path = match &self.target[..] {
@@ -69,7 +69,7 @@ impl RootdirPart {
         self.target.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
     }
 
-    /// The directory that it goes to. What is missing of its path is made, `subvolumes` as such.
+    /// The target directory. Missing directories of its path are made, those in `subvolumes` as subvolumes.
     pub(super) fn make_target(
         &self,
         fs: &Filesystem,

@@ -1,10 +1,10 @@
-//! What a caller may watch while a tree is copied.
+//! Callbacks for the progress of a copy.
 
 use std::ops::Range;
 
 use creamery_base::{Error, Result};
 
-/// Told about the copy as it goes; all calls come from one thread, in the order of the copy.
+/// Receives the progress of a copy; all calls come from one thread, in the order of the copy.
 ///
 /// ```
 /// use creamery_mkfs::{NoProgress, Progress};
@@ -12,7 +12,7 @@ use creamery_base::{Error, Result};
 /// NoProgress.entry(b"usr/bin/ls", 1234);
 /// ```
 pub trait Progress: Sync {
-    /// The copy begins; about so many names and bytes of data are to come. Zeros when nobody counted.
+    /// The copy begins; `entries` and `bytes` are estimates of its names and data, or zeros if nothing was counted.
     fn start(&self, entries: u64, bytes: u64) {
         let _ = (entries, bytes);
     }
@@ -22,43 +22,43 @@ pub trait Progress: Sync {
         let _ = (path, bytes);
     }
 
-    /// `what` of `path` cannot be read, and the copy goes on without it, where that is wished.
+    /// `what` of `path` cannot be read, and the copy goes on without it, if the options allow that.
     fn lost(&self, path: &[u8], what: Lost, error: &Error) {
         let _ = (path, what, error);
     }
 
-    /// The extended attribute `name` of `path` does not come along. `error` is [`Unsupported`](creamery_base::ErrorKind::Unsupported) where what
-    /// is copied to takes none of its kind, [`PermissionDenied`](creamery_base::ErrorKind::PermissionDenied) where this user may not set it;
-    /// else there is no room for it.
+    /// The extended attribute `name` of `path` is not copied. `error` is [`Unsupported`](creamery_base::ErrorKind::Unsupported) if the target
+    /// accepts none of its kind, and [`PermissionDenied`](creamery_base::ErrorKind::PermissionDenied) if this user may not set it; else there is
+    /// no room for it.
     fn xattr_left_out(&self, path: &[u8], name: &[u8], error: &Error) {
         let _ = (path, name, error);
     }
 
-    /// `path` is left out though it could be copied, where that is wished.
+    /// `path` is left out though it could be copied, by the options.
     fn skipped(&self, path: &[u8], why: Skipped) {
         let _ = (path, why);
     }
 
-    /// A file of the host is written where it is, with the content of `path`: an error, or a signal, leaves a part in it.
+    /// A file of the host is written in place, with the content of `path`: an error, or a signal, leaves a partial file.
     fn in_place(&self, path: &[u8]) {
         let _ = path;
     }
 
-    /// Asked before each file, and within large ones, whether to go on. An error ends the work with it, even where errors are passed over if
-    /// it is [`ErrorKind::Interrupted`](creamery_base::ErrorKind::Interrupted); of a file that is not whole nothing is left then, unless it is written
-    /// [in place](Self::in_place).
+    /// Asks before each file, and within large ones, whether to go on. An error ends the work with it;
+    /// [`ErrorKind::Interrupted`](creamery_base::ErrorKind::Interrupted) does so even where errors are passed over. An incomplete file is removed
+    /// then, unless it is written [in place](Self::in_place).
     ///
     /// # Errors
-    /// Why not.
+    /// The reason to end.
     fn go_on(&self) -> Result<()> {
         Ok(())
     }
 
-    /// Everything is in; the last writes are being made durable.
+    /// Everything is copied; the last writes are being made durable.
     fn finishing(&self) {}
 }
 
-/// What a copy goes on without.
+/// The loss that a copy goes on without.
 ///
 /// ```
 /// use creamery_mkfs::Lost;
@@ -67,9 +67,9 @@ pub trait Progress: Sync {
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Lost {
-    /// The file, or the directory with all in it.
+    /// The file, or the directory with its content.
     Everything {
-        /// The length of a regular file, where that is known.
+        /// The length of a regular file, if it is known.
         size: Option<u64>,
     },
     /// Some of the directory's entries.
@@ -80,24 +80,24 @@ pub enum Lost {
     Bytes(Range<u64>),
 }
 
-/// What a copy does after what it cannot copy. None goes on where the rest cannot be copied either: what it is copied to is full, or may not be
-/// written to.
+/// The reaction of a copy to a file that it cannot copy. No variant goes on if the rest cannot be copied either: the target is full, or may not
+/// be written.
 ///
 /// ```
 /// assert_eq!(creamery_mkfs::OnError::default(), creamery_mkfs::OnError::Stop);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum OnError {
-    /// It ends with the error.
+    /// The copy ends with the error.
     #[default]
     Stop,
-    /// It leaves the file out, tells [`Progress::lost`], and goes on with the next one, as cp(1) does.
+    /// The copy leaves the file out, reports it to [`Progress::lost`], and goes on with the next one, as cp(1) does.
     NextFile,
-    /// It brings of the file what can be read, and tells [`Progress::lost`] what cannot: for a damaged filesystem.
+    /// The copy takes all readable parts of the file, and reports the others to [`Progress::lost`]: for a damaged filesystem.
     PastDamage,
 }
 
-/// Why a copy leaves something out that it could have.
+/// The reason for leaving out a file that could be copied.
 ///
 /// ```
 /// assert_ne!(creamery_mkfs::Skipped::Taken, creamery_mkfs::Skipped::Snapshot);
@@ -105,7 +105,7 @@ pub enum OnError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Skipped {
-    /// Something has its name where the copy goes, and is to stay.
+    /// The target has a file of that name, which must stay.
     Taken,
     /// It is a snapshot.
     Snapshot,
@@ -113,13 +113,13 @@ pub enum Skipped {
     Symlink,
     /// It is a fifo, a socket or a device.
     Special,
-    /// Its path is none of those that are wanted.
+    /// Its path does not match the request.
     Unmatched,
-    /// Its data has no checksums, and may be another file's by now.
+    /// Its data has no checksums, and may belong to another file by now.
     Unverified,
 }
 
-/// Nobody watches.
+/// Ignores all progress.
 ///
 /// ```
 /// let _quiet: &dyn creamery_mkfs::Progress = &creamery_mkfs::NoProgress;

@@ -1,11 +1,12 @@
-//! The row between the walk, the readers and the writer.
+//! The queue from the walk and the readers to the writer.
 //!
-//! One thread walks and numbers what it finds. Files go to readers, which look at them in any order; the writer gets
-//! everything through one queue in the order of the numbers, files as the receiving end of what their reader sends.
+//! One thread walks the source and numbers the files it finds. Readers read the files in any order. The writer gets everything through one
+//! queue in the order of the numbers; for a file it gets the receiving end of a channel from the file's reader.
 //!
-//! # Why it cannot stand still
-//! A file's job is queued before its step, so what the writer waits for is with a reader or before one; readers take
-//! jobs in order; and the one whose number is next always gets memory (BUDGET-1).
+//! # Why there is no deadlock
+//! - A file's job is queued before its step, so a reader has or will get the job of every step that the writer waits for.
+//! - Readers take jobs in order.
+//! - The file with the next number always gets memory (BUDGET-1).
 
 use std::ffi::CStr;
 use std::sync::Arc;
@@ -20,34 +21,34 @@ use super::subvolume::Subvolumes;
 use super::walk::{Stop, Visitor, walk};
 use crate::SubvolumeKind;
 
-/// Files looked at ahead of the writer. Each may hold a directory open.
+/// Files that are read ahead of the writer. Each may hold a directory open.
 pub(crate) const FILES_AHEAD: usize = 256;
-/// Parts that a reader may put ahead for one file; its bytes are bounded by the budget.
+/// Parts of one file that a reader may send ahead; the budget bounds their bytes.
 const PARTS_AHEAD: usize = 4;
 
-/// What the writer is told, in order.
+/// The steps that the writer takes in order.
 pub(crate) enum Step {
     /// A directory begins; its content follows, then its [`Step::Leave`].
     Enter { number: u64, name: Vec<u8>, path: Vec<u8>, meta: Box<Meta>, subvolume: Option<SubvolumeKind> },
     /// The directory is complete.
     Leave { number: u64 },
-    /// Anything else; what it is comes from a reader.
+    /// Any other file; its kind and content come from a reader.
     File { number: u64, name: Vec<u8>, parts: Receiver<Result<Part>> },
-    /// What has this path cannot be read. The walk goes on behind it.
+    /// The file at this path cannot be read. The walk goes on behind it.
     Unread { path: Vec<u8>, error: Error },
     /// The walk ends here.
     Failed(Error),
 }
 
-/// The walking end.
+/// The end of the queue that the walk feeds.
 pub(crate) struct Feeder<'a> {
     pub(crate) steps: SyncSender<Step>,
     pub(crate) jobs: SyncSender<Job>,
     pub(crate) subvolumes: &'a Subvolumes,
-    /// The image itself may lie in the tree that it is made from.
+    /// Device and inode of the image, which may lie in its own source tree.
     pub(crate) image: Option<(u64, u64)>,
     number: u64,
-    /// Subvolumes so far, and which one each level of the path belongs to.
+    /// The number of subvolumes so far, and the subvolume of each level of the path.
     subvolume_count: u32,
     levels: Vec<u32>,
 }
@@ -66,14 +67,14 @@ impl<'a> Feeder<'a> {
     pub(crate) fn run(mut self, root: SourceDir) {
         match walk(root, &mut self) {
             Ok(()) | Err(Stop::Enough) => {}
-            // When nobody listens any more there is nobody to tell either.
+            // If the writer has ended, nobody receives the error.
             Err(Stop::Failed(error)) => drop(self.steps.send(Step::Failed(error))),
         }
     }
 
-    /// The same for one file that is no directory, which gets the name `to`.
+    /// Queues one file that is no directory, under the name `to`.
     pub(crate) fn run_file(mut self, dir: SourceDir, name: &CStr, to: &[u8]) {
-        // Whoever hangs up has said why.
+        // If the queue is closed, the writer has reported its own error.
         drop(self.queue_file(name, FileType::Unknown, &Arc::new(dir), to, 0));
     }
 

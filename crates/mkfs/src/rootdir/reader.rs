@@ -1,4 +1,4 @@
-//! Looks at files ahead of the writer: stat, xattrs, data.
+//! Reads files ahead of the writer: stat, xattrs, data.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -18,48 +18,48 @@ use super::source::{
     read_xattrs,
 };
 
-/// Data comes in pieces of at most this many bytes, cut at multiples of it.
+/// Maximum bytes of a piece of data; pieces are cut at multiples of it.
 pub(crate) const PIECE: u64 = 1 << 20;
 
-/// Data of a file that does not tell its size is read in pieces of at most this many bytes.
+/// Maximum bytes of a piece of a file that does not report its size.
 const UNTOLD_PIECE: u64 = 64 << 10;
 
-/// One file to look at.
+/// One file to read.
 pub(crate) struct Job {
     pub(crate) number: u64,
     pub(crate) dir: Arc<SourceDir>,
     pub(crate) name: CString,
-    /// As the directory has it; unknown where the host's filesystem does not tell.
+    /// The type from the directory; unknown if the host's filesystem does not report it.
     pub(crate) kind: FileType,
     pub(crate) subvolume: u32,
     pub(crate) image: Option<(u64, u64)>,
     pub(crate) parts: SyncSender<Result<Part>>,
 }
 
-/// What a reader finds, in order: one [`Part::Meta`], data, [`Part::End`].
+/// The messages of a reader, in order: one [`Part::Meta`], data, [`Part::End`].
 pub(crate) enum Part {
-    /// What the file is.
+    /// The attributes of the file.
     Meta(Box<Meta>),
-    /// A piece of its data. The bytes are charged to the budget. Those of a small file may be packed, too, which is not: it is
-    /// shorter, and there are at most so many files ahead.
+    /// A piece of its data. The bytes are charged to the budget. A small file may have its compressed data as well, which is not charged:
+    /// it is shorter, and the number of files ahead is limited.
     Data { offset: u64, bytes: Vec<u8>, packed: Option<PackedAhead> },
-    /// That was all; a regular file has this size.
+    /// The end of the data; a regular file has this size.
     End { size: u64 },
 }
 
 /// A file with more than one name, within one subvolume.
 pub(crate) type LinkKey = (u32, u64, u64);
 
-/// What the readers share.
+/// The state that the readers share.
 pub(crate) struct Shared<'a> {
-    /// The filesystem that they read for.
+    /// The target filesystem.
     pub(crate) fs: &'a Filesystem,
     pub(crate) budget: Budget,
-    /// Blocks of the new filesystem: holes are widened inwards to them.
+    /// Bytes of a block of the new filesystem: holes shrink to whole blocks.
     pub(crate) sector_size: u64,
-    /// Whether names of one file stay names of one file.
+    /// Whether hard links are kept.
     pub(crate) links: bool,
-    /// The lowest number that has looked at each file of several names: a later name needs no data.
+    /// For each file of several names, the lowest number that a reader has seen: a later name needs no data.
     pub(crate) first_seen: RankedMutex<HashMap<LinkKey, u64>, { rank::LEAF }>,
 }
 
@@ -69,14 +69,14 @@ impl<'a> Shared<'a> {
         Self { fs, budget: Budget::new(budget), sector_size, links, first_seen: RankedMutex::default() }
     }
 
-    /// All names of this file have been seen.
+    /// Drops a file whose names have all been seen.
     pub(crate) fn forget(&self, key: LinkKey) {
         self.first_seen.lock().remove(&key);
     }
 }
 
 enum Stop {
-    /// The writer does not want more of this file.
+    /// The writer needs no more of this file.
     Unwanted,
     Failed(Error),
 }
@@ -93,10 +93,10 @@ impl From<Closed> for Stop {
     }
 }
 
-/// What is left to do, for several readers.
+/// The jobs that are left, for several readers.
 pub(crate) type Jobs = RankedMutex<Receiver<Job>, { rank::JOBS }>;
 
-/// Works on jobs until there are no more.
+/// Works on jobs until there are none left.
 pub(crate) fn run(jobs: &Jobs, shared: &Shared<'_>) {
     loop {
         let job = jobs.lock().recv();
@@ -105,7 +105,7 @@ pub(crate) fn run(jobs: &Jobs, shared: &Shared<'_>) {
             Ok(()) | Err(Stop::Unwanted) => {}
             Err(Stop::Failed(error)) => {
                 let path = join(&job.dir.path, job.name.to_bytes());
-                // The writer may have given up already.
+                // The writer may have ended already.
                 drop(job.parts.send(Err(at_path(&path)(error))));
             }
         }
@@ -156,7 +156,7 @@ fn read_regular(job: &Job, shared: &Shared<'_>) -> Result<(), Stop> {
     send(job, Part::End { size })
 }
 
-/// What is in a file that says it is empty: in /proc they all do. Returns how much there was.
+/// Sends the content of a file that claims to be empty, as all files in /proc do. Returns the number of bytes.
 fn send_untold(job: &Job, shared: &Shared<'_>, file: &impl AsFd) -> Result<u64, Stop> {
     let mut at = 0;
     loop {
@@ -172,7 +172,7 @@ fn send_untold(job: &Job, shared: &Shared<'_>, file: &impl AsFd) -> Result<u64, 
     }
 }
 
-/// Hands over data that is charged to the budget.
+/// Sends data that is charged to the budget.
 fn send_piece(
     job: &Job,
     shared: &Shared<'_>,
@@ -187,8 +187,8 @@ fn send_piece(
     })
 }
 
-/// Whether this name comes before all others of the file that a reader has looked at so far. The one that comes
-/// first of all always gets yes; a later one may get it as well, which costs a needless read.
+/// Whether this name comes before all others of the file that readers have seen so far. That is always true for the first name; it may be
+/// true for a later one as well, which costs a needless read.
 fn is_first(job: &Job, shared: &Shared<'_>, meta: &Meta) -> bool {
     let mut seen = shared.first_seen.lock();
     match seen.entry((job.subvolume, meta.dev, meta.ino)) {

@@ -1,4 +1,4 @@
-//! How large a filesystem a source tree needs: a first walk that looks at sizes only.
+//! The size of a filesystem for a source tree: a first walk that reads sizes only.
 
 use std::collections::HashSet;
 use std::ffi::CStr;
@@ -13,7 +13,7 @@ use super::source::{Meta, SourceDir, at_path, data_parts, join};
 use super::walk::{Stop, Visitor, walk};
 use crate::source::Measure;
 
-/// Files up to this size may have holes that are not looked for: their data is counted whole.
+/// Holes of files up to this size, bytes, are not looked for: their data is counted completely.
 const LOOK_FOR_HOLES: u64 = 64 << 10;
 struct Sizer {
     measure: Measure,
@@ -23,7 +23,7 @@ struct Sizer {
 impl Sizer {
     fn entry(&mut self, name_len: usize, meta: &Meta) {
         self.measure.entry(name_len);
-        // Those of files are not looked at: that would cost as much as all the rest.
+        // The xattrs of files are not read: that would cost as much as all the rest.
         for (name, value) in &meta.xattrs {
             self.measure.xattr(name, value);
         }

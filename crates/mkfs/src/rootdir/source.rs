@@ -1,4 +1,4 @@
-//! Reading the source tree: what a file is, its xattrs, its data and its holes.
+//! Reads the source tree: attributes of files, xattrs, data and holes.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -10,11 +10,11 @@ use rustix::io::Errno;
 /// An open directory of the source tree.
 pub(crate) struct SourceDir {
     pub(crate) fd: OwnedFd,
-    /// From the root of the source tree, for messages; empty for the root itself.
+    /// The path from the root of the source tree, for messages; empty for the root itself.
     pub(crate) path: Vec<u8>,
 }
 
-/// What a source file is, apart from its data.
+/// The attributes of a source file, without its data.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Meta {
     pub(crate) kind: FileType,
@@ -28,12 +28,12 @@ pub(crate) struct Meta {
     pub(crate) rdev: u64,
     pub(crate) atime: Timespec,
     pub(crate) mtime: Timespec,
-    /// Of the host.
+    /// The device number on the host.
     pub(crate) dev: u64,
     pub(crate) ino: u64,
-    /// Sorted by name.
+    /// Extended attributes, sorted by name.
     pub(crate) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Of a symbolic link.
+    /// The target of a symbolic link.
     pub(crate) target: Vec<u8>,
 }
 
@@ -51,7 +51,7 @@ pub(crate) fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
     joined
 }
 
-/// Puts the source path in front of a message.
+/// Prefixes a message with the source path.
 pub(crate) fn at_path(path: &[u8]) -> impl FnOnce(Error) -> Error + use<> {
     let path = String::from_utf8_lossy(if path.is_empty() { b"." } else { path }).into_owned();
     move |error| error.context(format!("reading source '{path}'"))
@@ -67,7 +67,7 @@ impl SourceDir {
         Ok(Self { fd, path: Vec::new() })
     }
 
-    /// A directory in this one.
+    /// Opens a directory in this one.
     pub(crate) fn open_dir(&self, name: &CStr) -> Result<Self> {
         let path = join(&self.path, name.to_bytes());
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
@@ -75,20 +75,20 @@ impl SourceDir {
         Ok(Self { fd, path })
     }
 
-    /// The directory that this one lies in, `path` being its path.
+    /// Opens the parent directory; `path` is its path.
     pub(crate) fn open_parent(&self, path: Vec<u8>) -> Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let fd = open_quietly(self.fd.as_fd(), c"..", flags).map_err(io_error).map_err(at_path(&path))?;
         Ok(Self { fd, path })
     }
 
-    /// Whether `name` is a directory, asked of the host.
+    /// Whether `name` is a directory on the host.
     pub(crate) fn is_dir(&self, name: &CStr) -> Result<bool> {
         let stat = rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW).map_err(io_error)?;
         Ok(FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
     }
 
-    /// What this directory itself is.
+    /// The attributes of this directory itself.
     pub(crate) fn meta(&self) -> Result<Meta> {
         let stat = rustix::fs::fstat(&self.fd).map_err(io_error)?;
         let mut meta = from_stat(&stat);
@@ -103,12 +103,12 @@ impl SourceDir {
 
     /// Opens the regular file `name`.
     pub(crate) fn open_file(&self, name: &CStr) -> Result<OwnedFd> {
-        // NONBLOCK: were the name replaced by a fifo since it was looked at, opening it would wait for ever.
+        // NONBLOCK: if a fifo has replaced the file since its stat, opening it must not wait for ever.
         open_quietly(self.fd.as_fd(), name, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK)
             .map_err(io_error)
     }
 
-    /// The extended attributes of what is not a regular file or a directory.
+    /// The extended attributes of a file that is neither regular nor a directory.
     pub(crate) fn special_xattrs(&self, name: &CStr) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         let path = format!("/proc/self/fd/{}/", self.fd.as_raw_fd());
         let path = [path.as_bytes(), name.to_bytes()].concat();
@@ -120,7 +120,7 @@ impl SourceDir {
     }
 }
 
-/// Opens without changing the access time where the host allows that (to owners and root).
+/// Opens without changing the access time if the host permits that (to owners and root).
 fn open_quietly(dir: BorrowedFd<'_>, name: &CStr, flags: OFlags) -> Result<OwnedFd, Errno> {
     let flags = flags | OFlags::CLOEXEC;
     match rustix::fs::openat(dir, name, flags | OFlags::NOATIME, Mode::empty()) {
@@ -129,7 +129,7 @@ fn open_quietly(dir: BorrowedFd<'_>, name: &CStr, flags: OFlags) -> Result<Owned
     }
 }
 
-/// A time as `stat` tells it, in which the nanoseconds have another type on each architecture.
+/// A time from `stat`, whose nanoseconds have another type on each architecture.
 fn time(sec: i64, nsec: impl TryInto<u32>) -> Timespec {
     Timespec { sec, nsec: nsec.try_into().unwrap_or(0) }
 }
@@ -152,7 +152,7 @@ pub(crate) fn from_stat(stat: &Stat) -> Meta {
     }
 }
 
-/// What xattrs are read from.
+/// The source of a file's xattrs.
 pub(crate) enum Handle<'a> {
     Open(BorrowedFd<'a>),
     Named(std::ffi::CString),
@@ -174,9 +174,9 @@ impl Handle<'_> {
     }
 }
 
-/// Calls with growing buffers until the answer fits. None when the host has no xattrs there.
+/// Calls with growing buffers until the answer fits. `None` if the host has no xattrs there.
 fn growing(call: impl Fn(&mut [u8]) -> Result<usize, Errno>) -> Result<Option<Vec<u8>>> {
-    // Linux caps both a value and a list at 64 KiB.
+    // Linux limits both a value and a list to 64 KiB.
     for len in [256, 4 << 10, 64 << 10, 1 << 20] {
         let mut buffer = vec![0; len];
         match call(&mut buffer) {
@@ -186,7 +186,7 @@ fn growing(call: impl Fn(&mut [u8]) -> Result<usize, Errno>) -> Result<Option<Ve
             }
             Err(Errno::RANGE) => {}
             Err(Errno::OPNOTSUPP | Errno::NODATA | Errno::NOSYS) => return Ok(None),
-            // Without /proc there is no way to name a special file; it has no xattrs but in rare cases.
+            // Without /proc a special file cannot be named; it rarely has xattrs.
             Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
             Err(errno) => return Err(io_error(errno)),
         }
@@ -194,8 +194,8 @@ fn growing(call: impl Fn(&mut [u8]) -> Result<usize, Errno>) -> Result<Option<Ve
     Err(Error::new(ErrorKind::Unsupported, "an extended attribute above 1 MiB"))
 }
 
-/// Whether an xattr is kept: those of the host's own devising (`system.nfs4_acl`, `btrfs.compression`, ...) say
-/// something about the host's filesystem, not about the file.
+/// Whether an xattr is kept: the host's own ones (`system.nfs4_acl`, `btrfs.compression`, ...) describe the host's filesystem, not the
+/// file.
 fn is_kept(name: &[u8]) -> bool {
     [&b"user."[..], b"trusted.", b"security."].iter().any(|space| name.starts_with(space))
         || name == b"system.posix_acl_access"
@@ -203,7 +203,7 @@ fn is_kept(name: &[u8]) -> bool {
 }
 
 pub(crate) fn read_xattrs(from: &Handle<'_>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-    // Most files have none: ask with a buffer on the stack first.
+    // Most files have none: try a buffer on the stack first.
     let mut few = [0; 256];
     let list = match from.list(&mut few) {
         Ok(0) => return Ok(Vec::new()),
@@ -233,7 +233,7 @@ pub(crate) fn read_xattrs(from: &Handle<'_>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> 
 /// at `size`). Parts that touch are one.
 pub(crate) fn data_parts(fd: BorrowedFd<'_>, size: u64, unit: u64) -> Result<Vec<(u64, u64)>> {
     use rustix::fs::{SeekFrom, seek};
-    // Most files have no hole at all, which one call tells.
+    // Most files have no hole at all, which one call shows.
     if matches!(seek(fd, SeekFrom::Hole(0)), Ok(first) if first >= size) {
         return Ok(vec![(0, size)]);
     }
@@ -243,7 +243,7 @@ pub(crate) fn data_parts(fd: BorrowedFd<'_>, size: u64, unit: u64) -> Result<Vec
         let start = match seek(fd, SeekFrom::Data(at)) {
             Ok(start) => start,
             Err(Errno::NXIO) => break,
-            // The host cannot tell holes: all is data.
+            // The host cannot report holes: everything is data.
             Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(vec![(0, size)]),
             Err(errno) => return Err(io_error(errno)),
         };
@@ -267,7 +267,7 @@ pub(crate) fn data_parts(fd: BorrowedFd<'_>, size: u64, unit: u64) -> Result<Vec
     Ok(parts)
 }
 
-/// Reads at most `len` bytes at `offset` into a new buffer; none where the file ends.
+/// Reads at most `len` bytes at `offset` into a new buffer, which is empty at the end of the file.
 pub(crate) fn read_some(fd: BorrowedFd<'_>, offset: u64, len: usize) -> Result<Vec<u8>> {
     let mut bytes = vec![0; len];
     loop {

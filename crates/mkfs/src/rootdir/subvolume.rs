@@ -1,10 +1,10 @@
-//! Which directories of the source become subvolumes.
+//! The directories of the source that become subvolumes.
 
 use std::collections::BTreeMap;
 
 use creamery_base::{Error, Result};
 
-/// What kind of subvolume a directory becomes.
+/// The kind of subvolume that a directory becomes.
 ///
 /// ```
 /// use creamery_mkfs::SubvolumeKind;
@@ -16,20 +16,20 @@ pub enum SubvolumeKind {
     ReadWrite,
     /// Read-only once the image is made.
     ReadOnly,
-    /// Writable, and what is mounted when nothing is said.
+    /// Writable, and the default subvolume.
     Default,
-    /// Both.
+    /// Read-only once the image is made, and the default subvolume.
     DefaultReadOnly,
 }
 
 impl SubvolumeKind {
-    /// Whether it is mounted when nothing is said.
+    /// Whether it is the default subvolume, which is mounted without further options.
     #[must_use]
     pub const fn is_default(self) -> bool {
         matches!(self, Self::Default | Self::DefaultReadOnly)
     }
 
-    /// Whether it cannot be changed.
+    /// Whether it is read-only.
     #[must_use]
     pub const fn is_read_only(self) -> bool {
         matches!(self, Self::ReadOnly | Self::DefaultReadOnly)
@@ -48,17 +48,17 @@ impl SubvolumeKind {
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RootdirSubvolume {
-    /// From the root of the source tree, without "." and needless slashes.
+    /// The path from the root of the source tree, without "." and needless slashes.
     pub path: Vec<u8>,
-    /// What becomes of it.
+    /// The kind of the subvolume.
     pub kind: SubvolumeKind,
 }
 
 impl RootdirSubvolume {
-    /// Parses `[TYPE:]PATH`, TYPE being rw, ro, default or default-ro.
+    /// Parses `[TYPE:]PATH`; TYPE is rw, ro, default or default-ro. The path begins at the top of the source tree, with or without a slash.
     ///
     /// # Errors
-    /// When the path is empty or leaves the tree, at whose top it begins, with or without a slash.
+    /// The path is empty, or leaves the tree.
     pub fn parse(text: &[u8]) -> Result<Self> {
         let types = [
             (&b"rw:"[..], SubvolumeKind::ReadWrite),
@@ -82,10 +82,10 @@ impl RootdirSubvolume {
         Ok(Self { path: parts.join(&b'/'), kind })
     }
 
-    /// Checks what several of one filesystem have to do with each other.
+    /// Checks that the subvolumes of one filesystem fit together.
     ///
     /// # Errors
-    /// When a path comes twice, or more than one is the default.
+    /// A path comes twice, or there is more than one default.
     pub fn check_all(list: &[Self]) -> Result<()> {
         Subvolumes::new(list).map(drop)
     }
@@ -99,12 +99,12 @@ impl std::str::FromStr for RootdirSubvolume {
     }
 }
 
-/// The same, by path.
+/// Subvolumes by path.
 #[derive(Default)]
 pub(crate) struct Subvolumes(BTreeMap<Vec<u8>, SubvolumeKind>);
 
 impl Subvolumes {
-    /// Checks that no path comes twice and at most one is the default.
+    /// Builds the map. Errors: a path comes twice, or there is more than one default.
     pub(crate) fn new(list: &[RootdirSubvolume]) -> Result<Self> {
         let mut map = BTreeMap::new();
         for one in list {

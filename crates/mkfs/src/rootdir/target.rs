@@ -1,8 +1,8 @@
-//! Whether an image that exists lies in the directory that a filesystem is to be made from.
+//! Whether an existing image lies in its own source directory.
 //!
-//! Such an image cannot be copied into itself, and by the time the walk that fills the filesystem meets it, the filesystem that it
-//! held is gone. So its source is looked through before the first write. It is known by its device and inode, whatever name leads to it: through a
-//! symbolic link, a hard link, a bind mount or a loop device.
+//! Such an image cannot be copied into itself, and when the walk that fills the filesystem meets it, its former filesystem is gone. So the source
+//! is searched before the first write. The image is recognised by device and inode, regardless of the name that leads to it: through a symbolic
+//! link, a hard link, a bind mount or a loop device.
 
 use std::ffi::CStr;
 use std::os::unix::fs::MetadataExt;
@@ -18,7 +18,7 @@ use super::walk::{Stop, Visitor, walk};
 
 /// Looks for the image by its device and inode.
 struct Search {
-    /// The image, and the files behind it where it is a loop device.
+    /// The image, and the files behind it if it is a loop device.
     wanted: Vec<(u64, u64)>,
     found: Option<Vec<u8>>,
 }
@@ -43,7 +43,7 @@ impl Visitor for Search {
     }
 }
 
-/// Refuses an image that lies in `source`. One that cannot be found is for its opener to tell of.
+/// Refuses an image in `source`. If the image does not exist, opening it gives the error.
 pub(crate) fn refuse_in_source(image: &Path, source: &Path) -> Result<()> {
     let Ok(meta) = ImageName::metadata(image) else { return Ok(()) };
     let mut wanted = backing_files(&meta);

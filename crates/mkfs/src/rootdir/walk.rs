@@ -1,9 +1,8 @@
 //! Walks the source tree in the order in which it is written: depth first, names bytewise.
 //!
 //! # Memory and handles
-//! A directory's names live while the walk is in it. Open directories are few: of a deep path only the last
-//! [`OPEN_DEPTH`] stay open, the ones above are opened again through ".." on the way back (and compared with what
-//! was there before).
+//! The names of a directory stay in memory while the walk is in it. Few directories are open: of a deep path only the last [`OPEN_DEPTH`]
+//! stay open. The ones above are reopened through ".." on the way back (and compared with the former ones).
 
 use std::ffi::CStr;
 use std::os::fd::AsFd;
@@ -15,12 +14,12 @@ use rustix::fs::FileType;
 use super::listing::Listing;
 use super::source::{Meta, SourceDir, at_path, join};
 
-/// How many levels of the path stay open.
+/// The number of levels of the path that stay open.
 const OPEN_DEPTH: usize = 64;
 
-/// Why a walk ends early.
+/// The reason for an early end of a walk.
 pub(crate) enum Stop {
-    /// The visitor has seen enough.
+    /// The visitor needs no more.
     Enough,
     /// The source cannot be read.
     Failed(Error),
@@ -32,18 +31,18 @@ impl From<Error> for Stop {
     }
 }
 
-/// Is shown everything, in order.
+/// Visits every file, in order.
 pub(crate) trait Visitor {
     /// A directory begins; its content follows, then [`leave`](Self::leave). The root has no name.
     fn enter(&mut self, name: &[u8], dir: &SourceDir, meta: Meta) -> Result<(), Stop>;
     /// The directory entered last is complete.
     fn leave(&mut self) -> Result<(), Stop>;
-    /// The directory at `path`, or what has that name, cannot be looked at. The walk goes on behind it, unless this ends it.
+    /// The directory at `path`, or the file of that name, cannot be read. The walk goes on behind it, unless this returns an error.
     fn unread(&mut self, path: &[u8], error: Error) -> Result<(), Stop> {
         let _ = path;
         Err(error.into())
     }
-    /// Anything that is no directory; `kind` is what the directory says it is, if it does.
+    /// A file that is no directory; `kind` is the type from the directory, if it has one.
     fn file(&mut self, name: &CStr, kind: FileType, dir: &Arc<SourceDir>) -> Result<(), Stop>;
 }
 
@@ -57,7 +56,7 @@ struct Level {
     next: usize,
 }
 
-/// Shows `visitor` the directory `root` and all that is in it.
+/// Calls `visitor` for the directory `root` and everything below it.
 pub(crate) fn walk(root: SourceDir, visitor: &mut dyn Visitor) -> Result<(), Stop> {
     let mut levels = vec![enter(b"", look(root)?, visitor)?];
     while let Some(level) = levels.last_mut() {
@@ -89,7 +88,7 @@ pub(crate) fn walk(root: SourceDir, visitor: &mut dyn Visitor) -> Result<(), Sto
     Ok(())
 }
 
-/// A directory that could be read.
+/// A directory that was opened.
 struct Found {
     dir: SourceDir,
     meta: Meta,
@@ -109,7 +108,7 @@ fn enter(name: &[u8], directory: Found, visitor: &mut dyn Visitor) -> Result<Lev
     Ok(Level { path: dir.path.clone(), dir: Some(Arc::new(dir)), dev, ino, listing, next: 0 })
 }
 
-/// Leaves the last level, and opens the one above again when it had been closed.
+/// Leaves the last level, and reopens the one above if it was closed.
 fn leave(levels: &mut Vec<Level>, visitor: &mut dyn Visitor) -> Result<(), Stop> {
     let left = levels.pop().expect("there is a level to leave");
     visitor.leave()?;

@@ -1,11 +1,11 @@
-//! What an error says of the file of the source that it is about.
+//! Names the source file in an error.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use creamery_base::Error;
 
-/// Says which file of the source could not be put into the image.
+/// Adds to an error the source file that could not be copied into the image.
 pub(super) fn writing(path: &[u8]) -> impl FnOnce(Error) -> Error + use<> {
     let path = path.to_vec();
     move |error| {

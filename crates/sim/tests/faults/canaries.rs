@@ -1,4 +1,4 @@
-//! Canaries: faults that are planted, which the harnesses have to notice. `cargo test -p creamery-sim --features faults --test faults canaries`
+//! Canaries: failpoints that the harnesses must notice. `cargo test -p creamery-sim --features faults --test faults canaries`
 
 use creamery_base::panics;
 use creamery_fs::Fault;
@@ -12,7 +12,7 @@ use creamery_txn::Engine;
 use crate::refill::{DUP, SINGLE, refill};
 use crate::steps::{PIECES, overwrite_in_steps};
 
-/// Runs until one has to have met the fault: it can be seen for a moment at a time, by whoever looks just then.
+/// The number of runs of which one must meet the fault: it is visible for a moment only, to a thread that looks just then.
 const RUNS: u64 = 20;
 const STEPS: u64 = 300;
 
@@ -31,7 +31,7 @@ fn a_power_cut_notices_handles_that_do_not_hold_off_the_commit() {
         let planted = record_beside(&base, seed, |fs| fs.engine().forget_the_gate());
         planted.and_then(|history| crash(&history, seed, 100, &mut |_| Ok(()))).err()
     };
-    // A handle may end when its transaction is gone: an assert says so before the power is cut.
+    // A handle may end when its transaction is gone: then an assert fires before the power cut.
     let noticed = |seed| match panics::catch(|| run(seed)) {
         Ok(noticed) => noticed.map(|error| format!("{error:#}")),
         Err(panic) => {
@@ -68,7 +68,7 @@ fn failing_writes_notice_openers_that_start_behind_errors_nobody_has_seen() {
     assert!(told.contains("learns nothing of a loss"), "{told}");
 }
 
-/// Who syncs a file that was only written over finds nothing in its item, and flushes nothing.
+/// Syncing a file that was only overwritten finds nothing in its item, and flushes nothing.
 #[test]
 fn a_power_cut_notices_times_that_fsync_leaves_behind() {
     let base = fresh_image(&MadeBy::default()).expect("an image");
@@ -92,7 +92,7 @@ fn a_count_of_everything_notices_references_that_are_forgotten_when_they_cancel_
         random_run_with(seed, 1500, &made_by, Taste::default(), |fs| fs.engine().forget_cancelled_refs())
             .err()
     };
-    // Those of which one in three counts what is referred to.
+    // One run in three counts references.
     let Some(noticed) = (1..3 * RUNS).step_by(3).find_map(run) else { panic!("{RUNS} runs went well") };
     let told = format!("{noticed:#}");
     assert!(told.contains("all over again"), "{told}");

@@ -1,4 +1,4 @@
-//! Rules of transactions that only a bug can break: each is broken on purpose, and its assert fires.
+//! Rules of transactions that only a bug can break: each test breaks one, and its assert fires.
 //! `cargo test -p creamery-sim --features faults --test faults invariants`
 
 use std::sync::{Arc, Weak};
@@ -80,7 +80,7 @@ fn a_batch_that_is_lost_without_a_word_is_a_bug() {
     let _ = open().lose_a_batch();
 }
 
-/// Does more in a commit than anybody was promised.
+/// Inserts more in a commit than the reservation allows.
 struct Greedy(Weak<Engine>);
 
 impl CommitParticipant for Greedy {
@@ -102,7 +102,7 @@ fn a_commit_that_takes_more_than_was_left_for_it_is_a_bug() {
     let _ = engine.commit();
 }
 
-/// Whoever dies in the middle of a commit takes the filesystem with him: what he took to write is lost.
+/// A thread that panics in the middle of a commit stops the filesystem: the changes that it took for writing are lost.
 #[test]
 fn nobody_commits_after_somebody_who_died_in_a_commit() {
     let engine = open();

@@ -1,5 +1,5 @@
-//! What others can do while somebody finds out whether he may write in place: everything, for he has let go of the file's leaf.
-//! With the leaf kept, as it once was, who wants it waits.
+//! While a thread finds out whether it may write in place, other threads can do everything, as it has released the file's leaf. With the
+//! leaf kept, as in former versions, other users of the leaf wait.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -13,7 +13,7 @@ use creamery_testkit::{ThreadWatch, wait_until};
 use creamery_txn::{Engine, Options};
 use creamery_volume::{Mode, Volume};
 
-/// A file that is overwritten in place, and another one in the same leaf.
+/// A file that is overwritten in place, and another file in the same leaf.
 fn world(nocow_keeps_leaf: bool) -> (Arc<Filesystem>, InodeId, InodeId) {
     let device = Arc::new(SimDevice::new(fresh_image(&MadeBy::default()).expect("an image")));
     let volume = Volume::open(vec![device as Arc<dyn BlockDevice>], Mode::ReadWrite).expect("it opens");
@@ -36,7 +36,8 @@ fn write(fs: &Filesystem, file: InodeId) {
     fs.close(open);
 }
 
-/// Holds back whoever looks for checksums: the first end tells that somebody does, the second lets him go on.
+/// Stops each thread that looks for checksums. The first end receives a message from that thread; a message to the second end lets it go
+/// on.
 fn hold_back(fs: &Filesystem) -> (Receiver<()>, Sender<()>) {
     let (is_looking, looks) = channel();
     let (go_on, goes_on) = channel::<()>();
@@ -48,7 +49,7 @@ fn hold_back(fs: &Filesystem) -> (Receiver<()>, Sender<()>) {
     (looks, go_on)
 }
 
-/// Whether a neighbour in the leaf changes while somebody looks for the checksums of what he wants to overwrite.
+/// Whether a neighbour in the leaf changes while the writer looks for the checksums of the extent to overwrite.
 fn changes_beside(nocow_keeps_leaf: bool) -> bool {
     let (fs, file, neighbour) = world(nocow_keeps_leaf);
     let ((looks, go_on), watch) = (hold_back(&fs), ThreadWatch::default());
@@ -84,8 +85,8 @@ fn with_the_leaf_kept_everybody_waits_for_who_looks_for_checksums() {
     assert!(!changes_beside(true));
 }
 
-/// References of the extent are on their way into the extent tree, which takes as long as it likes: who wants to overwrite it
-/// waits for that with no leaf, so that others read and change what they like.
+/// References of the extent are on their way into the extent tree, which takes arbitrarily long. A thread that wants to overwrite the
+/// extent waits for that without holding a leaf, so other threads read and change everything.
 #[test]
 fn who_waits_for_references_keeps_nobody_from_any_leaf() {
     let (fs, file, neighbour) = world(false);

@@ -1,5 +1,5 @@
-//! A device that fails in every phase of a commit, and a participant that does: whoever asked is told why, nobody waits for
-//! ever, and what is on the platter is the last commit or this one, as the table of phases says (`commit/phase.rs`).
+//! A device or a participant that fails in every phase of a commit. Every caller gets the reason, no thread waits for ever, and the platter
+//! has the last commit or this one, by the table of phases (`commit/phase.rs`).
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,7 +16,7 @@ use creamery_testkit::{Judge, Judges, Scratch};
 use creamery_txn::{CommitParticipant, CommitPhase, Engine, Handle, Options, Units};
 use creamery_volume::{Mode, Volume};
 
-/// One copy of everything: a block that is not written is lost. Two superblocks.
+/// One copy of everything, so a block that is not written is lost; and two superblocks.
 const MADE_BY: MadeBy = MadeBy {
     len: 128 << 20,
     node_size: 4096,
@@ -26,41 +26,41 @@ const MADE_BY: MadeBy = MadeBy {
     no_holes: true,
 };
 const SUPERBLOCKS: [u64; 2] = [64 << 10, 64 << 20];
-/// Files that were there before, and how many of them are removed.
+/// Files that exist before, and the number of them that are removed.
 const OLD: u64 = 60;
 const REMOVED: u64 = 10;
-/// Files that are new.
+/// New files.
 const NEW: u64 = 40;
-/// So many that a commit runs references before it closes the gate.
+/// Enough new files that a commit runs references before it closes the gate.
 const MANY: u64 = 800;
-/// So small that a commit has to read.
+/// Bytes of a cache so small that a commit has to read.
 const CACHE_BYTES: u64 = 64 << 10;
 const THREADS: usize = 64;
 const CABLE: &str = "the cable was pulled";
 
-/// What becomes of the request that fails.
+/// The fate of the failing request.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Fate {
     /// It does not reach the platter.
     Lost,
-    /// It reaches the platter, and nobody is told.
+    /// It reaches the platter, but the caller gets an error.
     Arrives,
-    /// It is lost, and so is all that comes after it.
+    /// It is lost, and so are all later requests.
     Gone,
 }
 
 #[derive(Default)]
 struct State {
-    /// Requests since it was armed.
+    /// Requests since the device was armed.
     requests: Vec<String>,
     failing: Option<(usize, Fate)>,
     struck: bool,
-    /// Whether the request that fails is held first, and whether it is.
+    /// Whether the failing request is held first, and whether it is held now.
     holds: bool,
     held: bool,
 }
 
-/// A device of which one request fails.
+/// A device on which one request fails.
 struct Failing {
     below: Arc<SimDevice>,
     state: Mutex<State>,
@@ -73,7 +73,7 @@ impl Failing {
         Arc::new(Self { below, state: Mutex::default(), changed: Condvar::new() })
     }
 
-    /// Counts anew, and has a request fail. If it `holds`, somebody has to let go of it.
+    /// Counts requests from now on, and arms a failure. If it `holds`, the request waits for `let_go`.
     fn arm(&self, failing: Option<(usize, Fate)>, holds: bool) {
         *self.state.lock().expect("not poisoned") = State { failing, holds, ..State::default() };
     }
@@ -88,7 +88,7 @@ impl Failing {
         self.changed.notify_all();
     }
 
-    /// What request the armed failure struck.
+    /// The kind of request that the armed failure struck.
     fn struck(&self) -> Option<String> {
         let state = self.state.lock().expect("not poisoned");
         let (at, _) = state.failing.filter(|_| state.struck)?;
@@ -112,7 +112,7 @@ impl Failing {
     }
 }
 
-/// What a commit is at that makes such a request, after those `before`.
+/// The work of a commit that makes this request after the requests `before`.
 fn what(request: &Request, before: &[String]) -> String {
     let flushes = before.iter().filter(|what| ["flush", "finish"].contains(&what.as_str())).count();
     let what = match (request, flushes) {
@@ -181,7 +181,7 @@ fn create(fs: &Filesystem, name: &str) -> Result<InodeId> {
     Ok(made.id)
 }
 
-/// Makes `new` files and removes some of the old ones. One of the new ones, open.
+/// Makes `new` files and removes some of the old ones. Returns one of the new files, open.
 fn work(fs: &Filesystem, new: u64) -> Arc<OpenFile> {
     for number in 0..REMOVED {
         fs.unlink(root(fs), format!("name{number}").as_bytes()).expect("it is there");
@@ -192,7 +192,7 @@ fn work(fs: &Filesystem, new: u64) -> Arc<OpenFile> {
     fs.open_file(made[0]).expect("it is there")
 }
 
-/// How somebody asks for a commit.
+/// The call that asks for a commit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Way {
     Commit,
@@ -210,7 +210,7 @@ impl Way {
     }
 }
 
-/// A request that fails while a commit is on its way.
+/// A request that fails during a commit.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     way: Way,
@@ -219,16 +219,16 @@ struct Case {
     new: u64,
 }
 
-/// What came of it.
+/// The result of a case.
 struct Ended {
-    /// What the request was for.
+    /// The work that the failing request belongs to.
     struck: String,
     aborted: Option<CommitPhase>,
-    /// What is on the platter.
+    /// The content of the platter.
     image: Image,
 }
 
-/// None when the commit makes fewer requests.
+/// Runs a case; `None` if the commit makes fewer requests.
 fn fail_once(base: &Image, case: Case) -> Option<Ended> {
     let device = Failing::new(base.clone());
     let fs = open(Arc::<Failing>::clone(&device));
@@ -265,7 +265,7 @@ fn is_told<T>(outcome: Result<T>) {
     assert!(told.contains(CABLE), "{told}");
 }
 
-/// Whether an image holds all that [`work`] did; else it holds nothing of it.
+/// Whether an image has all changes of [`work`]; else it has none of them.
 fn shows_the_work(image: &Image, new: u64) -> bool {
     let device: Arc<dyn BlockDevice> = Arc::new(SimDevice::new(image.clone()));
     let volume = Volume::open(vec![Arc::clone(&device)], Mode::ReadOnly).expect("it opens");
@@ -283,7 +283,7 @@ fn shows_the_work(image: &Image, new: u64) -> bool {
     made == new
 }
 
-/// Which phase a failing request aborts in, and whether the platter has the new commit then.
+/// The phases that may abort when a request fails, and whether the platter has the new commit then.
 fn table(struck: &str, fate: Fate) -> (&'static [CommitPhase], bool) {
     match struck {
         "read" => (&[CommitPhase::Settle, CommitPhase::Take], false),
@@ -291,7 +291,7 @@ fn table(struck: &str, fate: Fate) -> (&'static [CommitPhase], bool) {
         "flush" => (&[CommitPhase::Flush], false),
         "publish" => (&[CommitPhase::Publish], fate == Fate::Arrives),
         "finish" => (&[CommitPhase::Finish], true),
-        // The commit stands without it.
+        // The commit stands without this request.
         "copy" | "close" => (&[], true),
         other => panic!("a commit makes no such request: {other}"),
     }
@@ -339,7 +339,7 @@ fn a_device_that_fails_in_a_phase_is_told_by_its_name() {
     assert!(all.iter().all(|phase| met.contains(phase)), "{met:?}");
 }
 
-/// Verifies an image, and tells whether a replay finds the first of the new files and nothing else of [`work`].
+/// Verifies an image. Returns whether a replay finds the first of the new files and nothing else of [`work`].
 fn shows_what_was_synced(image: &Image) -> bool {
     let device: Arc<dyn BlockDevice> = Arc::new(SimDevice::new(image.clone()));
     let fs = open(Arc::clone(&device));
@@ -416,11 +416,11 @@ fn a_device_that_fails_before_the_gate_closes_is_told() {
     });
 }
 
-/// Data was written, and what was to show it is gone: the commit has nothing to do but to flush.
+/// Data was written, and the file extent that refers to it is gone: the commit only has to flush.
 #[test]
 fn a_flush_that_fails_with_nothing_else_to_commit_is_told() {
     let device = Failing::new(fresh_image(&MADE_BY).expect("an image"));
-    // Who begins a handle runs two heads.
+    // Each new handle runs two heads.
     let engine =
         open_engine(Arc::<Failing>::clone(&device), Options { delayed_refs_max: 4, ..Options::default() });
     let owner = InodeId { subvolume: TreeId::FS, ino: ObjectId::new(1000) };
@@ -440,8 +440,8 @@ fn a_flush_that_fails_with_nothing_else_to_commit_is_told() {
     assert_eq!(engine.aborted().map(|abort| abort.phase), Some(CommitPhase::Flush));
 }
 
-/// One thread's commit is held at a request; all others ask for something that needs a commit, too; then the request fails. The
-/// phase that it aborts in, and what each was told; none where it died.
+/// Holds one thread's commit at a request; all other threads ask for a commit, too; then the request fails. Returns the phase that aborts,
+/// and the error that each thread gets (`None` for a thread that panicked).
 fn all_ask(base: &Image, request: usize) -> (CommitPhase, Vec<Option<String>>) {
     let device = Failing::new(base.clone());
     let fs = open(Arc::<Failing>::clone(&device));
@@ -453,7 +453,7 @@ fn all_ask(base: &Image, request: usize) -> (CommitPhase, Vec<Option<String>>) {
     (abort.phase, told)
 }
 
-/// One thread commits; when it is `held` the others ask, and when they do `let_go` lets it fail.
+/// One thread commits. When it is `held`, the other threads ask for commits; when they have asked, `let_go` lets it fail.
 fn ask_while(
     fs: &Filesystem,
     file: &OpenFile,
@@ -479,7 +479,7 @@ fn ask_while(
         while asking.load(Ordering::SeqCst) < others.len() {
             std::thread::yield_now();
         }
-        (0..1000).for_each(|_| std::thread::yield_now()); // most of them wait by then; whether all do does not matter
+        (0..1000).for_each(|_| std::thread::yield_now()); // most threads wait by then; not all have to
         let_go();
         std::iter::once(first).chain(others).map(|thread| thread.join().ok()).collect()
     })
@@ -520,10 +520,10 @@ fn all_who_ask_while_it_aborts_are_told() {
     }
 }
 
-/// Takes part in commits until it is told to fail.
+/// Takes part in commits, and fails once `fails` is set.
 struct Participant {
     dies: bool,
-    /// Whether it fails, is held, and may go on.
+    /// Whether it fails; whether it is held, and may go on.
     fails: AtomicBool,
     state: Mutex<(bool, bool)>,
     changed: Condvar,

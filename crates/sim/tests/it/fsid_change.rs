@@ -1,5 +1,5 @@
-//! Another UUID in all tree blocks: whatever a power cut or a failing request leaves is a whole filesystem, or one that says that it is
-//! in between and is whole after another try.
+//! Changes the UUID in all tree blocks: after a power cut or a failing request the filesystem is whole, or marked as in between and whole
+//! after another try.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ const CHUNK_TREE: [Uuid; 2] = [Uuid::from_u128(2), Uuid::from_u128(3)];
 const NODE: u32 = 4096;
 const STATES: usize = 150;
 
-/// One copy of everything, in which a block that is torn is lost, and two.
+/// Two images: with one copy of everything, so a torn block is lost, and with two copies.
 fn images() -> [Image; 2] {
     [Profile::Single, Profile::Dup].map(|metadata| {
         let made_by = MadeBy { metadata, node_size: 16384, ..MadeBy::default() };
@@ -29,12 +29,12 @@ fn change(device: &Arc<SimDevice>, wanted: Option<Uuid>, chunk_tree: Uuid) -> cr
     change_fsid(FsidChange::new(device, wanted, &SystemEnv)?, chunk_tree, &mut |_, _| Ok(()))
 }
 
-/// Where the copies of the root of the tree of files begin on the device.
+/// Device offsets of the copies of the file tree's root.
 fn root_leaf(base: &Image) -> Vec<u64> {
     root_of(base, TreeId::FS)
 }
 
-/// Where the copies of a tree's root begin on the device.
+/// Device offsets of the copies of a tree's root.
 fn root_of(base: &Image, tree: TreeId) -> Vec<u64> {
     let fs = creamery_sim::open(&Arc::new(SimDevice::new(base.clone()))).unwrap();
     let root = fs.engine().tree(tree).unwrap().root_pointer().unwrap().logical;
@@ -42,7 +42,7 @@ fn root_of(base: &Image, tree: TreeId) -> Vec<u64> {
     mapping.mirrors().iter().map(|mirror| mirror[0].at.offset).collect()
 }
 
-/// What is left is whole, or in between, and then whole when it was gone on with. Whether it was in between.
+/// Checks that the state is whole, or in between and whole after the change goes on. Returns whether it was in between.
 fn is_in_between(image: &Image, old: Uuid, told: &str) -> bool {
     let device = Arc::new(SimDevice::new(image.clone()));
     let is_in_between = match Volume::open(vec![device.clone()], Mode::ReadOnly) {
@@ -113,7 +113,7 @@ fn whatever_a_failing_request_leaves_of_a_change_of_the_uuid_is_whole_or_gone_on
 fn damage_is_found_before_anything_is_written() {
     let [base, _] = images();
     let device = Arc::new(SimDevice::new(base.clone()));
-    // Nothing is found by it: who does not look at all blocks does not know.
+    // No reader uses this tree, so only a check of all blocks notices.
     let at = root_leaf(&base)[0];
     device.rot(at + 9000..at + 9001);
     let rotten = device.image();
@@ -122,12 +122,12 @@ fn damage_is_found_before_anything_is_written() {
     assert_eq!(device.image().hash(), rotten.hash(), "something was written");
 }
 
-/// A copy that has missed a write is a good block of its address, and an older one.
+/// A copy that missed a write is a valid but older block of its address.
 #[test]
 fn a_stale_copy_is_not_taken_for_the_block() {
     let [_, base] = images();
     let device = Arc::new(SimDevice::new(base.clone()));
-    // Its items say nothing of transactions: nothing else is wrong with the copy.
+    // Its items have no transactions, so nothing else is wrong with the copy.
     let at = root_of(&base, TreeId::CSUM)[0];
     let mut bytes = AlignedBuffer::zeroed(16384);
     device.read_at(at, &mut bytes).unwrap();
@@ -142,11 +142,11 @@ fn a_stale_copy_is_not_taken_for_the_block() {
     assert_eq!(device.image().hash(), stale.hash(), "something was written");
 }
 
-/// Where a change was begun, a copy that has missed a write gives way to the one of the transaction that the extent tree names.
+/// In a change that goes on, a copy that missed a write loses to the copy of the transaction that the extent tree names.
 #[test]
 fn a_change_that_goes_on_prefers_the_listed_copy_of_a_block_to_a_stale_one() {
     let [_, base] = images();
-    // Its items say nothing of transactions, so the stale copy is a good block of its address.
+    // Its items have no transactions, so the stale copy is a valid block of its address.
     let places = root_of(&base, TreeId::CSUM);
     assert_eq!(places.len(), 2, "two copies are wanted");
     for &stale in &places {
@@ -169,7 +169,7 @@ fn a_change_that_goes_on_prefers_the_listed_copy_of_a_block_to_a_stale_one() {
     }
 }
 
-/// What is lost when a change was begun is lost with either UUID, and holds up nothing else.
+/// A block that was lost when a change was begun is lost with either UUID, and does not stop the change.
 #[test]
 fn a_block_that_was_lost_meanwhile_holds_up_no_change() {
     let [base, _] = images();
@@ -190,7 +190,7 @@ fn a_block_that_was_lost_meanwhile_holds_up_no_change() {
     assert_eq!(volume.fsid(), NEW);
 }
 
-/// Leaves that overlap would let a hostile tree be gone through again and again.
+/// With leaves that overlap, a hostile tree would be walked again and again.
 #[test]
 fn a_leaf_that_is_not_behind_the_one_before_ends_it_before_anything_is_written() {
     let made_by = MadeBy { metadata: Profile::Single, node_size: NODE, ..MadeBy::default() };
@@ -208,7 +208,7 @@ fn a_leaf_that_is_not_behind_the_one_before_ends_it_before_anything_is_written()
     assert_eq!(root.level, 1, "two leaves are wanted");
     let above = read(root.logical).1;
     let [(place, mut bytes), (_, next)] = [0, 1].map(|slot| read(BlockRef::new(&above).child(slot).0));
-    // The last item of the first leaf becomes one of the second.
+    // The last item of the first leaf becomes an item of the second.
     let (last, next) = (BlockRef::new(&bytes).count() - 1, BlockRef::new(&next));
     BlockMut::new(&mut bytes).set_item_key(last, &next.key(3));
     BlockMut::new(&mut bytes).data_mut(last).copy_from_slice(next.data(3));
@@ -220,7 +220,7 @@ fn a_leaf_that_is_not_behind_the_one_before_ends_it_before_anything_is_written()
     assert!(error.to_string().contains("not behind the leaf before"), "{error}");
 }
 
-/// However many devices the superblock counts, one in the chunk tree that is not here is refused before anything is written.
+/// A chunk tree with a further device that is missing is refused before any write, regardless of the superblock's count.
 #[test]
 fn another_device_in_the_chunk_tree_is_refused() {
     let [base, _] = images();

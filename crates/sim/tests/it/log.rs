@@ -1,4 +1,4 @@
-//! What was synced is there, whenever power fails.
+//! Synced changes survive a power cut at any time.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use creamery_testkit::{asked_seed, rounds};
 use creamery_txn::{Engine, Options};
 use creamery_volume::{Mode, Volume};
 
-/// Runs of random work: of every change, and of a proof.
+/// Runs of random work: for every change, and in a proof.
 const ROUNDS: (u64, u64) = (6, 100);
 
 #[test]
@@ -46,7 +46,7 @@ fn open(image: &Image) -> (Arc<SimDevice>, Arc<Filesystem>) {
     (device, fs)
 }
 
-/// A filesystem in the midst of being changed.
+/// A filesystem in the middle of changes.
 struct Here<'f> {
     fs: &'f Filesystem,
     root: InodeId,
@@ -63,7 +63,7 @@ impl Here<'_> {
         Ok(self.fs.create(self.root, name.as_bytes(), &NewInode::directory(0o755))?.id)
     }
 
-    /// One in a new subvolume, committed.
+    /// Makes a file in a new subvolume, and commits.
     fn file_in_subvolume(&self, name: &str) -> Result<InodeId> {
         let root = self.fs.create_subvolume(self.root, name.as_bytes(), &NewInode::directory(0o755))?;
         let file = self.file(root, "file")?;
@@ -84,10 +84,10 @@ impl Here<'_> {
     }
 }
 
-/// What is done behind a commit that has the files "a" and "b", and a directory; whom to sync then.
+/// Work after a commit that has the files "a" and "b", and a directory. Returns the inode to sync.
 type Change = fn(&Here<'_>, [InodeId; 3]) -> Result<InodeId>;
 
-/// What each is, whether a log can say it, and what there has to be after a power cut.
+/// The name of a change, whether a log can hold it, the change, and the names that must exist after a power cut.
 const CHANGES: [(&str, bool, Change, &[&str]); 27] = [
     ("a file is written", true, |_, [a, ..]| Ok(a), &["a", "b"]),
     ("a file is new", true, |here, _| here.file(here.root, "new"), &["a", "b", "new"]),
@@ -339,7 +339,7 @@ const CHANGES: [(&str, bool, Change, &[&str]); 27] = [
     ),
 ];
 
-/// Nobody loses a name to who is synced: those along whom a replay would come out wrong go along, or all is committed.
+/// Syncing one file costs no other file its name: files without which a replay would be wrong are logged, too, or everything is committed.
 #[test]
 fn names_that_a_log_would_take_from_others_are_committed() {
     let base = fresh_image(&MadeBy::default()).expect("an image");
@@ -378,7 +378,7 @@ fn names_that_a_log_would_take_from_others_are_committed() {
     }
 }
 
-/// Linux cannot replay that.
+/// Linux cannot replay such a log.
 #[test]
 fn a_number_that_another_name_had_at_the_last_commit_is_committed() {
     const OTHERS: usize = 400;
@@ -391,7 +391,7 @@ fn a_number_that_another_name_had_at_the_last_commit_is_committed() {
     fs.sync().expect("room");
     let end = fs.end_of_dir(dir, Wait::Yes).expect("it is there");
     fs.unlink(dir, b"last").expect("it is there");
-    // Until nobody remembers the directory.
+    // This drives the directory out of the cache.
     for number in 0..OTHERS {
         let other = here.dir(&number.to_string()).expect("room");
         for name in 0..3 {
@@ -404,7 +404,7 @@ fn a_number_that_another_name_had_at_the_last_commit_is_committed() {
     assert_eq!(fs.statistics().fsyncs.logged, 0);
 }
 
-/// Logs take no space for good, however often somebody syncs.
+/// Logs take no space permanently, however often files are synced.
 #[test]
 fn what_logs_took_is_free_again_with_the_commit() {
     const COMMITS: u64 = 40;
@@ -429,7 +429,7 @@ fn what_logs_took_is_free_again_with_the_commit() {
     assert!(written > 2 * all, "{written} bytes of logs went through {all} bytes of metadata");
 }
 
-/// Items that lie far apart in a large log copy many of its blocks: more than were promised is a commit, and no bug.
+/// Distant items in a large log copy many of its blocks. If the reservation does not suffice, the sync commits; it does not panic.
 #[test]
 fn changes_far_apart_are_synced() {
     const ROUNDS: u64 = 64;
@@ -459,7 +459,7 @@ fn changes_far_apart_are_synced() {
     assert_eq!(found, [8; 4096]);
 }
 
-/// On a device that turns who comes first waits for those whom the last write was for, too.
+/// On a rotational device the first syncing thread also waits for the threads of the last write.
 #[test]
 fn who_syncs_at_once_shares_writes() {
     const THREADS: usize = 4;

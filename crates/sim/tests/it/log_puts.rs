@@ -1,4 +1,4 @@
-//! What the logs of a transaction make of what they are given, by whoever gives it.
+//! The logs of a transaction: what they accept, refuse and write.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -38,7 +38,7 @@ impl Logs {
         self.put_with(inode, &[])
     }
 
-    /// The item of an inode in the log that is on the device.
+    /// The item of an inode in the log on the device.
     fn item(&self, ino: ObjectId) -> Option<InodeItem> {
         let left = engine_on(&Arc::new(SimDevice::new(self.device.image())));
         let (_replay, logs) = left.begin_replay().expect("it is well")?;
@@ -57,7 +57,7 @@ const fn item_key(ino: ObjectId) -> Key {
     Key::new(ino, KeyType::INODE_ITEM, 0)
 }
 
-/// What is seen of an inode after so many changes.
+/// The state of an inode after `sequence` changes.
 fn seen(ino: ObjectId, sequence: u64) -> InodeLog {
     let item = InodeItem { sequence, nlink: 1, ..InodeItem::default() };
     InodeLog { sequence, items: vec![(item_key(ino), item.encode().to_vec())], ..InodeLog::of(ino) }
@@ -86,12 +86,12 @@ fn a_name_or_a_number_is_given_to_another_only_with_who_had_it() {
         let logs = Logs::new();
         let _unwritten = logs.put(named(ONE, 1, 2, "a")).expect("it can be said");
         assert!(logs.put(named(OTHER, 1, index, name)).is_none(), "{index} {name}");
-        // With who had it, as he is called now.
+        // The former owner of the name is logged, too, under its current name.
         let inodes = vec![named(ONE, 2, 4, "c"), named(OTHER, 1, index, name)];
         let group = LogGroup { inodes, gone: Vec::new() };
         let _unwritten = logs.engine.log_inodes(&logs.base, &group).expect("room").expect("it can be said");
         assert!(logs.put(named(ONE, 3, index, name)).is_none(), "it is the other one's now");
-        // Or gone: then he is nothing to a replay.
+        // Or the former owner is logged as gone, so a replay does not see it.
         let ticket = logs.put_with(named(ONE, 3, index, name), &[OTHER]).expect("it can be said");
         logs.engine.sync_log(ticket).expect("it is written");
         assert_eq!(logs.item(ONE).map(|item| (item.sequence, item.nlink)), Some((3, 1)));
@@ -99,7 +99,7 @@ fn a_name_or_a_number_is_given_to_another_only_with_who_had_it() {
     }
 }
 
-/// Somebody else's data was the first to be packed so.
+/// Another file's data is the first that is compressed with zstd.
 #[test]
 fn what_takes_a_new_feature_to_read_is_not_put_into_a_log() {
     let logs = Logs::new();
@@ -115,7 +115,7 @@ fn what_takes_a_new_feature_to_read_is_not_put_into_a_log() {
     assert!(logs.engine.log_base(&tree).expect("it opens").is_none(), "nor is anybody asked what to put");
 }
 
-/// The file has other data there by the time.
+/// The file has other data by now.
 #[test]
 fn data_whose_checksums_are_gone_is_committed_and_the_others_log_on() {
     let logs = Logs::new();
@@ -130,7 +130,7 @@ fn data_whose_checksums_are_gone_is_committed_and_the_others_log_on() {
 fn what_was_half_put_when_somebody_died_is_never_written() {
     let logs = Logs::new();
     let ticket = logs.put(seen(ONE, 1)).expect("it can be said");
-    // An item that is not of what it says.
+    // An item that does not match its scope.
     let scope = LogScope::Names;
     let mut wrong = InodeLog { scope, ..seen(OTHER, 1) };
     wrong.items.push((Key::new(OTHER, KeyType::DIR_INDEX, 2), Vec::new()));

@@ -1,4 +1,4 @@
-//! No space, at every allocation of a workload: small devices are filled, worked on while they are full, and emptied.
+//! Lack of space at every allocation of a workload: small devices are filled, used while they are full, and emptied.
 
 use std::sync::{Arc, Barrier};
 
@@ -14,15 +14,15 @@ use creamery_volume::{Mode, Volume};
 use crate::refill::{DUP, SINGLE, judge, refill};
 use crate::steps::{PIECES, Took, overwrite_in_steps};
 
-/// As often as not at all.
+/// An interval of syncs that is never reached.
 const NEVER: usize = usize::MAX;
 
-/// Fills the device with files of `size` until nothing more goes in, and says which there are.
+/// Fills the device with files of `size`, and returns their names.
 fn fill(driver: &mut Driver, size: usize, sync_every: usize) -> Result<Vec<Vec<u8>>> {
     fill_with(driver, "name", size, sync_every)
 }
 
-/// The same with names that begin so.
+/// Fills the device with files of `size` whose names begin with `prefix`.
 fn fill_with(driver: &mut Driver, prefix: &str, size: usize, sync_every: usize) -> Result<Vec<Vec<u8>>> {
     const FILES_MAX: usize = 200_000;
     let mut names = Vec::new();
@@ -69,7 +69,7 @@ fn fill_and_empty(made_by: MadeBy, size: usize, sync_every: usize) -> Result<()>
     judge(&device).context("what was filled again")
 }
 
-/// Makes a file in many pieces, fills the metadata with names, and removes the file: the room that it leaves is there.
+/// Makes a file in many pieces, fills the metadata with names, and removes the file: its space is available then.
 fn pieces_among_names(made_by: MadeBy, cut: bool) -> Result<()> {
     const SIZE: usize = 2_000_000;
     let device = Arc::new(SimDevice::new(fresh_image(&made_by)?));
@@ -137,8 +137,8 @@ fn a_file_in_pieces_leaves_a_device_that_is_full_of_names() {
     told(pieces_among_names(SINGLE, true));
 }
 
-/// Where data shares its block groups with metadata, it leaves some room: that is looked at and taken in one step, so that two
-/// do not take the last of it twice.
+/// Where data shares its block groups with metadata, it must leave some room. The check and the allocation are one step, so two threads do
+/// not both take the last of it.
 #[test]
 fn threads_that_write_leave_metadata_its_room() {
     const PIECE: u64 = 256 << 10;
@@ -156,7 +156,7 @@ fn threads_that_write_leave_metadata_its_room() {
         let take = || {
             barrier.wait();
             let extent = engine.allocate_data(TreeId::FS, PIECE, PIECE, None);
-            barrier.wait(); // all have it at once
+            barrier.wait(); // all start at once
             usize::from(extent.is_ok())
         };
         let got: usize = std::thread::scope(|scope| {
@@ -167,7 +167,7 @@ fn threads_that_write_leave_metadata_its_room() {
     }
 }
 
-/// Making a chunk may wait for a commit, which waits for all handles.
+/// Allocating a chunk may wait for a commit, which waits for all handles.
 #[test]
 #[should_panic(expected = "RESERVE-2")]
 fn who_holds_a_handle_allocates_no_data() {
@@ -178,7 +178,7 @@ fn who_holds_a_handle_allocates_no_data() {
     drop(engine.allocate_data(TreeId::FS, 4096, 4096, None));
 }
 
-/// Groups that data has left go to metadata, also when nobody has committed that they were left.
+/// Metadata can use groups that data has left, also before a commit records that.
 #[test]
 fn what_data_leaves_is_there_for_metadata() {
     const PIECE: u64 = 1 << 20;
@@ -232,8 +232,8 @@ fn random_work_on_a_full_device_agrees_with_the_model() {
     }
 }
 
-/// Heads that were run before a commit have copied what the commit would copy, and no room is kept for that a second time: a
-/// small filesystem makes no chunk for it.
+/// Heads that ran before a commit have copied the blocks that the commit would copy. No second reservation is made for them, so a small
+/// filesystem needs no chunk for it.
 #[test]
 fn what_was_copied_already_needs_no_room() {
     let took = overwrite_in_steps(PIECES, |_| ());

@@ -1,5 +1,5 @@
-//! The one stated total of memory is true: it explains what the allocator says is in use, at every moment of a workload that
-//! fills each of the caches and queues.
+//! The reported total of memory is right: it agrees with the allocator at every moment of a workload that fills each of the caches and
+//! queues.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,24 +16,24 @@ use crate::live::{live, peak_since};
 
 const MIB: u64 = 1 << 20;
 const BLOCK: u64 = 4096;
-/// Less is not judged: what an operation needs while it runs is a larger part of it.
+/// Smaller totals are not judged: the temporary memory of an operation is a larger part of them.
 const JUDGED_FROM: u64 = 8 * MIB;
-/// The total explains so many per cent of what is in use at least.
+/// The total is at least this percentage of the memory in use.
 const EXPLAINED_MIN: u64 = 90;
-/// And is not more than so many per cent of it.
+/// The total is at most this percentage of the memory in use.
 const EXPLAINED_MAX: u64 = 110;
 const DIRTY: u64 = 48 * MIB;
-/// Of data that is delayed.
+/// Limit of delayed data, bytes.
 const DELAYED: u64 = 4 * MIB;
 
-/// A filesystem whose memory is watched.
+/// A filesystem whose memory is measured.
 struct Watched {
     fs: Arc<Filesystem>,
     root: InodeId,
-    /// What is in use and not explained when nothing was done yet: the device, threads, tables of a fixed size.
+    /// Bytes in use but not in the total before any work: the device, threads, tables of a fixed size.
     rest: u64,
     judged: u32,
-    /// The largest total that was seen.
+    /// The largest total so far.
     most: u64,
 }
 
@@ -51,7 +51,7 @@ impl Watched {
         Self { fs, root, rest, judged: 0, most: 0 }
     }
 
-    /// What is in use now is explained.
+    /// Checks the total against the memory in use now.
     fn judge(&mut self, when: &str) -> MemoryReport {
         let told = self.fs.memory();
         let used = live().saturating_sub(self.rest);
@@ -67,7 +67,7 @@ impl Watched {
         told
     }
 
-    /// The same of what was in use at most since it was asked last, and prints it.
+    /// Checks the total against the peak of memory since the last call, too, and prints both.
     fn judge_peak(&mut self, when: &str) {
         let told = self.judge(when);
         let peak = peak_since().saturating_sub(self.rest);
@@ -83,7 +83,7 @@ impl Watched {
         made.id
     }
 
-    /// Commits, with somebody beside it who looks at the total all the time.
+    /// Commits, while another thread reads the total all the time.
     fn sync(&mut self) {
         let over = AtomicBool::new(false);
         let most = std::thread::scope(|scope| {
@@ -104,7 +104,7 @@ impl Watched {
     }
 }
 
-/// Many directories with few files each, more than the dirty blocks have room for: commits fall due on the way.
+/// Makes many directories with few files each, more than the budget of dirty blocks: commits fall due on the way.
 fn names(watched: &mut Watched) {
     const DIRECTORIES: usize = 4_000;
     const FILES: usize = 20;
@@ -116,7 +116,7 @@ fn names(watched: &mut Watched) {
         for file in 0..FILES {
             all.push(watched.new_file(dir, &format!("a name of some length {file}")));
         }
-        // Paths lead through all of them.
+        // Looking up the paths caches all of them.
         let found = watched.fs.lookup(watched.root, format!("dir{number}").as_bytes(), Wait::Yes);
         assert_eq!(found.expect("it is there"), dir);
         if number % 50 == 0 {
@@ -136,7 +136,7 @@ fn names(watched: &mut Watched) {
     watched.judge_peak("names are durable");
 }
 
-/// What is made and removed before a commit leaves nothing in memory.
+/// Files made and removed before a commit leave no memory in use.
 fn in_vain(watched: &mut Watched) {
     const ROUNDS: usize = 40;
     const FILES: usize = 2_000;
@@ -159,7 +159,7 @@ fn in_vain(watched: &mut Watched) {
     watched.sync();
 }
 
-/// Data in as many extents as can be, overwritten: references that wait, and free space in pieces.
+/// Writes data in as many extents as possible, and overwrites it: references wait, and free space is in pieces.
 fn data(watched: &mut Watched) {
     const BLOCKS: u64 = 50_000;
     let id = watched.new_file(watched.root, "in pieces");
@@ -185,7 +185,7 @@ fn data(watched: &mut Watched) {
     watched.judge_peak("references wait");
     watched.sync();
     watched.judge_peak("references are in the tree");
-    // Every other block goes: free space in pieces of one block.
+    // Frees every other block: free space is in pieces of one block.
     let other = watched.new_file(watched.root, "every other");
     let other = watched.fs.open_file(other).expect("it is there");
     for place in 0..BLOCKS / 2 {
@@ -200,7 +200,7 @@ fn data(watched: &mut Watched) {
     watched.fs.close(file);
 }
 
-/// Files that are removed while somebody has them open, and all closed at once.
+/// Removes files that are open, and closes all at once.
 fn removed(watched: &mut Watched) {
     const FILES: usize = 30_000;
     let dir = watched.fs.create(watched.root, b"open", &NewInode::directory(0o755)).expect("room").id;

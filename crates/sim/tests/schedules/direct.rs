@@ -1,5 +1,5 @@
-//! Direct requests in flight, behind a device that answers late, beside what waits for what they carry. Nobody is in the background: whoever
-//! waits completes what has landed.
+//! Direct requests in flight on a device that answers late, beside operations that wait for them. There is no background thread: each
+//! waiting thread completes the requests that have landed.
 
 use std::sync::{Arc, OnceLock};
 
@@ -17,29 +17,29 @@ use creamery_sim::{Answering, Image, MARKED, MadeBy, SimDevice, fresh_image};
 use crate::{Execution, explore_some, is_caught, open, open_on};
 
 const SECTOR: usize = 4096;
-/// What each file has: sectors of this byte.
+/// The byte in all sectors of each file at first.
 const OLD: u8 = 1;
 const SECTORS: usize = 4;
-/// What is written directly.
+/// The byte of direct writes.
 const NEW: u8 = MARKED;
 const NEWER: u8 = MARKED + 1;
 
 const HOME: &[u8] = b"home";
-/// New data of it goes to new space, with checksums.
+/// A file whose new data goes to new space, with checksums.
 const PLAIN: &[u8] = b"plain";
-/// It is written over in place.
+/// A file that is written over in place.
 const IN_PLACE: &[u8] = b"in place";
 
-/// Schedules of each sort: an execution opens a filesystem twice.
+/// Schedules of each kind: an execution opens a filesystem twice.
 const SCHEDULES: usize = 200;
 
-/// Writes old data, directly.
+/// Writes old data directly.
 fn put(file: &OpenFile, first: usize, count: usize) {
     let data = AlignedBuffer::from_slice(&vec![OLD; count * SECTOR]);
     file.write_direct(DirectAt::Offset((first * SECTOR) as u64), data).outcome.expect("room");
 }
 
-/// A subvolume with two files.
+/// An image with a subvolume of two files.
 fn image() -> &'static Image {
     static IMAGE: OnceLock<Image> = OnceLock::new();
     IMAGE.get_or_init(|| {
@@ -55,7 +55,7 @@ fn image() -> &'static Image {
         });
         for file in &files {
             put(file, 0, SECTORS);
-            // The second sector lies apart from the others: what goes over the first two are two requests.
+            // The second sector lies apart from the others, so a write over the first two is two requests.
             file.fallocate(Fallocate::PunchHole, SECTOR as u64, SECTOR as u64).expect("room");
             put(file, 1, 1);
         }
@@ -68,7 +68,7 @@ fn image() -> &'static Image {
     })
 }
 
-/// The filesystem, on a device that answers what is about marked data when it is told to.
+/// The filesystem, on a device that answers requests with marked data only on demand.
 struct World {
     device: Arc<SimDevice>,
     answering: Arc<Answering>,
@@ -94,13 +94,13 @@ impl World {
         open_file(&self.fs, self.home(), name)
     }
 
-    /// The device answers, in any order, from now on.
+    /// Lets the device answer requests, in any order, from now on.
     fn answer(&self) -> JoinHandle<()> {
         let answering = Arc::clone(&self.answering);
         thread::spawn(move || while answering.answer_next(|count| thread_rng().gen_range(0..count)) {})
     }
 
-    /// Nothing more is asked of the device, and nothing is in flight.
+    /// Ends the requests to the device; none may be in flight.
     fn end(&self, answers: JoinHandle<()>) {
         self.answering.end();
         answers.join().expect("it ends well");
@@ -108,13 +108,13 @@ impl World {
         assert_eq!(self.fs.direct_in_flight(), []);
     }
 
-    /// What is durable of the file `name`.
+    /// The durable content of the file `name`.
     fn durable(&self, name: &[u8]) -> Vec<u8> {
         let fs = open(&Arc::new(SimDevice::new(self.device.image())));
         content(&open_file(&fs, home(&fs), name))
     }
 
-    /// Commits, and what is there then has `wanted` in the file `name`.
+    /// Commits, and checks that the file `name` is `wanted` after a restart.
     fn stays(&self, name: &[u8], wanted: &[u8]) {
         self.fs.sync().expect("nothing was aborted");
         assert!(self.durable(name) == wanted, "after a restart");
@@ -142,7 +142,7 @@ fn content(file: &OpenFile) -> Vec<u8> {
     bytes
 }
 
-/// What a file of so many sectors has whose first ones are new.
+/// A file of `all` sectors, the first `new` ones new.
 fn sectors(new: usize, all: usize) -> Vec<u8> {
     [vec![NEW; new * SECTOR], vec![OLD; (all - new) * SECTOR]].concat()
 }
@@ -152,7 +152,7 @@ fn write(byte: u8, count: usize) -> DirectRequest {
     DirectRequest::Write { at: DirectAt::Offset(0), data }
 }
 
-/// A request on its way, and its answer.
+/// A request in flight, and its answer.
 #[derive(Clone, Default)]
 struct Asked(Arc<RankedMutex<Option<DirectDone>, { rank::LEAF }>>);
 
@@ -169,7 +169,7 @@ impl Asked {
         self.0.lock().is_some()
     }
 
-    /// What was answered: it went well, and all of it did.
+    /// The buffer of a request that was answered completely and without an error.
     fn is_done(&self) -> AlignedBuffer {
         let DirectDone { buffer, outcome } = self.0.lock().take().expect("it was answered");
         assert_eq!(outcome.expect("room").len, buffer.len());
@@ -181,7 +181,7 @@ impl Asked {
     }
 }
 
-/// A file is cut while its front is written directly.
+/// Truncates a file while its front is written directly.
 fn cut(fault: Option<Fault>) {
     let (world, name) = (World::new(fault), any());
     let file = world.open(name);
@@ -195,7 +195,7 @@ fn cut(fault: Option<Fault>) {
     world.stays(name, &sectors(left, left));
 }
 
-/// A snapshot is taken while its source is written over in place.
+/// Takes a snapshot while its source is written over in place.
 fn snapshot(fault: Option<Fault>) {
     let world = World::new(fault);
     let file = world.open(IN_PLACE);
@@ -213,7 +213,7 @@ fn snapshot(fault: Option<Fault>) {
     world.stays(IN_PLACE, &sectors(2, SECTORS));
 }
 
-/// A write that began before is durable, and answered, when a sync returns.
+/// When a sync returns, a write that began before it is durable and answered.
 fn synced(fault: Option<Fault>) {
     let (world, name) = (World::new(fault), any());
     let file = world.open(name);
@@ -229,7 +229,7 @@ fn synced(fault: Option<Fault>) {
     asked.is_done();
 }
 
-/// A file loses its name and its last opener while a request is in flight, and somebody cleans up.
+/// A file loses its name and its last opener while a request is in flight and the cleaner runs.
 fn nameless() {
     let (world, name) = (World::new(None), any());
     let (home, file) = (world.home(), world.open(name));
@@ -250,7 +250,7 @@ fn nameless() {
     assert_eq!(world.fs.engine().space().data_used, used / 2, "the other file's");
 }
 
-/// A subvolume becomes read-only while a request is in flight: what began before has ended then, and nothing begins.
+/// A subvolume becomes read-only while a request is in flight: earlier requests have ended then, and none begins.
 fn made_read_only(fault: Option<Fault>) {
     let (world, name) = (World::new(fault), any());
     let file = world.open(name);
@@ -260,7 +260,7 @@ fn made_read_only(fault: Option<Fault>) {
     let written = world.fs.statistics().direct.write_bytes;
     assert_eq!(written, 2 * SECTOR as u64, "RDONLY-1: it is in the file");
     assert!(content(&file) == sectors(2, SECTORS), "RDONLY-1");
-    // A device gives the answer a moment later than what the request carried.
+    // The answer comes a moment after the request has ended.
     asked.wait(&file);
     let late = Asked::submit(&file, write(NEWER, 1));
     assert!(late.0.lock().take().is_some_and(|done| done.outcome.is_err()), "RDONLY-1");
@@ -269,7 +269,7 @@ fn made_read_only(fault: Option<Fault>) {
     world.stays(name, &sectors(2, SECTORS));
 }
 
-/// Two write one range, and somebody reads it: all see one whole.
+/// Two threads write one range, and a third reads it: all see one whole write.
 fn one_range(fault: Option<Fault>) {
     let (world, name) = (World::new(fault), any());
     let file = world.open(name);
@@ -297,7 +297,7 @@ fn one_range(fault: Option<Fault>) {
     assert!([NEW, NEWER].contains(&last[0]) && last[..2 * SECTOR].iter().all(|byte| *byte == last[0]));
 }
 
-/// A file is emptied, and its space used for another one, while it is read.
+/// Empties a file while it is read, and uses its space for another one.
 fn emptied() {
     let (world, name) = (World::new(None), any());
     let other = if name == PLAIN { IN_PLACE } else { PLAIN };
@@ -325,7 +325,7 @@ fn emptied() {
     world.stays(name, &[]);
 }
 
-/// Delayed data that makes a file longer, behind a gap, is written back while its front is written directly.
+/// Writes back delayed data behind a gap, which makes a file longer, while its front is written directly.
 fn growing(fault: Option<Fault>) {
     let world = World::new(fault);
     let file = world.open(PLAIN);

@@ -1,10 +1,10 @@
-//! The whole engine under a scheduler that runs one thread at a time and chooses the next at every lock, in an order that
-//! follows from a seed: delayed items of directories, orphans, and the table of inodes. Each thread's answers and what
-//! is there after a new start are compared with what must be.
+//! The whole engine under a scheduler that runs one thread at a time and chooses the next at every lock, in an order that follows from a
+//! seed: delayed items of directories, orphans, and the table of inodes. The tests compare each thread's answers, and the content after a
+//! restart, with the expected ones.
 //! `cargo test -p creamery-sim --features shuttle --test schedules`
 //!
-//! A failure prints its seed and its schedule; `CREAMERY_SCHEDULES_SEED` begins with a seed again, and
-//! `CREAMERY_SCHEDULES` sets how many schedules each test runs. Nobody commits while others work, but for those beside a scrub.
+//! A failure prints its seed and its schedule; `CREAMERY_SCHEDULES_SEED` begins with a seed again, and `CREAMERY_SCHEDULES` sets the number
+//! of schedules of each test. Only tests beside a scrub commit while other threads work.
 
 mod direct;
 mod quotas;
@@ -38,7 +38,7 @@ const LISTED: &[u8] = b"file";
 /// In the second directory, a name of the first one's file.
 const LINK: &[u8] = b"link";
 
-/// A filesystem to be worked on, and the device that it is on.
+/// A filesystem, and its device.
 struct World {
     device: Arc<SimDevice>,
     fs: Arc<Filesystem>,
@@ -72,7 +72,7 @@ fn furnish(fs: &Filesystem) {
 }
 
 impl World {
-    /// What [`furnish`] made, as it is when it is just opened: no inode is in memory but the root.
+    /// A filesystem with the content of [`furnish`], just opened: only the root inode is in memory.
     fn new(fault: Option<Fault>) -> Self {
         static IMAGE: OnceLock<Image> = OnceLock::new();
         let image = IMAGE.get_or_init(|| {
@@ -105,7 +105,7 @@ impl World {
         self.find(self.top(), &dir_name(number))
     }
 
-    /// Commits and opens what is durable then.
+    /// Commits and opens the durable state.
     fn restart(self) -> Self {
         self.fs.sync().expect("nothing was aborted");
         let device = Arc::new(SimDevice::new(self.device.image()));
@@ -117,7 +117,7 @@ impl World {
     }
 }
 
-/// No item is left of an inode, and no orphan item.
+/// Checks that no item of an inode is left, and no orphan item.
 fn is_gone(fs: &Filesystem, id: InodeId) {
     let tree = fs.engine().tree(id.subvolume).expect("it is there");
     for first in [Key::new(id.ino, KeyType::UNTYPED, 0), Key::new(ObjectId::ORPHAN, KeyType::ORPHAN_ITEM, 0)]
@@ -132,14 +132,14 @@ fn chmod(fs: &Filesystem, id: InodeId, mode: u32) -> creamery_base::Result<()> {
     fs.set_attributes(id, &SetAttributes { mode: Some(mode), ..SetAttributes::default() }).map(drop)
 }
 
-/// Makes a file in each of some directories: what these put off drives out what others put off.
+/// Makes a file in each of some directories: their delayed items drive out those of other directories.
 fn drive_out(fs: &Filesystem, dirs: &[InodeId]) {
     for dir in dirs {
         fs.create(*dir, b"more", &NewInode::file(0o644)).expect("made");
     }
 }
 
-/// A directory with delayed items is changed while these are written.
+/// Changes a directory with delayed items while these are written.
 fn attributes_of_a_directory(fault: Option<Fault>) {
     let world = World::new(fault);
     let dirs: Vec<InodeId> = (0..DIRECTORIES).map(|number| world.dir(number)).collect();
@@ -156,7 +156,7 @@ fn attributes_of_a_directory(fault: Option<Fault>) {
     }
 }
 
-/// A directory with delayed items is removed while these are written; open, it becomes an orphan first.
+/// Removes a directory with delayed items while these are written; if it is open, it becomes an orphan first.
 fn removed_directory(fault: Option<Fault>) {
     let world = World::new(fault);
     let dirs: Vec<InodeId> = (0..DIRECTORIES).map(|number| world.dir(number)).collect();
@@ -172,8 +172,8 @@ fn removed_directory(fault: Option<Fault>) {
     world.is_gone(removed);
 }
 
-/// A file is looked at while its only name goes: nothing else, so that the moment in which the one has read what the other takes
-/// away is a good part of it all.
+/// Looks up a file while its only name is removed. There is nothing else to do, so a good part of the time lies between the reading of one
+/// thread and the removing of the other.
 fn looked_up_file(fault: Option<Fault>) {
     let world = World::new(fault);
     let dir = world.dir(2);
@@ -192,7 +192,7 @@ fn looked_up_file(fault: Option<Fault>) {
     assert_eq!(world.fs.stat(file, Wait::Yes).map_err(|error| error.kind()), Err(ErrorKind::Stale));
 }
 
-/// A file is looked at and changed while its only name goes.
+/// Looks up and changes a file while its only name is removed.
 fn removed_file() {
     let world = World::new(None);
     let dir = world.dir(2);
@@ -228,8 +228,8 @@ fn removed_file() {
     world.is_gone(file);
 }
 
-/// An entry without a type is looked up while what it leads to, which is older than the directory, gets another name
-/// there and loses it. Or loses this one.
+/// Looks up an entry without a type while its inode, which is older than the directory, gets another name there and loses it. Or loses this
+/// one.
 fn entry_without_type(fault: Option<Fault>) {
     let world = World::new(fault);
     let dir = world.dir(1);
@@ -275,8 +275,8 @@ fn appended(fault: Option<Fault>) {
     assert_eq!(words, [b"eggs", b"eggs", b"milk", b"milk"]);
 }
 
-/// A file is written, removed and let go of while two threads take steps of the background: the cleaner's, commits, and
-/// writing out what those closed.
+/// Writes, removes and closes a file while two threads take steps of the background: the cleaner's, commits, and writeback of the closed
+/// files.
 fn background_beside(fault: Option<Fault>) {
     let world = World::new(fault);
     world.fs.engine().commit_every(Some(Duration::from_secs(30)));
@@ -305,8 +305,8 @@ fn background_beside(fault: Option<Fault>) {
     assert_eq!(world.fs.stat(dir, Wait::Yes).expect("it is there"), told);
 }
 
-/// A directory is asked for its attributes while files are made in it and what it put off is written: what it tells has all that
-/// was done before it was asked.
+/// Asks for the attributes of a directory while files are made in it and its delayed items are written: the answer includes everything done
+/// before the question.
 fn attributes_while_entries_come(fault: Option<Fault>) {
     const NAMES: [&[u8]; 3] = [b"a", b"b", b"c"];
     let world = World::new(fault);
@@ -357,12 +357,12 @@ fn run(
     }
 }
 
-/// Runs it in random orders, and in such with few changes of threads.
+/// Runs it in random orders, and in orders with few changes of threads.
 fn explore(name: &str, execute: impl Fn() + Copy + Send + Sync + 'static) {
     explore_some(name, 1000, execute);
 }
 
-/// The same in so many schedules, where nobody says how many.
+/// Runs it in `usual` schedules of each kind, unless the environment sets a number.
 fn explore_some(name: &str, usual: usize, execute: impl Fn() + Copy + Send + Sync + 'static) {
     let seed = schedules_seed("sim");
     for seed in [SEED, seed] {
@@ -371,7 +371,7 @@ fn explore_some(name: &str, usual: usize, execute: impl Fn() + Copy + Send + Syn
     }
 }
 
-/// Canaries: the same executions find a fault that was planted, so that they would find it if somebody made it again.
+/// Runs a canary: the same execution must find a failpoint, so it would find the bug if it came back.
 fn is_caught(fault: &str, execute: impl Fn() + Copy + Send + Sync + 'static) {
     const SCHEDULES: usize = 5000;
     let finds = |scheduler: Box<dyn Scheduler + Send>| {
@@ -383,7 +383,7 @@ fn is_caught(fault: &str, execute: impl Fn() + Copy + Send + Sync + 'static) {
     assert!(found, "{SCHEDULES} schedules of either sort went well with {fault}");
 }
 
-/// Both, of an execution into which a fault of the filesystem can be planted.
+/// Runs an execution without and with a failpoint of the filesystem.
 fn explore_with_canary(name: &str, execute: Execution, fault: Fault) {
     explore(name, move || execute(None));
     is_caught(&format!("{fault:?}"), move || execute(Some(fault)));

@@ -1,5 +1,5 @@
-//! Quotas begin and end beside who writes: nobody waits for ever, they are as if one had come after the other, and what they
-//! count is what a count of everything finds.
+//! Quotas are turned on and off beside writers: no thread waits for ever, the result is that of some sequential order, and the numbers
+//! agree with a complete count.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -12,14 +12,14 @@ use creamery_txn::{Qgroup, QuotaMode};
 
 use crate::{explore_some, open};
 
-/// An execution has several commits.
+/// Fewer than elsewhere: an execution has several commits.
 const SCHEDULES: usize = 100;
 const DATA: [u8; 5000] = [5; 5000];
 
-/// How often there were none in the end, and some.
+/// The numbers of executions that ended without quotas, and with quotas.
 static ENDED: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
 
-/// A filesystem with a subvolume and a snapshot, that counts or does not.
+/// A filesystem with a subvolume and a snapshot; quotas are on if it `counts`.
 fn image(counts: bool) -> &'static Image {
     static IMAGES: [OnceLock<Image>; 2] = [OnceLock::new(), OnceLock::new()];
     IMAGES[usize::from(counts)].get_or_init(|| {
@@ -48,7 +48,7 @@ fn put(fs: &Filesystem, dir: InodeId, name: &[u8]) {
     fs.close(opened);
 }
 
-/// Takes a rescan to its end, and what there is then.
+/// Takes a rescan to its end, and returns the groups.
 fn count_all(fs: &Filesystem) -> Vec<Qgroup> {
     let engine = fs.engine();
     while engine.quota_rescan_step().expect("no damage") {}

@@ -1,4 +1,5 @@
-//! A snapshot is dropped while what it shares is changed in its source: whoever gives up the last reference to a block knows it.
+//! A snapshot is dropped while blocks that it shares are changed in its source: the thread that drops the last reference to a block knows
+//! that it did.
 
 use std::sync::{Arc, OnceLock};
 
@@ -34,7 +35,7 @@ fn make_files(fs: &Filesystem) {
     }
 }
 
-/// Files, and a snapshot of them that was deleted and is still to be dropped.
+/// An image with files, and a deleted snapshot of them that is not dropped yet.
 fn image() -> &'static Image {
     static IMAGE: OnceLock<Image> = OnceLock::new();
     IMAGE.get_or_init(|| {
@@ -52,12 +53,12 @@ fn image() -> &'static Image {
     })
 }
 
-/// All steps that there are.
+/// Takes all steps of the cleaner.
 fn clean(fs: &Filesystem) {
     while fs.clean_step().expect("nothing was aborted") == Cleaning::More {}
 }
 
-/// One execution. With `forgetful`, a fault is planted.
+/// One execution. `forgetful` sets a failpoint.
 fn execute(forgetful: bool) {
     let device = Arc::new(SimDevice::new(image().clone()));
     let fs = open(&device);

@@ -1,4 +1,4 @@
-//! Space that comes back: a full device on which what is removed makes room for what comes next.
+//! Space that comes back: on a full device, removed files make room for new ones.
 
 use std::sync::Arc;
 
@@ -22,8 +22,8 @@ pub(crate) const DUP: MadeBy = MadeBy {
 /// A small device with one copy of everything.
 pub(crate) const SINGLE: MadeBy = MadeBy { len: 48 << 20, node_size: 4096, metadata: Profile::Single, ..DUP };
 
-/// Fills the device, takes names away from half of what fills it while it is open, closes that - and at once writes as much to
-/// an open file. The files are large or in many pieces. `plant` may plant a fault first.
+/// Fills the device, removes half of the files while they are open, closes them - and at once writes as much to an open file. The files are
+/// large or in many pieces. `plant` may set a failpoint first.
 pub(crate) fn refill(made_by: MadeBy, size: usize, piece: usize, plant: fn(&Engine)) -> Result<()> {
     let device = Arc::new(SimDevice::new(fresh_image(&made_by)?));
     let mut driver = Driver::open_fresh_undelayed(&device)?;
@@ -45,7 +45,7 @@ pub(crate) fn refill(made_by: MadeBy, size: usize, piece: usize, plant: fn(&Engi
     for inode in inodes {
         driver.apply(&Operation::Close { inode })?;
     }
-    // Older and younger than those that go: whoever asks for room has its own inode locked while it is made.
+    // The files are older and younger than the removed ones: a write that asks for room has its own inode locked while the room is made.
     let last = names.last().and_then(|name| driver.model().child(ROOT, name)).context("the last one")?;
     driver.apply(&Operation::Open { inode: last })?;
     for number in 0..go.len() * 9 / 10 {
@@ -58,7 +58,7 @@ pub(crate) fn refill(made_by: MadeBy, size: usize, piece: usize, plant: fn(&Engi
     judge(&device)
 }
 
-/// Files of `size`, each of extents of `piece`, until nothing more goes in.
+/// Makes files of `size`, each of extents of `piece`, until the device is full.
 fn fill_in_pieces(driver: &mut Driver, size: usize, piece: usize) -> Result<Vec<Vec<u8>>> {
     let mut names = Vec::new();
     loop {

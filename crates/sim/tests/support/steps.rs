@@ -1,4 +1,4 @@
-//! A file in pieces on a small device, overwritten while those who write run what that leaves for the commit.
+//! A file in pieces on a small device. Writers overwrite it, and run the references that this leaves for the commit.
 
 use std::sync::Arc;
 
@@ -12,23 +12,23 @@ use creamery_volume::{Mode, Volume};
 use crate::refill::SINGLE;
 
 const PIECE: usize = 4096;
-/// So many that the room for metadata which a new filesystem has is enough if none of it is kept twice, and else is not.
+/// So many pieces that the metadata space of a new filesystem suffices if no space is reserved twice, and not otherwise.
 pub(crate) const PIECES: u64 = 10_000;
 
-/// What overwriting took.
+/// The result of overwriting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Took {
     pub(crate) commits: u64,
-    /// Bytes by which there is more room for metadata than before.
+    /// Bytes by which metadata space grew.
     pub(crate) new_metadata: u64,
 }
 
-/// Writes so many pieces, makes them durable, and overwrites all of them. `plant` may plant a fault first.
+/// Writes `pieces` pieces, makes them durable, and overwrites all of them. `plant` may set a failpoint first.
 pub(crate) fn overwrite_in_steps(pieces: u64, plant: fn(&Engine)) -> Took {
     let made_by = MadeBy { len: 192 << 20, ..SINGLE };
     let device: Arc<dyn BlockDevice> = Arc::new(SimDevice::new(fresh_image(&made_by).expect("an image")));
     let volume = Volume::open(vec![device], Mode::ReadWrite).expect("it opens");
-    // Those who write run heads from a quarter on, and so no commit falls due.
+    // Writers run heads from a quarter of the maximum on, so no commit falls due.
     let options = Options { delayed_refs_max: 4_000, ..Options::default() };
     let engine = Engine::open(volume, options).expect("it opens");
     plant(&engine);

@@ -13,7 +13,7 @@ const FILES_PER_DIR: u64 = 24;
 const DIRS_PER_DIR: u64 = 6;
 const POOL_BYTES: usize = 4 << 20;
 
-/// What was generated.
+/// The amounts of a generated tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Generated {
     /// Regular files.
@@ -24,7 +24,7 @@ pub struct Generated {
     pub bytes: u64,
 }
 
-/// Fills the folder `dir` with `files` files of `total_bytes` together, the same for the same `seed`.
+/// Fills the folder `dir` with `files` files of `total_bytes` together. The content follows from `seed`.
 ///
 /// ```
 /// let scratch = creamery_testkit::Scratch::new("generate").unwrap();
@@ -33,15 +33,15 @@ pub struct Generated {
 /// ```
 ///
 /// # Errors
-/// When the host cannot hold it.
+/// The host has no room for it.
 pub fn generate(dir: &Path, files: u64, total_bytes: u64, seed: u64) -> Result<Generated> {
     generate_of(dir, files, total_bytes, seed, |random| random.bytes(POOL_BYTES))
 }
 
-/// The same of files that compress about as well as prose.
+/// Fills `dir` like [`generate`], with files that compress about as well as prose.
 ///
 /// # Errors
-/// When the host cannot hold it.
+/// The host has no room for it.
 pub fn generate_text(dir: &Path, files: u64, total_bytes: u64, seed: u64) -> Result<Generated> {
     generate_of(dir, files, total_bytes, seed, |random| random.text(POOL_BYTES))
 }
@@ -72,8 +72,8 @@ fn generate_of(
     Ok(Generated { files, dirs: dirs.len() as u64 - 1, bytes: sizes.iter().sum() })
 }
 
-/// Log-normal sizes with the median fixed and the spread chosen so that they add up to about `total`; the rest is
-/// spread over the larger half, so that the sum is exact and the median stays.
+/// Log-normal sizes with a fixed median, and a spread with which they add up to about `total`. The difference is spread over the larger
+/// half, so the sum is exact and the median stays.
 fn sizes(random: &mut Random, files: u64, total: u64) -> Vec<u64> {
     if files == 0 {
         return Vec::new();

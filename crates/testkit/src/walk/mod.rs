@@ -1,14 +1,13 @@
-//! A walk of two trees through the host's own system calls, and the differences in words.
+//! A walk of a tree through the host's own system calls, and the differences of two walks in words.
 //!
-//! The host's kernel is the common eye: a source folder, a kernel mount of an image and a FUSE mount of it are
-//! all read the same way, so that a difference is a difference of filesystems and not of readers. A walk can be
-//! taken before something happens and compared with one taken afterwards.
+//! The host's kernel reads everything: a source folder, a kernel mount of an image and a FUSE mount of it are read the same way, so a
+//! difference is one of filesystems, not of readers. A walk taken before an event can be compared with one taken afterwards.
 //!
-//! What is compared: names (bytes), type, mode, owner, group, device number, size, times to the nanosecond, hard
-//! link groups and counts, symlink targets, every xattr (POSIX ACLs are xattrs), data and hole ranges, and a
-//! hash of the content. Folders are an exception for size and link count, which every filesystem defines its own way.
+//! The comparison covers names (bytes), type, mode, owner, group, device number, size, times to the nanosecond, hard link groups and
+//! counts, symlink targets, every xattr (POSIX ACLs are xattrs), data and hole ranges, and a hash of the content. Folders are an exception
+//! for size and link count, which every filesystem defines in its own way.
 //!
-//! Reading does not disturb: files are opened without updating their access time where the caller may ask that.
+//! Reading has no side effects: files are opened without updating their access time where the caller has the permission for that.
 
 mod compare;
 mod entry;
@@ -23,7 +22,7 @@ use anyhow::{Context, Result};
 pub use compare::{Compare, differences, expect_same};
 pub use entry::{Entry, Moment};
 
-/// A tree as it was seen: entries by path below its root, `.` being the root.
+/// The content of a tree: entries by path below its root; `.` is the root.
 ///
 /// ```
 /// use creamery_testkit::walk::Walk;
@@ -41,15 +40,15 @@ impl Walk {
     /// Reads the whole tree below `root`.
     ///
     /// # Errors
-    /// When anything in it cannot be read: a walk is complete or it is none.
+    /// Anything in it cannot be read: a walk is always complete.
     pub fn take(root: &Path) -> Result<Self> {
         Self::take_without(root, &|_| false)
     }
 
-    /// The same without the paths (and what lies below them) that `leave_out` says yes to.
+    /// Reads the tree below `root` without the paths (and everything below them) for which `leave_out` returns true.
     ///
     /// # Errors
-    /// When anything else in it cannot be read.
+    /// Anything else in it cannot be read.
     pub fn take_without(root: &Path, leave_out: &dyn Fn(&[u8]) -> bool) -> Result<Self> {
         let mut seen = Self::default();
         let mut inodes: BTreeMap<(u64, u64), Vec<Vec<u8>>> = BTreeMap::new();
@@ -96,13 +95,13 @@ impl Walk {
         self.entries.iter().map(|(path, entry)| (path.as_slice(), entry))
     }
 
-    /// How many entries there are, the root included.
+    /// The number of entries, the root included.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether the walk saw nothing, which cannot be: there is always a root.
+    /// Always false: there is always a root.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()

@@ -1,4 +1,4 @@
-//! fallocate: what is set aside, punched out and zeroed is what Linux makes of it.
+//! fallocate: preallocating, punching and zeroing have the results of Linux.
 
 use std::fs::{File, Permissions};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
@@ -13,11 +13,11 @@ use rustix::io::Errno;
 use crate::posix::on_a_mount;
 use crate::support::{JUDGED, MOUNTED, inside, judge_mount, mkfs_empty};
 
-/// What the file holds at first.
+/// Bytes of the file at first.
 const LEN: usize = 100_000;
 
-/// Options of fallocate(1), in turn on one file. A file does not end inside a sector without data when it grows, and no hole is punched into a
-/// part of one: Linux writes zeros to such a sector, and has data there, and we do not.
+/// Options of fallocate(1), in turn on one file. No file ends inside a sector without data when it grows, and no hole is punched into a part
+/// of one: Linux writes zeros to such a sector, so it has data there, and we do not.
 const STEPS: [&str; 15] = [
     "-l 50000",
     "-n -o 200000 -l 100000",
@@ -36,7 +36,7 @@ const STEPS: [&str; 15] = [
     "-o 590000 -l 1",
 ];
 
-/// More of them, which only a mount takes.
+/// Further options, which only a mount accepts.
 const ON_A_MOUNT: [&str; 5] =
     ["-c -o 4096 -l 4096", "-i -o 4096 -l 4096", "-x -l 700000", "-l 100G", "-o 8E -l 1"];
 
@@ -61,21 +61,21 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(' ')
 }
 
-/// What a program sees of a file.
+/// The visible state of a file.
 #[derive(PartialEq, Eq, Debug)]
 struct Seen {
     size: u64,
     blocks: u64,
 }
 
-/// Has the file on disk, and looks at it.
+/// Writes the file back, and reads its state.
 fn look(path: &Path) -> Result<(Seen, Vec<u8>)> {
     File::open(path)?.sync_all()?;
     let stat = path.metadata()?;
     Ok((Seen { size: stat.size(), blocks: stat.blocks() }, std::fs::read(path)?))
 }
 
-/// Where a file has data.
+/// The ranges of a file's data.
 fn map(path: &Path) -> Result<Vec<(u64, u64)>> {
     let file = File::open(path)?;
     let (mut at, mut found) = (0, Vec::new());
@@ -91,7 +91,7 @@ fn map(path: &Path) -> Result<Vec<(u64, u64)>> {
     }
 }
 
-/// Does the same to both files, and compares what came of it.
+/// Runs `act` on both files, and compares the results.
 fn beside(step: &str, files: [&Path; 2], act: impl Fn(&Path) -> Result<Option<i32>>) -> Result<()> {
     let [linux, ours] = files;
     let ended = (act(linux)?, act(ours)?);
@@ -142,7 +142,7 @@ fn each_option(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// The command leaves what fallocate(1) leaves.
+/// The command has the result of fallocate(1).
 fn command(bench: &Bench) -> Result<()> {
     let images = ["linux.img", "disk.img"].map(|name| bench.scratch.file(name));
     let source = bench.scratch.file("source");
@@ -174,7 +174,7 @@ fn command(bench: &Bench) -> Result<()> {
     linux.unmount().map(drop)
 }
 
-/// What was set aside can be written when nothing else can.
+/// Preallocated space can be written on a full filesystem.
 fn full(bench: &Bench) -> Result<()> {
     const KEPT: usize = 48 << 20;
     let image = bench.scratch.file("disk.img");
@@ -203,7 +203,7 @@ fn full(bench: &Bench) -> Result<()> {
     kernel.unmount().map(drop)
 }
 
-/// Who is not root takes set-user-id away with the file's data, and set-group-id where the group may execute or is not his.
+/// A write by a user other than root clears set-user-id, and clears set-group-id if the group may execute or the user is not in the group.
 fn set_user_id_goes(bench: &Bench) -> Result<()> {
     const ROOT: &[&str] = &["--reuid", "0"];
     let look = |dir: &Path| -> Result<Vec<String>> {

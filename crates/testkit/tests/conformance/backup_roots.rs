@@ -1,4 +1,4 @@
-//! A damaged root tree: an earlier commit is read by a backup in the superblock, the one by which Linux reads it.
+//! A damaged root tree: the superblock's backup by which Linux reads an earlier commit gives the same commit here.
 
 use std::path::Path;
 
@@ -10,9 +10,9 @@ use creamery_testkit::{Finished, FuseMount, LoopMount, Run};
 use crate::support::{MOUNTED, expect_refusal, expect_untouched, flip_byte, inside, mkfs_empty};
 use crate::tree_log::superblock_word;
 
-/// Where the superblock has the root tree's address.
+/// Device offset of the root tree's address in the superblock.
 const ROOT_AT: u64 = 0x10000 + 80;
-/// And the generation of the last commit.
+/// Device offset of the last commit's generation.
 const GENERATION_AT: u64 = 0x10000 + 72;
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -20,7 +20,7 @@ pub(crate) fn cases() -> Vec<Case> {
         Case::new("backup-roots/of-linux", &MOUNTED, |bench| {
             let image = bench.scratch.file("disk.img");
             mkfs_empty(bench.creamery(), &["-m", "single"], "256M", &image)?;
-            // What is discarded leads nowhere.
+            // Without discards, so that the backup root is still there.
             let mount = LoopMount::mount(&image, &bench.scratch.file("kernel"), "nodiscard,commit=300")?;
             write_twice(mount.dir(), &|| Run::new("sync").arg("-f").arg(mount.dir()).ok().map(drop))?;
             mount.unmount()?;
@@ -39,7 +39,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// The earlier root is of before the superblock said where block groups are told.
+/// The earlier root is from before the superblock named the tree of block groups.
 fn behind_a_conversion(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     let run = |args: &[&str]| bench.creamery().run(args);
@@ -52,7 +52,7 @@ fn behind_a_conversion(bench: &Bench) -> Result<()> {
         damage_root(&damaged)?;
         let read = run(&["cat", "--usebackuproot"]).arg(inside(&damaged, "/small")).output()?;
         ensure!(read.code == Some(1) && read.stdout == b"first", "{conversion}: {read}");
-        // Where the tree of block groups cannot be read either, that is passed over with the rest.
+        // If the block group tree cannot be read either, it is passed over, too.
         damage_groups(&damaged)?;
         let read = run(&["cat", "--rescue", "all"]).arg(inside(&damaged, "/small")).output()?;
         ensure!(read.code == Some(1) && read.stdout == b"first", "{conversion}: {read}");
@@ -69,7 +69,7 @@ fn write_twice(top: &Path, commit: &dyn Fn() -> Result<()>) -> Result<()> {
     commit()
 }
 
-/// Damages every block that says to be of the block group tree, in whichever commit.
+/// Damages every block whose header names the block group tree, of any commit.
 fn damage_groups(image: &Path) -> Result<()> {
     const NODE: u64 = 16 << 10;
     const OWNER: usize = 88;
@@ -87,7 +87,7 @@ fn damage_groups(image: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Damages the block that the superblock's root is in. There is one copy of it.
+/// Damages the block with the superblock's root; it has one copy.
 fn damage_root(image: &Path) -> Result<()> {
     let root = superblock_word(image, ROOT_AT)?.to_string();
     let said = Run::new("btrfs-map-logical").args(["-l", &root]).arg(image).ok()?.stdout_text();
@@ -96,7 +96,7 @@ fn damage_root(image: &Path) -> Result<()> {
     flip_byte(image, at + 200)
 }
 
-/// Does what gets data out of an earlier commit than generation `wanted`. In the end it says so, and a script sees that.
+/// Runs a command that reads an earlier commit than generation `wanted`. It must say so at its end, and in its exit status.
 fn old(run: Run, wanted: u64) -> Result<Finished> {
     let said = run.output()?;
     let stderr = said.stderr_text();

@@ -1,4 +1,4 @@
-//! Damaged, foreign and impossible things: one clear line, a status that is not 0, and nothing changed.
+//! Damaged, foreign and impossible input: one clear line, an exit status other than 0, and no change.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -52,7 +52,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases.into_iter().map(case).chain([long]).collect()
 }
 
-/// However large the filesystem is: so nobody is told to make it larger.
+/// No filesystem size helps, so no message advises a larger one.
 fn attribute_that_no_leaf_holds(bench: &Bench) -> Result<()> {
     let source = bench.scratch.dir("source")?;
     let image = bench.scratch.file("disk.img");
@@ -77,7 +77,7 @@ fn attribute_that_no_leaf_holds(bench: &Bench) -> Result<()> {
         }
         let run = bench.creamery().run(["cp", "-a"]).arg(source.join("dir"));
         expect_failure(run.arg(inside(&bench.scratch.file("there.img"), "/")), &words)?;
-        // Where a leaf is larger there is room.
+        // A larger leaf has room.
         mkfs_from(bench.creamery(), &["--nodesize", "64k", "-f"], &source, &image)?;
         std::fs::remove_file(&image)?;
         if is_dir { std::fs::remove_dir(&path)? } else { std::fs::remove_file(&path)? }
@@ -85,7 +85,7 @@ fn attribute_that_no_leaf_holds(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// Every command that opens an image refuses this one, says its name, and leaves it alone.
+/// Every command that opens an image refuses this one, names it, and does not change it.
 fn expect_all_refuse(bench: &Bench, image: &Path, words: &[&str]) -> Result<()> {
     let name = image.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let words: Vec<&str> = words.iter().copied().chain([&*name]).collect();
@@ -124,7 +124,8 @@ fn random_bytes(bench: &Bench) -> Result<()> {
     expect_all_refuse(bench, &empty, &[])
 }
 
-/// Reading goes as far as the file does (`rescue/of-a-device-that-ends-early`); writing is refused, and reading where nothing is left to read.
+/// Reading works up to the end of the file (`rescue/of-a-device-that-ends-early`). Writing is refused, and so is reading if nothing readable
+/// is left.
 fn truncated_image(bench: &Bench) -> Result<()> {
     for (name, len) in [("half", 128 << 20), ("by-one-sector", (256 << 20) - 4_096)] {
         let image = small_image(bench, &format!("{name}.img"), &[])?;
@@ -142,7 +143,7 @@ fn truncated_image(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// With all copies bad there is nothing to open; with the first bad only, either word is given or the open says so.
+/// With all copies bad nothing can be opened; with only the first one bad, the message mentions it.
 fn superblock_checksum(bench: &Bench) -> Result<()> {
     // The checksum lies in the first four bytes; the rest of its field is not covered.
     for at in [0, 3, 32, 48, 64, 72, 96, 128, 200, 300, 811, 2_048, 4_095] {
@@ -162,7 +163,7 @@ fn superblock_checksum(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// Damage at many places of an image with single metadata: refused or read right, never a panic or a hang.
+/// Damage at many places of an image with single metadata: the image is refused or read right, without a panic or a hang.
 fn damaged_blocks(bench: &Bench) -> Result<()> {
     let pristine = small_image(bench, "pristine.img", &["-m", "single", "-d", "single"])?;
     let image = bench.scratch.file("damaged.img");
@@ -233,7 +234,7 @@ fn tree_does_not_fit(bench: &Bench) -> Result<()> {
     let mkfs = || bench.creamery().run(["mkfs", "-b", "128M", "--rootdir"]).arg(&source);
     expect_refusal(mkfs().arg(&fresh), &["fresh.img", "space"])?;
     ensure!(!fresh.exists(), "a failed build left an image");
-    // A file that was there: it may have been written to, but must not look like a whole filesystem.
+    // A file that exists may have been written to, but must not look like a whole filesystem.
     let there = bench.scratch.file("there.img");
     sparse_file(&there, 128 << 20)?;
     expect_refusal(
@@ -301,7 +302,7 @@ fn image_behind_a_loop_device(bench: &Bench) -> Result<()> {
     run(&["mkdir"]).arg(inside(&image, "/new")).ok().map(drop)
 }
 
-/// Linux mounts it, read-only, and so do we; who would write to it is told why not.
+/// Linux mounts a seed read-only, and so do we; a write gives the reason why not.
 fn seed(bench: &Bench) -> Result<()> {
     let image = small_image(bench, "seed.img", &[])?;
     Run::new("btrfstune").args(["-f", "-S", "1"]).arg(&image).ok()?;
@@ -324,7 +325,7 @@ fn seed(bench: &Bench) -> Result<()> {
     })
 }
 
-/// One of them is mounted, by Linux or by us, and the other one belongs to nobody else meanwhile.
+/// One of the devices is mounted, by Linux or by us, and the other one cannot be used meanwhile.
 fn two_loop_devices_of_an_image(bench: &Bench) -> Result<()> {
     let image = small_image(bench, "looped.img", &[])?;
     let (one, other) = (LoopDevice::attach(&image, false)?, LoopDevice::attach(&image, false)?);
@@ -452,7 +453,7 @@ fn missing_things(bench: &Bench) -> Result<()> {
     expect_refusal(run(&["umount"]).arg(&folder), &["folder", "mount"])
 }
 
-/// A kernel that was cut off in the middle of an fsync leaves a log; we read past it and say so, and do not write.
+/// A kernel that was cut off in the middle of an fsync leaves a log; we read past it with a message, and do not write.
 fn log_to_replay(bench: &Bench) -> Result<()> {
     let image = small_image(bench, "log.img", &[])?;
     let cut = bench.scratch.file("cut.img");

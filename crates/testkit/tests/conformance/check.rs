@@ -1,4 +1,4 @@
-//! `creamery check`: its exit status, what it prints, and that it never writes.
+//! `creamery check`: its exit status, its output, and that it never writes.
 
 use std::path::{Path, PathBuf};
 
@@ -36,7 +36,7 @@ fn image(bench: &Bench) -> Result<PathBuf> {
     Ok(image)
 }
 
-/// Runs a check; the image has to stay as it is.
+/// Runs a check, which must not change the image.
 fn check(bench: &Bench, flags: &[&str], image: &Path, status: i32) -> Result<Finished> {
     let mut finished = None;
     expect_untouched(image, || {
@@ -48,7 +48,7 @@ fn check(bench: &Bench, flags: &[&str], image: &Path, status: i32) -> Result<Fin
     Ok(finished)
 }
 
-/// A sector that many files share is said to be of some of them, and how many more there are; who reads it is told the same place.
+/// The finding about a sector that many files share names some of them, and the number of others; a read error gives the same place.
 fn names_of_files(bench: &Bench) -> Result<()> {
     let image = image(bench)?;
     let cp = |name: &str| {
@@ -80,7 +80,7 @@ fn names_of_files(bench: &Bench) -> Result<()> {
     )
 }
 
-/// Where the bytes of a file lie: a page of the letter that only they have.
+/// The address of a file's bytes: a page of a letter that only this file has.
 fn place_of_data(image: &Path, letter: u8) -> Result<u64> {
     let bytes = std::fs::read(image)?;
     let page = bytes.chunks(4096).position(|page| page.iter().all(|byte| *byte == letter));

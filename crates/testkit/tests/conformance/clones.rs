@@ -1,4 +1,4 @@
-//! Clones: what Creamery shares the kernel finds shared and equal, through the mount, in images, and of what Linux made.
+//! Clones: the kernel finds Creamery's clones shared and equal, through the mount, in images, and of data that Linux made.
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -25,7 +25,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Bytes of all that is used, and those that only one file has, as Linux counts them below `dir`.
+/// Total bytes in use, and those exclusive to one file, as Linux counts them below `dir`.
 fn usage(dir: &Path) -> Result<(u64, u64)> {
     let told = Run::new("btrfs").args(["filesystem", "du", "--raw", "-s"]).arg(dir).ok()?.stdout_text();
     let row = told.lines().last().context("a row")?;
@@ -34,7 +34,7 @@ fn usage(dir: &Path) -> Result<(u64, u64)> {
     Ok((number()?, number()?))
 }
 
-/// Data that is all different.
+/// Data without repetitions.
 fn bytes(seed: u64, len: u64) -> Result<Vec<u8>> {
     Ok(Random::new(seed).bytes(usize::try_from(len)?))
 }
@@ -43,7 +43,7 @@ fn cp(from: &Path, to: &Path) -> Result<()> {
     Run::new("cp").args(["--reflink=auto", "--sparse=auto"]).arg(from).arg(to).ok().map(drop)
 }
 
-/// `cp` of coreutils on our mount, and the kernel's word for it that the copies share what they can.
+/// `cp` of coreutils on our mount; the kernel confirms that the copies share all they can.
 fn through_a_mount(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     mkfs_empty(bench.creamery(), &[], "512M", &image)?;
@@ -52,7 +52,7 @@ fn through_a_mount(bench: &Bench) -> Result<()> {
     let mut sparse = bytes(1, 20 * MIB + 100)?;
     std::fs::write(at("large"), &sparse)?;
     cp(&at("large"), &at("large copy"))?;
-    // Dirty in the kernel's pages or in memory: the copy has what was written last.
+    // Dirty in the kernel's pages or in memory: the copy has the last written data.
     let file = File::options().write(true).open(at("large"))?;
     file.write_all_at(b"changed", 5 * MIB + 17)?;
     drop(file);
@@ -74,12 +74,12 @@ fn through_a_mount(bench: &Bench) -> Result<()> {
     let linux = LoopMount::mount(&image, &bench.scratch.file("linux"), "ro")?;
     let (total, exclusive) = usage(linux.dir())?;
     linux.unmount()?;
-    // Three large files, of which one sector and the end are their own; the small ones and the hole besides.
+    // One sector and the end of each of three large files are exclusive; the small files and the hole come on top.
     ensure!(total > 60 * MIB && exclusive < 2 * MIB, "{exclusive} of {total} bytes are not shared");
     Ok(())
 }
 
-/// copy_file_range(2) on our mount, at places where sharing is possible and where it is not: the bytes are always right.
+/// copy_file_range(2) on our mount, at offsets where sharing is possible and where it is not: the bytes are always right.
 fn copy_file_range(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     mkfs_empty(bench.creamery(), &[], "512M", &image)?;
@@ -120,7 +120,7 @@ fn copy_file_range(bench: &Bench) -> Result<()> {
     judge_mount(bench, &image, mount)
 }
 
-/// What only Linux makes: compressed, without checksums, set aside, inline beyond our limit; in a snapshot, too.
+/// Makes files that only Linux can make: compressed, without checksums, preallocated, inline beyond our limit; in a snapshot, too.
 fn make_sources(root: &Path) -> Result<Vec<&'static str>> {
     let subvolume = root.join("sources");
     Run::new("btrfs").args(["-q", "subvolume", "create"]).arg(&subvolume).ok()?;
@@ -141,7 +141,7 @@ fn make_sources(root: &Path) -> Result<Vec<&'static str>> {
     Run::new("chattr").arg("+C").arg(at("nocow")).ok()?;
     std::fs::write(at("nocow"), bytes(6, 200_000)?)?;
     Run::new("btrfs").args(["filesystem", "sync"]).arg(root).ok()?;
-    // Extents that are seen in part, and shared already.
+    // Extents that are partly in use, and shared already.
     let cloned = File::create(at("cloned"))?;
     ficlonerange(&cloned, 8 * SECTOR, &File::open(at("random"))?, 4 * SECTOR, 100 * SECTOR)?;
     ficlonerange(&cloned, 0, &File::open(at("packed"))?, 3 * SECTOR, 7 * SECTOR)?;
@@ -152,7 +152,7 @@ fn make_sources(root: &Path) -> Result<Vec<&'static str>> {
     Ok(vec!["packed", "packed inline", "random", "inline", "set aside", "punched", "nocow", "cloned"])
 }
 
-/// Clones by Creamery of all that Linux makes, from a subvolume and a read-only snapshot into another one.
+/// Clones by Creamery of all of these, from a subvolume and a read-only snapshot into another one.
 fn of_linux(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     for options in [&["-O", "no-holes"][..], &["-O", "^no-holes", "--nodesize", "4096"]] {
@@ -167,7 +167,7 @@ fn of_linux(bench: &Bench) -> Result<()> {
         creamery(&["subvolume", "create"]).arg(inside(&image, "/target")).ok()?;
         for (source, to) in [("sources", ""), ("snapshot", " of the snapshot")] {
             for name in &names {
-                // A file of ours has checksums, and one without cannot share with it.
+                // A file of ours has checksums, and cannot share with one without.
                 let when = if *name == "nocow" { "--reflink=auto" } else { "--reflink=always" };
                 creamery(&["cp", when])
                     .arg(inside(&image, &format!("/{source}/{name}")))
@@ -189,7 +189,7 @@ fn of_linux(bench: &Bench) -> Result<()> {
         let (total, exclusive) = usage(&linux.dir().join("target"))?;
         let own = 2 * 200_000 + 64 * SECTOR;
         ensure!(total > 2 * MIB && exclusive <= own, "{exclusive} of {total} bytes are not shared");
-        // What is shared is let go of by who has it last.
+        // The last user of shared data frees it.
         for dir in ["snapshot", "sources"] {
             Run::new("btrfs").args(["-q", "subvolume", "delete"]).arg(linux.dir().join(dir)).ok()?;
         }
@@ -200,7 +200,7 @@ fn of_linux(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// `creamery dedupe`: equal files share, others do not, nobody's bytes or times change, and Linux agrees that all is shared.
+/// `creamery dedupe`: equal files share, others do not, no bytes or times change, and Linux agrees that everything is shared.
 fn dedupe(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     mkfs_empty(bench.creamery(), &[], "512M", &image)?;
@@ -245,19 +245,19 @@ fn dedupe(bench: &Bench) -> Result<()> {
         total > 6 * len - SECTOR && exclusive <= len + 64 * SECTOR,
         "{exclusive} of {total} bytes are not shared"
     );
-    // Linux finds the same ranges equal.
+    // Linux finds the ranges equal.
     let open = |name: &str| File::options().read(true).write(true).open(at(name));
     let shared = fideduperange(&open("dir/two")?, 0, &open("one")?, 0, MIB)?;
     ensure!(shared == Some(MIB), "Linux says {shared:?}");
     linux.unmount()
 }
 
-/// Clones until nothing goes in any more: what is there stays whole, and can be deleted again.
+/// Clones until the filesystem is full: existing files stay whole, and can be deleted again.
 fn clones_until_the_filesystem_is_full(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     mkfs_empty(bench.creamery(), &[], "128M", &image)?;
     let host = bench.scratch.file("source");
-    // A sector of every two, so that each clone takes many items.
+    // Every second sector, so each clone takes many items.
     let source = File::create(&host)?;
     let sector = bytes(8, SECTOR)?;
     for at in 0..4000 {

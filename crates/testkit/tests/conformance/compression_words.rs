@@ -1,4 +1,4 @@
-//! Words on compression and on overwriting in place, where they meet: each is what it is on Linux.
+//! Options for compression and for overwriting in place, together: each combination is that of Linux.
 
 use std::fs;
 use std::path::Path;
@@ -19,7 +19,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Whether a program has done it.
+/// Whether a program succeeded.
 fn is_done(run: Run) -> Result<bool> {
     Ok(run.output()?.code == Some(0))
 }
@@ -32,7 +32,7 @@ fn set_property(at: &Path, value: &str) -> Result<bool> {
     is_done(Run::new("setfattr").args(["-h", "-n", "btrfs.compression", "-v", value]).arg(at))
 }
 
-/// The flags and the property of something.
+/// The flags and the property of a file.
 fn told(at: &Path) -> Result<String> {
     let flags = Run::new("lsattr").arg("-d").arg(at).output()?.stdout_text();
     let property = Run::new("getfattr").args(["-h", "--only-values", "-n", "btrfs.compression"]);
@@ -40,7 +40,7 @@ fn told(at: &Path) -> Result<String> {
     Ok(format!("{} {property:?}", flags.split(' ').next().unwrap_or_default()))
 }
 
-/// Has the same done on a mount of Linux and on ours, and compares what is told.
+/// Runs `work` on a mount of Linux and on ours, and compares the results.
 fn expect_as_linux(bench: &Bench, option: &str, work: impl Fn(&Path) -> Result<Vec<String>>) -> Result<()> {
     let images = ["linux.img", "disk.img"].map(|name| bench.scratch.file(name));
     for image in &images {
@@ -60,7 +60,7 @@ fn expect_as_linux(bench: &Bench, option: &str, work: impl Fn(&Path) -> Result<V
     Ok(())
 }
 
-/// What is made in a directory, for each word on it, each property and each option of the mount; and what can be said of it then.
+/// Files made in a directory, for each flag on it, each property and each option of the mount; and the options that can be set then.
 fn inherited(bench: &Bench) -> Result<()> {
     const WORDS: [&[&str]; 5] = [&[], &["+c"], &["+m"], &["+C"], &["=mC"]];
     const PROPERTIES: [Option<&str>; 3] = [None, Some("lzo"), Some("none")];
@@ -100,7 +100,7 @@ fn inherited(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// The property of what can have none: what it could be is taken and forgotten.
+/// The property of a file that cannot have one: valid values are accepted and ignored.
 fn without_data(bench: &Bench) -> Result<()> {
     use rustix::fs::{FileType, Mode, mknodat};
     expect_as_linux(bench, "", |top| {
@@ -126,7 +126,7 @@ fn without_data(bench: &Bench) -> Result<()> {
     })
 }
 
-/// Whether a file is overwritten in place does not change once it has data; what is said besides is done.
+/// The flag for overwriting in place does not change once a file has data; the other flags of the call do.
 fn flag_of_what_has_data(bench: &Bench) -> Result<()> {
     const STEPS: [&[&str]; 12] = [
         &["+C"],

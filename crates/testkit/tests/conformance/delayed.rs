@@ -1,4 +1,4 @@
-//! Written data that is in memory first: what becomes of it, and what the kernel finds.
+//! Written data that is in memory first: its fate, and the kernel's view of it.
 
 use std::fs::File;
 use std::io::Write;
@@ -31,18 +31,18 @@ fn mounted(bench: &Bench, size: &str, options: &str) -> Result<FuseMount> {
     FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("fuse"), options)
 }
 
-/// A figure of the writing back.
+/// A counter of writeback.
 fn told(bench: &Bench, dir: &Path, name: &str) -> Result<u64> {
     let said = stats(bench, dir)?;
     said["filesystem"]["writeback"][name].as_u64().with_context(|| format!("no {name} in {said:#}"))
 }
 
-/// Waits until no more than so much is delayed, without asking for it.
+/// Waits until at most `bytes` are delayed, without starting writeback.
 fn wait_until_delayed(bench: &Bench, dir: &Path, bytes: u64) -> Result<()> {
     until("the rest to be written", || Ok(told(bench, dir, "delayed_bytes")? <= bytes))
 }
 
-/// A gigabyte in pieces of 4 KiB, and a sync: forty extents at most, as the kernel counts them.
+/// A gigabyte in pieces of 4 KiB, and a sync: at most forty extents, as the kernel counts them.
 fn long_extents(bench: &Bench) -> Result<()> {
     const SIZE: u64 = 1 << 30;
     const EXTENTS_MAX: u64 = 40;
@@ -77,7 +77,7 @@ fn switched_off(bench: &Bench) -> Result<()> {
     judge_mount(bench, &bench.scratch.file("disk.img"), mount)
 }
 
-/// A file that takes the place of another, and one that is cut to nothing and written again, are not left in memory.
+/// A file that replaces another one, and a file that is truncated and rewritten, do not stay in memory only.
 fn new_versions(bench: &Bench) -> Result<()> {
     let mount = mounted(bench, "512M", "commit=3600")?;
     let (old, new) = (mount.dir().join("file"), mount.dir().join("new"));
@@ -89,7 +89,7 @@ fn new_versions(bench: &Bench) -> Result<()> {
     wait_until_delayed(bench, mount.dir(), 0).context("after a rename")?;
     std::fs::write(&old, Random::new(2).bytes(100_000))?;
     wait_until_delayed(bench, mount.dir(), 0).context("after it was cut to nothing")?;
-    // What is written back goes in the order in which it came, and a new file has time.
+    // Writeback keeps the order of writes, and a new file has time.
     std::fs::write(&new, Random::new(3).bytes(100_000))?;
     let of_the_new_one = told(bench, mount.dir(), "delayed_bytes")?;
     std::fs::write(&old, Random::new(4).bytes(100_000))?;
@@ -101,7 +101,7 @@ fn new_versions(bench: &Bench) -> Result<()> {
     judge_mount(bench, &bench.scratch.file("disk.img"), mount)
 }
 
-/// Size, space, times, holes and content are the same before and after it is written back.
+/// Size, space, times, holes and content are equal before and after writeback.
 fn as_if_on_disk(bench: &Bench) -> Result<()> {
     let mount = mounted(bench, "512M", "commit=3600")?;
     let path = mount.dir().join("file");
@@ -150,11 +150,11 @@ fn unlinked(bench: &Bench) -> Result<()> {
     judge_mount(bench, &bench.scratch.file("disk.img"), mount)
 }
 
-/// What one of those who fill a filesystem knows to be durable.
+/// The data of one writer that must be durable.
 #[derive(Default)]
 struct Kept(Vec<(PathBuf, u64, usize)>);
 
-/// Four fill a filesystem, delete, rename and go on: there is no space, and nothing else, and what an fsync promised is there.
+/// Four writers fill a filesystem, delete, rename and go on: the only error is lack of space, and data acknowledged by fsync is there.
 fn full_by_four(bench: &Bench) -> Result<()> {
     let mount = mounted(bench, "200M", "")?;
     let dir = mount.dir();
@@ -178,7 +178,7 @@ fn full_by_four(bench: &Bench) -> Result<()> {
     judge.unmount()
 }
 
-/// Errors: something but that there is no space.
+/// Errors: any error but lack of space.
 fn fill(dir: &Path, worker: u64) -> Result<Kept> {
     let (mut random, mut kept) = (Random::new(worker + 1), Kept::default());
     let mut full = 0;
@@ -207,7 +207,7 @@ fn fill(dir: &Path, worker: u64) -> Result<Kept> {
                     std::io::ErrorKind::NotFound => Ok(()),
                     _ => Err(error),
                 })?;
-                // Some room for the others, and for what comes.
+                // Makes some room for the other writers, and for later work.
                 for _ in 0..3 {
                     if !kept.0.is_empty() {
                         let which = random.below(kept.0.len() as u64) as usize;

@@ -1,4 +1,4 @@
-//! `device stats`: the errors that Linux counted of a device, on its mounts, on ours and in images, and how they are set to 0.
+//! `device stats`: error counts by Linux of a device, on its mounts, on ours and in images, and resetting them to 0.
 
 use std::path::{Path, PathBuf};
 
@@ -19,7 +19,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// An image with a file whose first sector does not agree with its checksum.
+/// An image with a file whose first sector does not match its checksum.
 fn with_a_wrong_sector(bench: &Bench) -> Result<PathBuf> {
     let image = bench.scratch.file("disk.img");
     mkfs_empty(bench.creamery(), &["-m", "single"], "256M", &image)?;
@@ -27,14 +27,14 @@ fn with_a_wrong_sector(bench: &Bench) -> Result<PathBuf> {
     let source = bench.scratch.file("content");
     std::fs::write(&source, &content)?;
     bench.creamery().run(["cp"]).arg(&source).arg(inside(&image, "/file")).ok()?;
-    // Its beginning, wherever that lies on the device.
+    // The beginning of the file, at its offset on the device.
     let bytes = std::fs::read(&image)?;
     let at = bytes.windows(64).position(|window| window == &content[..64]).context("the data")? as u64;
     flip_byte(&image, at)?;
     Ok(image)
 }
 
-/// `device stats`: of a device that gave wrong data, on mounts and in the image; with a link, the JSON of btrfs-progs.
+/// `device stats` of a device that returned wrong data, on mounts and in the image; through the link, the JSON of btrfs-progs.
 fn device_stats(bench: &Bench) -> Result<()> {
     let image = with_a_wrong_sector(bench)?;
     let ours = bench.creamery().path();
@@ -42,7 +42,7 @@ fn device_stats(bench: &Bench) -> Result<()> {
     std::os::unix::fs::symlink(ours, &as_btrfs)?;
     let mut linux = LoopMount::mount(&image, &bench.scratch.file("kernel"), "")?;
     ensure!(std::fs::read(linux.dir().join("file")).is_err(), "it was read");
-    // How often the kernel has tried to read what is wrong, also meanwhile, is its business.
+    // The kernel may read the wrong sector any number of times, also meanwhile.
     let said = |program: &Path, words: &[&str], place: &Path| -> Result<(String, Option<i32>)> {
         let done = Run::new(program).args(words).arg(place).output()?;
         let some = |count: &str| count.replace(|digit| ('1'..='9').contains(&digit), "9");
@@ -95,7 +95,7 @@ fn device_stats(bench: &Bench) -> Result<()> {
     resets(bench, &image)
 }
 
-/// The five numbers that a call of `device stats` prints, and its status.
+/// The five numbers in the output of `device stats`, and the exit status.
 fn numbers(program: &Path, options: &[&str], place: &Path) -> Result<(Vec<u64>, Option<i32>)> {
     let done = Run::new(program).args(["device", "stats"]).args(options).arg(place).output()?;
     let number = |line: &str| line.split_whitespace().last().and_then(|count| count.parse().ok());
@@ -104,8 +104,8 @@ fn numbers(program: &Path, options: &[&str], place: &Path) -> Result<(Vec<u64>, 
     Ok((numbers, done.code))
 }
 
-/// Numbers that there are in `image` are read by everybody, and set to 0 by those who may: in an image, and on a mount of ours also by
-/// the name `btrfs`. The kernel sees that.
+/// Everybody can read the numbers in `image`, and the permitted users can reset them: in an image, and on a mount of ours also under the
+/// name `btrfs`. The kernel sees the new numbers.
 fn resets(bench: &Bench, image: &Path) -> Result<()> {
     let ours = bench.creamery().path();
     let (counted, _) = numbers(ours, &[], image)?;
@@ -149,7 +149,7 @@ fn resets(bench: &Bench, image: &Path) -> Result<()> {
     }
 
     for image in [image, &copies[0], &copies[1]] {
-        // Without the data: a sector of it is wrong, and was counted.
+        // Without checking data: a sector is wrong, and was counted.
         Run::new("btrfs").arg("check").arg(image).ok()?;
         let mut linux = LoopMount::mount(image, &bench.scratch.file("kernel"), "ro")?;
         let said = numbers(Path::new("btrfs"), &["-c"], linux.dir())?;
@@ -159,7 +159,7 @@ fn resets(bench: &Bench, image: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The control itself, of the kernel and of ours: how many numbers are told, of which device, and to whom.
+/// The control itself, of the kernel and of ours: the number of counters, the device, and the permitted users.
 fn controls(bench: &Bench) -> Result<()> {
     for_everybody(bench)?;
     let program = compile(bench)?;
@@ -196,7 +196,7 @@ fn controls(bench: &Bench) -> Result<()> {
     let mut kernel = LoopMount::mount(&image, &bench.scratch.file("kernel"), "noatime")?;
     Run::new("chmod").arg("644").arg(kernel.dir().join("file")).ok()?;
     let want = tell(kernel.dir())?;
-    kernel.unmount_and_tell()?; // of devices that are not there
+    kernel.unmount_and_tell()?; // it complains of missing devices
     let mount = FuseMount::mount(bench.creamery(), &image, &mount_point(bench), "allow_other")?;
     let found = tell(mount.dir())?;
     mount.unmount()?;

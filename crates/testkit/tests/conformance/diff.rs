@@ -1,4 +1,4 @@
-//! `creamery diff`, beside what the kernel did to a tree, and beside rsync(1).
+//! `creamery diff`, compared with changes by the kernel, and with rsync(1).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -30,7 +30,7 @@ const SAME: i32 = 0;
 const DIFFERENT: i32 = 1;
 const TROUBLE: i32 = 2;
 
-/// `creamery diff OPTIONS OLD NEW`, which ends with `status`.
+/// Runs `creamery diff OPTIONS OLD NEW`, which must end with `status`.
 fn diff(bench: &Bench, options: &[&str], [old, new]: [(&Path, &str); 2], status: i32) -> Result<Finished> {
     let run = bench.creamery().run(["diff"]).args(options);
     let finished = run.arg(inside(old.0, old.1)).arg(inside(new.0, new.1)).output()?;
@@ -39,7 +39,7 @@ fn diff(bench: &Bench, options: &[&str], [old, new]: [(&Path, &str); 2], status:
     Ok(finished)
 }
 
-/// With times that do not depend on the clock.
+/// The script of the old state, with times that do not depend on the clock.
 const BEFORE: &str = "
     mkdir d gone gone/deep
     for name in content length mode owner xattr acl time flags type same allocated; do echo $name > d/$name; done
@@ -82,7 +82,7 @@ const DIFFERENCES: [&str; 22] = [
     "A\tnew/file",
 ];
 
-/// Each kind of change, made by the kernel behind a snapshot: the lines, backwards, the counts, and from a copy of the image.
+/// Each kind of change, made by the kernel after a snapshot: the lines, the reverse, the counts, and the difference to a copy of the image.
 fn kernel_changes(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     mkfs_empty(bench.creamery(), &[], "512M", &image)?;
@@ -107,7 +107,7 @@ fn kernel_changes(bench: &Bench) -> Result<()> {
             ("D", rest) => format!("A{rest}\n"),
             _ => format!("{line}\n"),
         });
-        // What is below a directory that became a file, or the other way round, has no other place.
+        // Files below a directory that became a file, or the reverse, have no other place.
         ensure!(back == turned.collect::<String>(), "backwards {back}");
         for place in ["/", "/work", "/before", "/work/d/type"] {
             let told = diff(bench, &[], [(&image, place), (other, place)], SAME)?;
@@ -128,7 +128,7 @@ fn kernel_changes(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// What `creamery diff` says, the letters and kinds by path.
+/// The output of `creamery diff`: letters and kinds by path.
 type Found = BTreeMap<String, BTreeSet<String>>;
 
 fn set<const N: usize>(words: [&str; N]) -> BTreeSet<String> {
@@ -144,13 +144,13 @@ fn found_by_us(told: &str) -> Result<Found> {
         let kinds = what.strip_prefix("M ").unwrap_or(what).split(',').map(str::to_owned).collect();
         found.insert(path.to_owned(), kinds);
     }
-    // The places themselves come first.
+    // The operands themselves come first.
     let paths = paths.strip_prefix(&[".".to_owned()][..]).unwrap_or(&paths);
     ensure!(paths.is_sorted(), "the paths are not sorted: {told}");
     Ok(found)
 }
 
-/// What rsync would do to make `old` what `new` is.
+/// The changes by which rsync would turn `old` into `new`.
 fn found_by_rsync(old: &Path, new: &Path) -> Result<Found> {
     let run = Run::new("rsync").args([
         "-naciXA",
@@ -189,7 +189,7 @@ fn found_by_rsync(old: &Path, new: &Path) -> Result<Found> {
     Ok(found)
 }
 
-/// Names around a slash, and names of everybody.
+/// Names that sort around a slash, and names in use.
 fn name(random: &mut Random) -> String {
     const NAMES: [&str; 12] = ["a", "a-", "a.b", "a0", "A", "a b", "b", "b.", "c", "-c", "c,d", "e"];
     NAMES[random.below(NAMES.len() as u64) as usize].to_owned()
@@ -200,7 +200,7 @@ fn path(random: &mut Random) -> String {
     (0..depth).map(|_| name(random)).collect::<Vec<_>>().join("/")
 }
 
-/// Makes a change somewhere, or none where it is not possible.
+/// Makes a change somewhere, or none if it is not possible.
 fn change(dir: &Path, random: &mut Random) -> Result<()> {
     let path = dir.join(path(random));
     let parent = path.parent().context("it has one")?;
@@ -250,7 +250,7 @@ fn beside_rsync(bench: &Bench) -> Result<()> {
     for (wanted, [old, new]) in wanted.iter_mut().zip([[&before, &work], [&work, &before]]) {
         for (path, kinds) in wanted {
             let types = [old, new].map(|dir| dir.join(path).symlink_metadata().map(|meta| meta.file_type()));
-            // Such a file is a new one for rsync.
+            // For rsync such a file is a new one.
             if matches!(types, [Ok(one), Ok(other)] if one != other) {
                 *kinds = set(["type"]);
             }
@@ -269,14 +269,14 @@ fn beside_rsync(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// Where `bytes` are in the image.
+/// The offset of `bytes` in the image.
 fn find(image: &Path, bytes: &[u8]) -> Result<u64> {
     let content = std::fs::read(image)?;
     let at = content.chunks(4096).position(|block| block.starts_with(bytes)).context("they are there")?;
     Ok(at as u64 * 4096)
 }
 
-/// With damaged data a snapshot equals its origin all the same, and whoever has to read that data says which side it is on.
+/// With damaged data a snapshot still equals its origin, and a comparison that must read the data names the side of the damage.
 fn shared_extents(bench: &Bench) -> Result<()> {
     let source = bench.scratch.dir("source")?;
     let data = Random::new(9).bytes(4 << 20);
@@ -300,7 +300,7 @@ fn shared_extents(bench: &Bench) -> Result<()> {
     let lines = "M mode\tlarge\nM mode\tsmall\n";
     let told = diff(bench, &[], [(&image, "/before"), (&image, "/work")], DIFFERENT)?;
     ensure!(told.stdout_text() == lines, "{told}");
-    // What can be known of a file that cannot be read is told, and what comes behind it.
+    // An unreadable file is compared as far as possible, and the comparison goes on behind it.
     for sides in [[(&*image, "/work"), (&*sound, "/work")], [(&*sound, "/work"), (&*image, "/work")]] {
         let told = diff(bench, &[], sides, TROUBLE)?;
         ensure!(told.stdout_text() == lines, "{told}");
@@ -316,7 +316,7 @@ fn shared_extents(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// With any leaf of one tree lost no name counts as added or removed that may be in it, what differs elsewhere is listed, and each trouble
+/// If one leaf of a tree is lost, no name that may be in it counts as added or removed, differences elsewhere are listed, and each error
 /// names its side.
 fn damaged_trees(bench: &Bench) -> Result<()> {
     let source = bench.scratch.dir("source")?;
@@ -343,7 +343,7 @@ fn damaged_trees(bench: &Bench) -> Result<()> {
             let told = bench.creamery().run(["diff"]).args(sides).output()?;
             let (said, place) = (told.stderr_text(), format!("creamery: diff: {}", damaged.display()));
             let is_named = !said.is_empty() && said.lines().all(|line| line.starts_with(&place));
-            // Listings do not read the names by their hashes, which have leaves of their own.
+            // Listings do not read names by hash, which have their own leaves.
             let is_read = told.code != Some(DIFFERENT) || !said.is_empty() || !has_hashes_alone(&tree, *leaf);
             ensure!(!is_read || told.code == Some(TROUBLE) && is_named, "leaf {leaf}: {told}");
             ensure!(["", difference].contains(&&*told.stdout_text()), "leaf {leaf}: {told}");
@@ -355,7 +355,7 @@ fn damaged_trees(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// Whether a leaf has nothing but names of files by their hashes.
+/// Whether a leaf has only names of files by hash.
 fn has_hashes_alone(tree: &str, leaf: u64) -> bool {
     let items = tree.lines().skip_while(|line| !line.starts_with(&format!("leaf {leaf} items ")));
     let items = items.skip(1).take_while(|line| !line.starts_with("leaf ") || line.contains(" flags "));
@@ -363,7 +363,7 @@ fn has_hashes_alone(tree: &str, leaf: u64) -> bool {
     keys.peek().is_some() && keys.all(|line| line.contains(" DIR_ITEM "))
 }
 
-/// Names that do something to lines, and to programs that read them.
+/// Names with control characters, for lines and for programs that read them.
 fn hostile_names(bench: &Bench) -> Result<()> {
     let names: [&[u8]; 8] =
         [b" ", b"--help", b"A\tx", b"a\nD\tall", b"a\x1b[2J", b"a\\n", b"x\xff\xfe", "x\u{202e}".as_bytes()];
@@ -396,7 +396,7 @@ fn hostile_names(bench: &Bench) -> Result<()> {
             None => ensure!(text.as_bytes() == *name, "{value}"),
         }
     }
-    // On a terminal a name does nothing: each is one line.
+    // On a terminal a name has no effect: each is one line.
     let command =
         format!("{} diff {} {}; true", bench.creamery().path().display(), old.display(), new.display());
     let shown = Run::new("script").args(["-qec", &command, "/dev/null"]).output()?.stdout_text();
@@ -404,7 +404,7 @@ fn hostile_names(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// An image that is written to is refused as by any command that reads; a waiting log is passed over as by those, too.
+/// An image that is being written is refused, as by each reading command; a log to replay is passed over, as by these, too.
 fn in_use(bench: &Bench) -> Result<()> {
     let (image, copy) = (bench.scratch.file("disk.img"), bench.scratch.file("copy.img"));
     mkfs_empty(bench.creamery(), &[], "256M", &image)?;
@@ -413,7 +413,7 @@ fn in_use(bench: &Bench) -> Result<()> {
     let listed = bench.creamery().run(["ls"]).arg(&image).output()?.stderr_text();
     for sides in [[&image, &copy], [&copy, &image], [&image, &image]] {
         let told = bench.creamery().run(["diff"]).args(sides).output()?;
-        // What to do instead is another thing for each command.
+        // The advice differs between commands.
         let why = |text: &str| text.split(": in use").next().unwrap_or_default().to_owned();
         let wanted = why(&listed.replacen("ls:", "diff:", 1));
         let said = told.stderr_text();
@@ -427,7 +427,7 @@ fn in_use(bench: &Bench) -> Result<()> {
     let logged = bench.scratch.file("logged.img");
     Run::new("cp").arg("--sparse=always").arg(&image).arg(&logged).ok()?;
     mount.unmount()?;
-    // Whoever reads passes over a log, and says so.
+    // A reading command passes over a log, and says so.
     let listed = bench.creamery().run(["ls"]).arg(&logged).ok()?;
     ensure!(listed.stdout.is_empty() && listed.stderr_text().contains("a log to replay"), "{listed}");
     let told = bench.creamery().run(["diff"]).args([&copy, &logged]).ok()?;

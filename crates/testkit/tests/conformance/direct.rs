@@ -1,4 +1,4 @@
-//! Reads and writes around the kernel's page cache (`O_DIRECT`), and what those see who go through it.
+//! Reads and writes around the kernel's page cache (`O_DIRECT`), and the view through the cache.
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -16,10 +16,10 @@ const DIRECT_C: &str = include_str!("direct.c");
 const PAIRS_C: &str = include_str!("direct_pairs.c");
 const FULL_C: &str = include_str!("direct_full.c");
 const ROUNDS: &str = "500";
-/// Bytes of the file of which each opener sees all that the others write.
+/// Bytes of a file of which each opener sees all writes of the others.
 const PAIRS_LEN: usize = 64 << 12;
 
-/// What is done with files of different kinds.
+/// Kinds of files.
 const KINDS: [(&str, IFlags); 3] =
     [("checksummed", IFlags::empty()), ("in-place", IFlags::NOCOW), ("compressed", IFlags::COMPRESSED)];
 
@@ -34,7 +34,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// A program of the text `text`.
+/// Builds a program from the source `text`.
 fn program(bench: &Bench, text: &str) -> Result<PathBuf> {
     let folder = bench.scratch.dir("program")?;
     std::fs::write(folder.join("direct.c"), text)?;
@@ -51,7 +51,7 @@ fn writes_beside_reads(bench: &Bench) -> Result<()> {
     mount.unmount()
 }
 
-/// On our mount, and on the kernel's.
+/// Direct and cached openers, on our mount, and on the kernel's.
 fn pairs(bench: &Bench) -> Result<()> {
     let program = program(bench, PAIRS_C)?;
     let image = bench.scratch.file("disk.img");
@@ -79,7 +79,7 @@ fn pairs(bench: &Bench) -> Result<()> {
     btrfs_check(&image)
 }
 
-/// Writes that the caller does not wait for, and others, where room runs out in the midst of one.
+/// Asynchronous and synchronous writes, during which space runs out.
 fn no_space(bench: &Bench) -> Result<()> {
     let program = program(bench, FULL_C)?;
     let image = bench.scratch.file("disk.img");
@@ -94,14 +94,14 @@ fn no_space(bench: &Bench) -> Result<()> {
     judge_mount(bench, &image, mount)
 }
 
-/// By descriptors with and without the right to read. What the file may as a program goes with the first write, as with any.
+/// Appends through descriptors with and without read permission. The first write removes the file's capabilities, as any write does.
 fn appends(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     mkfs_empty(bench.creamery(), &[], "512M", &image)?;
     let append = |dir: &Path| -> Result<()> {
         let path = dir.join("log");
         File::create_new(&path)?;
-        // VFS_CAP_REVISION_2, and none permitted.
+        // VFS_CAP_REVISION_2, with no permitted capability.
         let capability = [&[0, 0, 0, 2][..], &[0; 16]].concat();
         rustix::fs::setxattr(&path, "security.capability", &capability, rustix::fs::XattrFlags::empty())?;
         let file = File::open(&path)?;
@@ -137,7 +137,7 @@ fn new_file(path: &Path, kind: IFlags) -> Result<File> {
     Ok(file)
 }
 
-/// What the kernel's Btrfs refuses: offsets, lengths and addresses that are none of a sector.
+/// Offsets, lengths and addresses that are not aligned to sectors, which the kernel's Btrfs refuses.
 fn any_offset(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     mkfs_empty(bench.creamery(), &[], "512M", &image)?;
@@ -166,7 +166,7 @@ fn odd_writes(path: &Path, mut random: Random) -> Result<()> {
     };
     for round in 0..120_u64 {
         let len = pick(&LENGTHS, &mut random);
-        // In the file, at its end, and behind that.
+        // Inside the file, at its end, and behind it.
         let page = random.below(64) << 12;
         let at = match round % 4 {
             0 => page,

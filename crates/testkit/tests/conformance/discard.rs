@@ -1,4 +1,4 @@
-//! Free space that is given back to the host.
+//! Discarding free space on the host.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -26,12 +26,12 @@ const MIB: u64 = 1 << 20;
 /// Bytes of the large files.
 const LARGE: u64 = 24 * MIB;
 
-/// Bytes of the host that an image takes.
+/// Bytes that an image occupies on the host.
 fn taken(image: &Path) -> Result<u64> {
     Ok(std::fs::metadata(image)?.blocks() * 512)
 }
 
-/// Large files, every other one of which `remove_some` takes away, and small ones that stay.
+/// Makes large files, every other one of which `remove_some` removes, and small ones that stay.
 fn fill(dir: &Path) -> Result<()> {
     let mut random = Random::new(1);
     for number in 0..4 {
@@ -57,7 +57,7 @@ fn remove_some(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What `creamery filesystem trim --json` says.
+/// The output of `creamery filesystem trim --json`.
 fn trim(bench: &Bench, place: &Path) -> Result<u64> {
     let said = bench.creamery().run(["filesystem", "trim", "--json"]).arg(place).ok()?.stdout_text();
     let said: serde_json::Value = serde_json::from_str(&said)?;
@@ -69,7 +69,7 @@ fn trim_of_the_kernels(bench: &Bench) -> Result<()> {
         let image = bench.scratch.file(&format!("disk{}.img", options.concat()));
         File::create(&image)?.set_len(400 * MIB)?;
         Run::new("mkfs.btrfs").arg("-q").args(options).arg(&image).ok()?;
-        // A loop device passes discards on; the kernel is told not to ask for any.
+        // A loop device passes discards on; this kernel mount makes none.
         let mount = LoopMount::mount(&image, &bench.scratch.file("kernel"), "nodiscard")?;
         fill(mount.dir())?;
         remove_some(mount.dir())?;
@@ -97,7 +97,7 @@ fn trim_of_ours(bench: &Bench) -> Result<()> {
     remove_some(mount.dir())?;
     bench.creamery().run(["sync"]).arg(mount.dir()).ok()?;
     ensure!(taken(&image)? + MIB > full, "nobody asked for anything");
-    // While others write.
+    // While other files are written.
     let dir = mount.dir().to_owned();
     let writes = thread::spawn(move || {
         (0..300).try_for_each(|number| std::fs::write(dir.join(format!("beside-{number}")), [7; 20_000]))
@@ -112,7 +112,7 @@ fn trim_of_ours(bench: &Bench) -> Result<()> {
     let minimum =
         bench.creamery().run(["filesystem", "trim", "-m", "1T"]).arg(mount.dir()).ok()?.stdout_text();
     ensure!(minimum.contains("(0 bytes) trimmed"), "{minimum}");
-    // As util-linux asks.
+    // With the request of util-linux.
     let said = Run::new("fstrim").arg("-v").arg(mount.dir()).ok()?.stdout_text();
     ensure!(said.contains("bytes) trimmed") && !said.contains("(0 bytes)"), "{said}");
     judge_mount(bench, &image, mount)
@@ -132,7 +132,7 @@ fn by_option(bench: &Bench) -> Result<()> {
         until(&format!("{option} to give back {} of {full} bytes", 2 * LARGE), || {
             Ok(taken(&image)? + 2 * LARGE <= full + MIB)
         })?;
-        // What the last commit frees goes before the server does.
+        // The space that the last commit frees is discarded before the server ends.
         std::fs::remove_file(mount.dir().join("large-1"))?;
         judge_mount(bench, &image, mount)?;
         ensure!(taken(&image)? + 3 * LARGE <= full + 2 * MIB, "{option}: {} bytes are left", taken(&image)?);
@@ -152,7 +152,7 @@ fn refused(bench: &Bench) -> Result<()> {
         bench.creamery().run(["mount", "-o", "discard=later"]).arg(&image).arg(bench.scratch.path());
     expect_refusal(options, &["discard=later", "sync or async"])?;
     let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("fuse"), "allow_other")?;
-    // In use.
+    // The image is in use.
     expect_refusal(bench.creamery().run(["filesystem", "trim"]).arg(&image), &["disk.img"])?;
     let nobody = Run::new("setpriv").args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]);
     let open = |path: &Path| {

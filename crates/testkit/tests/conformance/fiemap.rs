@@ -1,5 +1,5 @@
-//! Which extents files have, and where they lie: what `creamery filesystem fiemap` tells beside what Linux tells of the same image,
-//! entry by entry, and of the same work that is not written back yet.
+//! The extents of files and their addresses: compares `creamery filesystem fiemap` with Linux on one image, entry by entry, and after equal
+//! work that is not written back yet.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -19,7 +19,7 @@ use crate::support::{JUDGED, MOUNTED, expect_refusal, inside, judge_mount, mkfs_
 const FIEMAP_C: &str = include_str!("fiemap.c");
 const SECTOR: u64 = 4096;
 const EXTENTS: u64 = 10_000;
-/// Of a file of which one leaf is damaged.
+/// Extents of a file with one damaged leaf.
 const SCATTERED: u64 = 2000;
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -40,7 +40,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Where in the file, where on the device, how long, which flags.
+/// Offset in the file, offset on the device, length, flags.
 type Entry = (u64, u64, u64, u64);
 
 const LAST: u64 = 0x1;
@@ -54,7 +54,7 @@ fn compile(bench: &Bench) -> Result<PathBuf> {
     Ok(dir.join("fiemap"))
 }
 
-/// What Linux tells of a file.
+/// Linux' extents of a file.
 fn linux(program: &Path, file: &Path, range: Option<(u64, u64)>) -> Result<Vec<Entry>> {
     let words = range.map(|(start, len)| [start.to_string(), len.to_string()]);
     let told = Run::new(program).arg(file).args(words.into_iter().flatten()).ok()?.stdout_text();
@@ -79,7 +79,7 @@ fn flag(name: &str) -> Option<u64> {
     names.into_iter().find(|(known, _)| *known == name).map(|(_, bit)| bit)
 }
 
-/// What we tell of a file, which is `place` for the command.
+/// Our extents of a file; `place` names it for the command.
 fn ours(bench: &Bench, place: impl AsRef<std::ffi::OsStr>, options: &[String]) -> Result<Vec<Entry>> {
     let told = bench.creamery().run(["filesystem", "fiemap", "--json"]).args(options).arg(place).ok()?;
     let rows: Vec<Value> = serde_json::from_str(&told.stdout_text())?;
@@ -106,12 +106,12 @@ fn write(file: &Path, random: &mut Random, at: u64, sectors: u64) -> Result<()> 
     Ok(open.write_all_at(&random.bytes(len), at * SECTOR)?)
 }
 
-/// Text that packs well.
+/// Text that compresses well.
 fn text(len: usize) -> Vec<u8> {
     b"what is said again and again packs well\n".iter().copied().cycle().take(len).collect()
 }
 
-/// Files of all kinds, as Linux makes them below `dir`.
+/// Files of all kinds, made by Linux below `dir`.
 fn kinds(dir: &Path, random: &mut Random) -> Result<()> {
     let at = |name: &str| dir.join(name);
     File::create(at("empty"))?;
@@ -179,7 +179,7 @@ fn populate(top: &Path, seed: u64) -> Result<()> {
     btrfs(&["-q", "subvolume", "create"]).arg(top.join("work")).ok()?;
     kinds(&top.join("work"), random)?;
     change(&top.join("work"), random)?;
-    // Each second block of a long file is written by itself, so that none goes on from the one before.
+    // Each second block of a long file is written separately, so no extent goes on from the one before.
     let many = top.join("work/many");
     for half in [1, 0] {
         for number in 0..EXTENTS / 2 {
@@ -187,7 +187,7 @@ fn populate(top: &Path, seed: u64) -> Result<()> {
         }
         sync_filesystem(top)?;
     }
-    // Not compressed, cloned whole and in part; an extent twice in one file.
+    // Clones of uncompressed data, whole and in part; and an extent twice in one file.
     for (name, sectors, to) in [("whole", 64, 0), ("part", 5, 3)] {
         File::create(top.join("work").join(name))?;
         clone_range(&top.join("work/bookend"), sectors * SECTOR, &top.join("work").join(name), to * SECTOR)?;
@@ -260,14 +260,14 @@ fn as_linux(bench: &Bench, options: &[&str], seed: u64) -> Result<()> {
     Ok(())
 }
 
-/// The first entry of which they tell differently.
+/// The first entry in which both differ.
 fn difference(linux: &[Entry], ours: &[Entry]) -> String {
     let same = linux.iter().zip(ours).take_while(|(one, other)| one == other).count();
     let (one, other) = (linux.get(same), ours.get(same));
     format!("entry {same} of {}: Linux tells {one:?}, we {other:?}", linux.len())
 }
 
-/// What of a file each sector is: where nothing is, 0; of data 1, and the flags of what is delayed or not written.
+/// The kind of each sector of a file: 0 for a hole, 1 for data, with the flags of delayed and unwritten extents.
 fn sectors(entries: &[Entry]) -> Vec<u64> {
     let mut sectors = Vec::new();
     for (logical, _, length, flags) in entries {
@@ -278,7 +278,7 @@ fn sectors(entries: &[Entry]) -> Vec<u64> {
     sectors
 }
 
-/// The same work here and there; what is not written back yet is told alike, and after that what lies where nothing was.
+/// Equal work on both sides: both report the same before writeback, and the same extents in former holes after it.
 fn dirty_as_linux(bench: &Bench) -> Result<()> {
     let program = compile(bench)?;
     let image = |name: &str| bench.scratch.file(name);
@@ -303,7 +303,7 @@ fn dirty_as_linux(bench: &Bench) -> Result<()> {
             }
         }
         let told = [linux(&program, &there, None)?, ours(bench, &here, &[])?];
-        // Of what is delayed it is told the same, each piece by itself.
+        // Both report the same delayed extents; written ones may be divided differently.
         let delayed = told.each_ref().map(|entries| {
             let delayed = entries.iter().filter(|entry| entry.3 & DELALLOC != 0);
             delayed.map(|(logical, _, length, flags)| (*logical, *length, *flags)).collect::<Vec<_>>()
@@ -312,7 +312,7 @@ fn dirty_as_linux(bench: &Bench) -> Result<()> {
         let [one, other] = told.each_ref().map(|entries| sectors(entries));
         ensure!(one == other, "{name}: Linux tells {:?}, we {:?}", told[0], told[1]);
         for (file, mut random) in both(100 + round) {
-            // What is set aside behind the new end goes, also where the file was that large in memory alone.
+            // Preallocated space behind the new end goes, also if only memory had the larger size.
             if round % 3 == 2 {
                 File::options().write(true).open(file)?.set_len((1 + random.below(50)) * SECTOR)?;
             }
@@ -327,12 +327,12 @@ fn dirty_as_linux(bench: &Bench) -> Result<()> {
     judge_mount(bench, &image("ours.img"), our_mount)
 }
 
-/// Small files, which stay in the tree, and larger ones.
+/// Lengths of small files, which stay inline, and of larger ones.
 const fn random_len(round: u64) -> usize {
     if round.is_multiple_of(4) { 700 + round as usize } else { 3_000 * round as usize }
 }
 
-/// A file of many extents on a live mount comes in pieces, and whole; while it is written, too.
+/// A file of many extents on a live mount is listed in parts and as a whole, also while it is written.
 fn many_on_a_mount(bench: &Bench) -> Result<()> {
     let (program, image) = (compile(bench)?, bench.scratch.file("disk.img"));
     mkfs_empty(bench.creamery(), &[], "1G", &image)?;
@@ -349,7 +349,7 @@ fn many_on_a_mount(bench: &Bench) -> Result<()> {
     ensure!(synced.iter().all(|entry| entry.1 != 0 && entry.3 & !LAST == 0), "something lies nowhere");
     let places = |entries: &[Entry]| entries.iter().map(|entry| (entry.0, entry.2)).collect::<Vec<_>>();
     ensure!(places(&synced) == places(&entries), "the file has changed");
-    // Of a file without a name whoever has it open may still ask.
+    // A file without a name can still be listed through an open descriptor.
     let open = File::open(&file)?;
     let copy = File::options().read(true).write(true).create_new(true).open(mount.dir().join("gone"))?;
     copy.write_all_at(&random.bytes(20_000), 0)?;
@@ -366,7 +366,7 @@ fn many_on_a_mount(bench: &Bench) -> Result<()> {
     linux_mount.unmount()
 }
 
-/// What mappings have changed is in the kernel's pages alone, and listed all the same.
+/// Changes of a mapping are only in the kernel's pages, and are listed as well.
 fn of_mappings(bench: &Bench) -> Result<()> {
     let (program, image) = (mappings::program(bench)?, bench.scratch.file("disk.img"));
     mkfs_empty(bench.creamery(), &[], "512M", &image)?;
@@ -410,7 +410,7 @@ fn refused(bench: &Bench) -> Result<()> {
     }
     expect_refusal(listed(&bench.scratch.dir("elsewhere")?), &["is a directory"])?;
     expect_refusal(listed(&image), &["disk.img", "on no mount"])?;
-    // Who may read a file may ask about it, and nobody else.
+    // Listing needs read permission on the file.
     Run::new("chmod").arg("755").arg(mount.dir()).ok()?;
     for (mode, may) in [("600", false), ("604", true)] {
         Run::new("chmod").arg(mode).arg(at("file")).ok()?;
@@ -440,7 +440,8 @@ fn refused(bench: &Bench) -> Result<()> {
     damaged(bench, &image)
 }
 
-/// In the midst of the file's leaves is damage, with a right checksum: what is before it may be told, and then why no more is.
+/// A leaf in the middle of the file's leaves is damaged, with a valid checksum: the entries before it may be listed, then the error
+/// follows.
 fn damaged(bench: &Bench, image: &Path) -> Result<()> {
     let mut victim = Victim::new(image.to_owned())?;
     let far = (SCATTERED / 2 * 2 * SECTOR).to_le_bytes();

@@ -1,4 +1,4 @@
-//! The space of what was removed: when it can be seen, and when it can be used.
+//! The space of removed files: when it is reported as free, and when it can be used.
 
 use std::fs::File;
 use std::io::Write;
@@ -19,7 +19,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// The commit timer has no part in this.
+/// The commit timer must not interfere.
 const NO_TIMER: &str = "commit=3600";
 const MIB: usize = 1 << 20;
 
@@ -28,7 +28,7 @@ fn mounted(bench: &Bench, image: &Path) -> Result<FuseMount> {
     FuseMount::mount(bench.creamery(), image, &bench.scratch.file("fuse"), NO_TIMER)
 }
 
-/// Inodes in the top level subvolume that the last commit left.
+/// Inodes in the top level subvolume as of the last commit.
 fn inodes(image: &Path) -> Result<usize> {
     let said = Run::new("btrfs").args(["inspect-internal", "dump-tree", "-t", "5"]).arg(image).ok()?;
     let is_inode = |line: &&str| line.trim_start().starts_with("item ") && line.contains(" INODE_ITEM 0)");
@@ -56,13 +56,13 @@ fn idle(bench: &Bench) -> Result<()> {
     let there = inodes(&image)?;
     ensure!(there == FILES + 1, "{FILES} files are open, and {there} inodes are there");
     drop(open);
-    // Whoever reads an image that is being written can come upon a block that is just taken for something else.
+    // A reader of an image that is being written can meet a block that was just reused.
     until("all but one inode to go", || Ok(inodes(&image).is_ok_and(|there| there == 1)))?;
     mount.unmount()?;
     btrfs_check(&image)
 }
 
-/// As fstests' generic/015, and a program that makes room by removing one file after the other.
+/// Like fstests' generic/015, and like a program that makes room by removing one file after the other.
 fn told_by_df(bench: &Bench) -> Result<()> {
     const FILES: usize = 45;
     let image = bench.scratch.file("disk.img");
@@ -71,11 +71,11 @@ fn told_by_df(bench: &Bench) -> Result<()> {
     let large = mount.dir().join("large");
     std::fs::write(&large, vec![b'l'; 100 * MIB])?;
     let full = free(mount.dir())?;
-    // What a device is just taking counts until it has it; of the rest nothing is left to wait for.
+    // Data on its way to the device counts until it is written; the sync leaves nothing to wait for.
     Run::new("sync").arg("-f").arg(mount.dir()).ok()?;
     std::fs::remove_file(&large)?;
     ensure!(full + 100 * MIB as u64 <= empty, "{empty} bytes were free, with the file {full}");
-    // That nobody uses it any more the kernel tells in a message of its own, for which unlink(2) does not wait.
+    // The kernel sends a message of its own that the file is not used any more, and unlink(2) does not wait for it.
     until(&format!("{empty} bytes to be free again"), || Ok(empty - free(mount.dir())? <= MIB as u64))?;
     let name = |number: usize| mount.dir().join(format!("file-{number}"));
     for number in 0..FILES {

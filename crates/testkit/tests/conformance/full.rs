@@ -1,4 +1,4 @@
-//! A filesystem without room: what fails there changes nothing that the mount does not show.
+//! A full filesystem: a failed change has no effect that the mount does not show.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -26,8 +26,8 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Files that are changed at random, most of which fails for want of room, and looked at all the while, so that their pages are
-/// kept: in the end they are what the kernel finds.
+/// Files are changed at random, mostly without success for lack of space, and read all the time, so that their pages are cached: at the end
+/// their content is that found by the kernel.
 fn what_fails(bench: &Bench) -> Result<()> {
     let mut failed = 0;
     for seed in 0..ROUNDS {
@@ -54,7 +54,7 @@ fn what_fails(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// What a mapping changed has no room when it is written back: who reads the file sees what it had.
+/// The changes of a mapping find no space at writeback: a reader of the file sees the old content.
 fn lost_by_a_mapping(bench: &Bench) -> Result<()> {
     static OLD: [u8; 1 << 16] = [b'A'; 1 << 16];
     let image = bench.scratch.file("disk.img");
@@ -78,7 +78,7 @@ fn lost_by_a_mapping(bench: &Bench) -> Result<()> {
     btrfs_check(&image)
 }
 
-/// Leaves no room for data.
+/// Leaves no space for data.
 fn fill(dir: &Path) -> Result<()> {
     let rest = File::create_new(dir.join("rest"))?;
     let mut end = 0;
@@ -94,7 +94,7 @@ fn contents(dir: &Path) -> Result<Vec<Vec<u8>>> {
     (0..FILES).map(|number| Ok(std::fs::read(dir.join(number.to_string()))?)).collect()
 }
 
-/// Fills the filesystem and changes its files. Returns how much of that failed.
+/// Fills the filesystem and changes its files. Returns the number of failed changes.
 fn change(dir: &Path, random: &mut Random) -> Result<u64> {
     let mut files = Vec::new();
     for number in 0..FILES {
@@ -115,12 +115,12 @@ fn change(dir: &Path, random: &mut Random) -> Result<u64> {
         match change_one(one, other, random) {
             Ok(()) => {}
             Err(error) if error.kind() == ErrorKind::StorageFull => failed += 1,
-            // A file that is copied to itself, where the ranges overlap.
+            // The file is copied to itself, and the ranges overlap.
             Err(error) if error.kind() == ErrorKind::InvalidInput => {}
             Err(error) => return Err(error).with_context(|| format!("change {round}")),
         }
     }
-    // What was written to pages, and has no room, is told here.
+    // Data in the page cache that finds no space causes an error here.
     for file in &files {
         let _ = file.sync_all();
     }

@@ -1,8 +1,8 @@
-//! Filesystems of random sizes, to the sector, and of every sort, that four writers fill through the mount.
+//! Filesystems of random sizes, in whole sectors, and of every kind, which four writers fill through the mount.
 //!
-//! Each write that was accepted is in its file after the mount, as Linux reads it. A full filesystem answers as Linux does on a copy of
-//! the same image - to the first write that it refuses, to one more, and to an unlink, a truncation, an `rm -r` and a write after
-//! those -, or succeeds where Linux does not.
+//! Each accepted write is in its file after the mount, as Linux reads it. On a full filesystem the answers are those of Linux on a copy of
+//! the image - to the first refused write, to one more, and then to an unlink, a truncation, an `rm -r` and a write -, or a call succeeds
+//! where it fails on Linux.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -15,12 +15,12 @@ use creamery_testkit::{FuseMount, LoopMount, Random, Run, asked_seed, btrfs_chec
 
 use crate::support::{MOUNTED, mkfs_from};
 
-/// Filesystems: of every change, and of a proof.
+/// The number of filesystems: for every change, and in a proof.
 const ROUNDS: (u64, u64) = (4, 60);
 const WRITERS: u64 = 4;
 const MIB: u64 = 1 << 20;
 const SECTOR: u64 = 4096;
-/// Files of one writer that find no space before it ends.
+/// Files of one writer that find no space before the writer ends.
 const REFUSALS: u64 = 3;
 const PIECE: usize = 65_536;
 
@@ -32,11 +32,11 @@ pub(crate) fn cases() -> Vec<Case> {
 enum MadeBy {
     Ours,
     Linux,
-    /// Ours, out of a folder, and no longer than it has to be.
+    /// Made by us from a folder, and shrunk to the minimum.
     Shrunk,
 }
 
-/// A sort of filesystem, and how it is mounted.
+/// A kind of filesystem, and its mount options.
 #[derive(Clone, Debug)]
 struct Sort {
     seed: u64,
@@ -61,7 +61,7 @@ impl Sort {
         let len = 112 * MIB + random.below(140 * MIB / SECTOR) * SECTOR;
         let grown = random.below(9 * MIB / SECTOR) * SECTOR;
         let grown = match made_by {
-            // One that is no longer than it has to be has no room for a directory.
+            // A shrunk filesystem has no room for a directory.
             MadeBy::Shrunk => grown + 12 * MIB,
             _ if grows => grown,
             _ => 0,
@@ -95,7 +95,7 @@ impl Sort {
         Ok(())
     }
 
-    /// Something for a snapshot to have, which is written again while the filesystem is filled.
+    /// Makes content for a snapshot; it is overwritten while the filesystem is filled.
     fn begin(&self, dir: &Path, tool: impl Fn(&[&str], &[&Path]) -> Result<()>) -> Result<()> {
         let home = dir.join("home");
         tool(&["subvolume", "create"], &[&home])?;
@@ -108,10 +108,10 @@ impl Sort {
     }
 }
 
-/// What writers know of their files.
+/// The files of a writer and their expected content.
 type Files = BTreeMap<PathBuf, Vec<u8>>;
 
-/// What was done, and the kind of error with which it was answered.
+/// A call, and the kind of its error.
 type Answer = (&'static str, Option<ErrorKind>);
 type Answers = Vec<Answer>;
 
@@ -142,13 +142,13 @@ fn fill_both(bench: &Bench, sort: &Sort) -> Result<()> {
     let linux = LoopMount::mount(&copy, &bench.scratch.file("linux"), sort.options)?;
     let btrfs = |words: &[&str], paths: &[&Path]| Run::new("btrfs").args(words).args(paths).ok().map(drop);
     match sort.begin(linux.dir(), btrfs) {
-        // Linux makes a chunk of metadata of what is left of a small device, and has no room for the first files then. Ours had.
+        // On a small device Linux makes a metadata chunk of the remaining space, and has no room for the first files then. Ours had.
         Err(error) if is_full(&error) => linux.unmount()?,
         begun => {
             begun?;
             let (_, theirs) = work(linux.dir(), sort).context("through Linux' mount")?;
             linux.unmount()?;
-            // On the last bytes Linux has less room for metadata.
+            // For the last bytes Linux has less space for metadata.
             let as_good = |((_, ours), (_, theirs)): (&Answer, &Answer)| ours.is_none() || ours == theirs;
             ensure!(
                 ours.len() >= theirs.len(),
@@ -167,7 +167,7 @@ fn is_full(error: &anyhow::Error) -> bool {
     error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == ErrorKind::StorageFull)
 }
 
-/// Fills it, and goes on where there was room for a file.
+/// Fills the filesystem, and goes on if there was room for a file.
 fn work(dir: &Path, sort: &Sort) -> Result<(Files, Answers)> {
     let mut filled = std::thread::scope(|scope| {
         let fill = |number| scope.spawn(move || fill(dir, sort.seed, number));
@@ -187,15 +187,15 @@ fn work(dir: &Path, sort: &Sort) -> Result<(Files, Answers)> {
         Ok::<_, anyhow::Error>(error)
     };
     answers.push(("another write", write(&mut files[0], "another", content.len())?));
-    // Of any writer: one may have come too late for all the space.
+    // A file of any writer: one may have come too late for all the space.
     let Some((gone, _)) = files.iter_mut().find_map(Files::pop_first) else {
-        // There was room for none.
+        // There was no room for any file.
         return Ok((Files::new(), answers));
     };
     answers.push(("unlink", kind(std::fs::remove_file(dir.join(gone)))));
     let mut first = files.iter_mut().find_map(Files::first_entry).context("a file to cut off")?;
     let path = dir.join(first.key());
-    // Whole sectors: a part of one is written anew, for which there may be no room.
+    // Whole sectors: a partial one would be rewritten, and there may be no room for that.
     let size = first.get().len() as u64 / 2 / SECTOR * SECTOR;
     let cut = File::options().write(true).open(path).and_then(|file| file.set_len(size));
     if cut.is_ok() {
@@ -212,7 +212,7 @@ fn kind(done: std::io::Result<()>) -> Option<ErrorKind> {
     done.err().map(|error| error.kind())
 }
 
-/// Fills the filesystem with one writer's files. With what the first write was refused.
+/// Fills the filesystem with one writer's files. Returns them, and the error of the first refused write.
 fn fill(dir: &Path, seed: u64, number: u64) -> Result<(Files, Option<ErrorKind>)> {
     let mut random = Random::new(seed << 8 | number);
     let (mut files, mut refused, mut first) = (Files::new(), 0, None);
@@ -241,7 +241,7 @@ fn fill(dir: &Path, seed: u64, number: u64) -> Result<(Files, Option<ErrorKind>)
     Ok((files, first))
 }
 
-/// Writes a new file in pieces. How many bytes were accepted, and the error of the first one that was not.
+/// Writes a new file in pieces. Returns the number of accepted bytes, and the error of the first refused write.
 fn write_file(path: &Path, content: &[u8]) -> Result<(usize, Option<ErrorKind>)> {
     let mut file = match File::create(path) {
         Ok(file) => file,

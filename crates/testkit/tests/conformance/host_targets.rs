@@ -1,4 +1,4 @@
-//! Files of the host that a copy, an archive or a filesystem goes to: open files, those that the caller has few rights to (beside coreutils and
+//! Files of the host as targets of a copy, an archive or a filesystem: open files, files with few permissions (compared with coreutils and
 //! tar), and loop devices.
 
 use std::fs;
@@ -43,7 +43,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// An image with the file `/g`, which has the content of the file `g` beside it.
+/// An image with the file `/g`, whose content is that of the file `g` beside the image.
 fn image_and_file(bench: &Bench) -> Result<(PathBuf, PathBuf)> {
     let (image, file) = (bench.scratch.file("disk.img"), bench.scratch.file("g"));
     mkfs_empty(bench.creamery(), &[], "128M", &image)?;
@@ -52,12 +52,12 @@ fn image_and_file(bench: &Bench) -> Result<(PathBuf, PathBuf)> {
     Ok((image, file))
 }
 
-/// Whether it is an archive of the file.
+/// Whether the path is an archive of the file.
 fn is_archive(path: &Path) -> Result<bool> {
     Ok(Run::new("tar").args(["-t", "-f"]).arg(path).ok()?.stdout == b"g\n")
 }
 
-/// Scripts that write to `out`; `CP` copies the file to the place that is named behind it.
+/// Scripts that write to `out`; `CP` copies the file to the place behind it.
 const OPEN_FILES: [&str; 8] = [
     "{ echo a; CP /dev/stdout; echo b; } > out",
     "{ echo a; CP /dev/stdout; echo b; } >> out",
@@ -69,7 +69,8 @@ const OPEN_FILES: [&str; 8] = [
     "{ printf '%200s' a; CP /proc/self/fd/1; } > out",
 ];
 
-/// A name that leads to an open file means that file. It is opened again, cut and written, also when nothing else leads to it any more.
+/// A name that leads to an open file means that file. The file is opened again, truncated and written, also if it has no other name any
+/// more.
 fn open_files(bench: &Bench) -> Result<()> {
     let (image, file) = image_and_file(bench)?;
     let source = inside(&image, "/g").to_string_lossy().into_owned();
@@ -87,7 +88,7 @@ fn open_files(bench: &Bench) -> Result<()> {
         let (have, want) = (run("ours", &ours)?, run("theirs", &theirs)?);
         ensure!(have == want, "{script}: {} instead of {}", have.escape_ascii(), want.escape_ascii());
     }
-    // An archive goes the same way. Behind it is what was written from the old end on.
+    // An archive is written in the same way. Behind it comes the data written from the old end on.
     let archive = bench.scratch.file("out.tar");
     let program = bench.creamery().path().display();
     for tar in ["tar -c -f /dev/stdout g", &format!("{program} tar -c -f /dev/stdout {source}")] {
@@ -97,7 +98,7 @@ fn open_files(bench: &Bench) -> Result<()> {
         let is_one = written.ends_with(b"\0b\n") && written.len() == 20_002 && is_archive(&archive)?;
         ensure!(is_one, "{tar}: {} bytes", written.len());
     }
-    // What must not be replaced is not written over either.
+    // A file that must not be replaced is not written over either.
     let guarded = format!("{ours} /dev/fd/3 3<> {}", image.display());
     let refused = Run::new("bash").args(["-c", &guarded]).output()?;
     ensure!(refused.code == Some(1) && refused.stderr_text().contains("replace all of it"), "{refused}");
@@ -107,7 +108,7 @@ fn open_files(bench: &Bench) -> Result<()> {
     bench.creamery().run(["cat"]).arg(source).ok().map(drop)
 }
 
-/// An ordinary user copies where cp(1) can.
+/// An ordinary user copies wherever cp(1) can.
 fn rights(bench: &Bench) -> Result<()> {
     let (image, file) = image_and_file(bench)?;
     let dir = bench.scratch.dir("dir")?;
@@ -142,7 +143,7 @@ fn rights(bench: &Bench) -> Result<()> {
             fs::remove_file(target)?;
         }
     }
-    // Into a directory that may not be listed goes a file by its own name, and a tree.
+    // In a directory without list permission, a file is copied by its own name, and so is a tree.
     let tree = inside(&image, "/tree");
     bench.creamery().run(["mkdir"]).arg(&tree).ok()?;
     bench.creamery().run(["cp"]).arg(&file).arg(&tree).ok()?;
@@ -154,7 +155,7 @@ fn rights(bench: &Bench) -> Result<()> {
         fs::remove_file(dropbox.join(copy))?;
     }
     as_they_were(bench, &user, &own, &image)?;
-    // Where the file is not everybody's, nothing happens to it.
+    // A file without write permission for the user is not touched.
     let precious = closed.join("precious");
     fs::write(&precious, "precious")?;
     let refused = user().arg(&own).arg("cp").arg(inside(&image, "/g")).arg(&precious).output()?;
@@ -163,7 +164,7 @@ fn rights(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// Images that are open, disks with anything on them, and rights of those who can reach a file by another name.
+/// Open images, disks with any content, and permissions of users with another name of a file.
 fn protected(bench: &Bench) -> Result<()> {
     let (image, file) = image_and_file(bench)?;
     let dir = bench.scratch.dir("dir")?;
@@ -177,7 +178,7 @@ fn protected(bench: &Bench) -> Result<()> {
     }
     let user =
         || Run::new("setpriv").args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]).arg(&own);
-    // An image of root's that everybody may write, in a directory where it cannot be replaced.
+    // An image of root that everybody may write, in a directory where it cannot be replaced.
     let others = sticky.join("g");
     mkfs_empty(bench.creamery(), &[], "128M", &others)?;
     for mode in [0o666, 0o622] {
@@ -225,12 +226,12 @@ fn protected(bench: &Bench) -> Result<()> {
     rights_of_other_names(&user, &own, (&image, &file))
 }
 
-/// A copy with owner and mode gives no rights by another name of the file, nor by an entry in its ACL.
+/// A copy with owner and mode gives no permissions through another name of the file, or through an entry in its ACL.
 fn rights_of_other_names(user: &dyn Fn() -> Run, own: &Path, (image, file): (&Path, &Path)) -> Result<()> {
     use std::os::unix::fs::MetadataExt;
     let ours = || Run::new(own);
     let dir = own.parent().context("a directory")?;
-    // A name in another user's directory leads to a file that has a second one: a copy with rights is a new file.
+    // A name in another user's directory leads to a file with a second name: a copy with owner and mode is a new file.
     let users = dir.join("users");
     fs::create_dir(&users)?;
     let (target, second) = (users.join("out"), users.join("second"));
@@ -246,7 +247,7 @@ fn rights_of_other_names(user: &dyn Fn() -> Run, own: &Path, (image, file): (&Pa
         fs::remove_file(&target)?;
         fs::remove_file(&second)?;
     }
-    // An ACL of what was there gives nobody a look into a copy that has none.
+    // An ACL of the replaced file gives no access to a copy without ACL.
     fs::write(&target, "theirs")?;
     Run::new("setfacl").args(["-m", "user:65534:rw"]).arg(&target).ok()?;
     let copy = format!("{} cp -a {}:/g /dev/fd/3 3<> {}", own.display(), image.display(), target.display());
@@ -254,7 +255,7 @@ fn rights_of_other_names(user: &dyn Fn() -> Run, own: &Path, (image, file): (&Pa
     let acl =
         Run::new("getfacl").args(["--omit-header", "--skip-base", "--absolute-names"]).arg(&target).ok()?;
     ensure!(fs::read(&target)? == b"yy\n" && acl.stdout.trim_ascii().is_empty(), "{acl}");
-    // What cannot be given to somebody else's file is said, and that its content is another.
+    // Attributes that cannot be set on another user's file cause an error, which says that the content is written.
     let everybodys = dir.join("everybodys");
     fs::write(&everybodys, "what was there before")?;
     fs::set_permissions(&everybodys, fs::Permissions::from_mode(0o666))?;
@@ -264,7 +265,8 @@ fn rights_of_other_names(user: &dyn Fn() -> Run, own: &Path, (image, file): (&Pa
     Ok(())
 }
 
-/// A copy into a directory takes a name in it, and touches nothing that this leads to. An archive keeps the rights of the file that it replaces, as a copy does.
+/// A copy into a directory takes a name in it, and changes no other name of the file there. An archive keeps the permissions of the file that it replaces, as a
+/// copy does.
 fn into_directories(bench: &Bench, image: &Path) -> Result<()> {
     let dir = bench.scratch.dir("into")?;
     let (target, second, source) = (dir.join("g"), dir.join("second"), inside(image, "/g"));
@@ -272,7 +274,7 @@ fn into_directories(bench: &Bench, image: &Path) -> Result<()> {
     fs::hard_link(&target, &second)?;
     bench.creamery().run(["cp"]).arg(&source).arg(&dir).ok()?;
     ensure!(fs::read(&second)? == b"theirs", "its other name has other content");
-    // What is no file is replaced: nobody waits for a reader, and nothing is written elsewhere.
+    // A target that is no regular file is replaced: no wait for a reader of a pipe, and no write through a link.
     for made in ["mkfifo", "ln -s second"] {
         fs::remove_file(&target)?;
         Run::new("bash").args(["-ec", &format!("cd {}; {made} g", dir.display())]).ok()?;
@@ -296,7 +298,7 @@ fn into_directories(bench: &Bench, image: &Path) -> Result<()> {
         let after = Run::new("getfacl").args(["-n", "-p"]).arg(&archive).ok()?.stdout;
         ensure!(before == after, "{words:?}: {}", String::from_utf8_lossy(&after));
     }
-    // In a directory that keeps all names nothing is left beside the file.
+    // In an append-only directory, which keeps all names, nothing is left beside the file.
     Run::new("chattr").arg("+a").arg(&dir).ok()?;
     let done = bench.creamery().run(["tar", "-c", "-f"]).arg(&archive).arg(&source).ok();
     Run::new("chattr").arg("-a").arg(&dir).ok()?;
@@ -306,13 +308,14 @@ fn into_directories(bench: &Bench, image: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What is there stays the file that it is, or stays as it is, where cp(1) has it so.
+/// An existing file stays the same inode, or stays unchanged, where cp(1) does so.
 fn as_they_were(bench: &Bench, user: &dyn Fn() -> Run, own: &Path, image: &Path) -> Result<()> {
     use std::os::unix::fs::MetadataExt;
     let dir = bench.scratch.dir("dir/users")?;
     std::os::unix::fs::chown(&dir, Some(65534), Some(65534))?;
     let (file, other) = (dir.join("file"), dir.join("other"));
-    // The owner of the file, its mode, whether it has another name, and whether it is the same file afterwards; none where the command leaves it.
+    // The owner of the file, its mode, whether it has another name, and whether it is the same inode afterwards; `None` if the command refuses
+    // it.
     let rows: [(u32, u32, bool, Option<bool>); 5] = [
         (65534, 0o644, false, Some(false)),
         (65534, 0o644, true, Some(true)),
@@ -350,7 +353,7 @@ fn as_they_were(bench: &Bench, user: &dyn Fn() -> Run, own: &Path, image: &Path)
     Ok(())
 }
 
-/// Scripts whose standard output is that of cp(1) with `CP`, which copies the file to the place that is named behind it.
+/// Scripts whose standard output is that of cp(1) with `CP`, which copies the file to the place behind it.
 const PIPES: [&str; 5] = [
     "CP /dev/stdout | cat",
     "CP /proc/self/fd/1 | cat",
@@ -359,7 +362,7 @@ const PIPES: [&str; 5] = [
     "mkfifo pipe; exec 3<> pipe; echo kept >&3; CP pipe; exec 4< pipe 3>&-; cat <&4",
 ];
 
-/// A pipe and a device are written to: the holes of a file are zeros there, and attributes are left alone.
+/// Pipes and devices are written to: holes become zeros, and attributes are not changed.
 fn pipes_and_devices(bench: &Bench) -> Result<()> {
     let (image, file) = image_and_file(bench)?;
     let source = inside(&image, "/g").to_string_lossy().into_owned();
@@ -385,7 +388,7 @@ fn pipes_and_devices(bench: &Bench) -> Result<()> {
     bench.creamery().run(["cp"]).arg(&holes).arg(inside(&image, "/holes")).ok()?;
     let piped = format!("{program} cp {}:/holes /dev/stdout | cmp - {}", image.display(), holes.display());
     Run::new("bash").args(["-ec", &piped]).ok()?;
-    // Of a disk, too; where it holds an image that is said, and one that is in use stays whatever is said.
+    // A disk, too. If it holds an image, the error says so; if the image is in use, no option overwrites it.
     let disk = bench.scratch.file("disk.raw");
     sparse_file(&disk, 130 << 20)?;
     let node = LoopDevice::attach(&disk, false)?;
@@ -414,7 +417,7 @@ fn pipes_and_devices(bench: &Bench) -> Result<()> {
     node.detach()
 }
 
-/// An image that is reached by a loop device is a file all the same, and may lie in the directory that it is to be made from.
+/// An image behind a loop device is a file all the same, and may lie in its own source directory.
 fn behind_loop_devices(bench: &Bench) -> Result<()> {
     let source = bench.scratch.dir("source")?;
     let (own, disk) = (source.join("own.img"), source.join("disk.raw"));
@@ -443,7 +446,7 @@ fn behind_loop_devices(bench: &Bench) -> Result<()> {
     let mkfs = bench.creamery().run(["mkfs", "-f", "--from-tar"]).arg(&archive).arg(packed.path());
     expect_untouched(&archive, || expect_refusal(mkfs, &["the archive is the image itself"]))?;
     packed.detach()?;
-    // Of another directory it is made.
+    // It can be made from another directory.
     let other = bench.scratch.dir("other")?;
     bench.creamery().run(["mkfs", "-q", "-f", "--rootdir"]).arg(&other).arg(whole.path()).ok()?;
     parted.detach()?;

@@ -1,5 +1,5 @@
-//! Images whose names lead elsewhere: a copy to the host makes nothing but what is below the folder that was named, a listing shows
-//! no such name, and `check` has a number for it.
+//! Images whose names lead elsewhere: a copy to the host writes only below the named folder, a listing shows no such name, and `check`
+//! reports it with a number.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::item_types::{DIR_INDEX, DIR_ITEM, INODE_REF};
 use crate::support::{JUDGED, MOUNTED, expect_refusal, inside, mkfs_from};
 
 const SECRET: &[u8] = b"nobody touches this";
-/// All that say what something is called: they agree.
+/// All items that hold a name: they agree.
 const ALL: [u8; 3] = [INODE_REF, DIR_ITEM, DIR_INDEX];
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -46,7 +46,7 @@ impl Trap {
         Ok(Self { image, out, secret })
     }
 
-    /// Neither the secret nor anything beside `out` was changed.
+    /// Checks that neither the secret nor anything beside `out` was changed.
     fn expect_untouched(&self) -> Result<()> {
         ensure!(std::fs::read(&self.secret)? == SECRET, "a file of the host was replaced");
         let victim = self.secret.parent().context("it has a folder")?;
@@ -65,12 +65,12 @@ fn os(name: &[u8]) -> &std::ffi::OsStr {
     std::os::unix::ffi::OsStrExt::from_bytes(name)
 }
 
-/// A name of as many bytes that is nothing special.
+/// A harmless name of equal length.
 fn filler(name: &[u8]) -> Vec<u8> {
     vec![b'x'; name.len()]
 }
 
-/// Whoever reads names refuses the image, and writes nothing.
+/// Each command that reads names refuses the image, and writes nothing.
 fn expect_refusals(bench: &Bench, trap: &Trap) -> Result<()> {
     let at = inside(&trap.image, "/d");
     for options in [&["-r"][..], &["-a"], &["-rv"]] {
@@ -109,8 +109,8 @@ fn names(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// Linux mounts such an image: its checker of tree blocks lets the name pass, and reading the directory ends with EIO at the
-/// entry. We refuse the whole block, so what Linux refuses we refuse, too.
+/// Linux mounts such an image: its checker of tree blocks accepts the name, and reading the directory ends with EIO at the entry. We refuse
+/// the whole block, so we refuse everything that Linux refuses.
 fn linux(bench: &Bench) -> Result<()> {
     let name = b"../../victim/key";
     let trap = Trap::new(bench, &filler(name))?;
@@ -125,7 +125,7 @@ fn linux(bench: &Bench) -> Result<()> {
     trap.expect_untouched()
 }
 
-/// The names are good, each for itself: first a link to a folder of the host, then a folder of the same name with a file in it.
+/// Each name by itself is valid: first a link to a folder of the host, then a folder with the link's name and a file in it.
 fn link_and_folder(bench: &Bench) -> Result<()> {
     let source = bench.scratch.dir("source")?;
     symlink("../../victim", prepared(&source)?.join("aa"))?;
@@ -145,7 +145,7 @@ fn link_and_folder(bench: &Bench) -> Result<()> {
         ensure!(copied.code == Some(1), "{copied}");
         trap.expect_untouched()?;
     }
-    // Whoever unpacks an archive with both follows the one to the other.
+    // A program that unpacks an archive with both follows the link.
     let archive = trap.out.join("d.tar");
     let options = ["tar", "-c", "--ignore-errors", "--rescue=all", "-f"];
     let written = bench.creamery().run(options).arg(&archive).arg(inside(&trap.image, "/d")).output()?;

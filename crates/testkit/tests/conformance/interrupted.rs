@@ -1,4 +1,4 @@
-//! Signals in the middle of long work: what is there is whole, what is not is not there, and the image stays one.
+//! Signals in the middle of long work: existing files are whole, unfinished ones do not exist, and the image stays valid.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -25,7 +25,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// More names than fit in a pipe, so that who prints them waits in the middle of its work for a reader.
+/// More names than fit in a pipe, so a command that prints them waits for a reader in the middle of its work.
 const FILES: usize = 800;
 
 fn name(number: usize) -> String {
@@ -45,11 +45,11 @@ fn tree(bench: &Bench) -> Result<PathBuf> {
     Ok(tree)
 }
 
-/// The name of an archive that has another one.
+/// The name of an archive with a second name.
 const IN_PLACE: &str = "second.tar";
 
-/// Starts `creamery` with its output and its complaints in one pipe. Who runs tests in the background ignores SIGINT, and so would all
-/// that is started here.
+/// Starts `creamery` with stdout and stderr in one pipe. Tests that run in the background ignore SIGINT, and so would their child
+/// processes.
 fn start(bench: &Bench, words: &[&std::ffi::OsStr]) -> Result<Child> {
     let mut command = Command::new("env");
     command.args(["--default-signal=INT", "sh", "-c", "exec \"$0\" \"$@\" 2>&1"]);
@@ -57,7 +57,7 @@ fn start(bench: &Bench, words: &[&std::ffi::OsStr]) -> Result<Child> {
     Ok(command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?)
 }
 
-/// Sends a signal to who has said something and waits for somebody to read more; insists on its exit status and on what it says of it.
+/// Sends a signal to a command that has printed something and waits for a reader; checks its exit status and its message.
 fn interrupt(bench: &Bench, words: &[&std::ffi::OsStr], by: Signal) -> Result<()> {
     let mut child = start(bench, words)?;
     let mut pipe = child.stdout.take().context("a pipe")?;
@@ -85,7 +85,7 @@ fn interrupt(bench: &Bench, words: &[&std::ffi::OsStr], by: Signal) -> Result<()
     Ok(())
 }
 
-/// Insists that some of the files are in `dir`, each whole, and nothing else.
+/// Checks that some of the files are in `dir`, each whole, and nothing else.
 fn expect_whole(dir: &Path) -> Result<()> {
     let names: BTreeSet<String> = (0..FILES).map(name).collect();
     let mut found = 0;
@@ -105,7 +105,7 @@ fn words<'a>(words: &'a [&'a str], more: &'a [&'a std::ffi::OsStr]) -> Vec<&'a s
     words.iter().map(std::ffi::OsStr::new).chain(more.iter().copied()).collect()
 }
 
-/// An image that has the tree.
+/// An image with the tree.
 fn filled(bench: &Bench) -> Result<PathBuf> {
     let image = bench.scratch.file("filled.img");
     mkfs_empty(bench.creamery(), &[], "256M", &image)?;
@@ -136,7 +136,7 @@ fn cp_in(bench: &Bench) -> Result<()> {
     expect_whole_in(bench, &image, "/tree")
 }
 
-/// The same of a folder of an image, which `btrfs check` has no complaint about, and which nobody holds any more.
+/// Checks a folder of an image in the way of [`expect_whole`]. `btrfs check` must accept the image, and no process may hold it.
 fn expect_whole_in(bench: &Bench, image: &Path, dir: &str) -> Result<()> {
     btrfs_check(image)?;
     let out = bench.scratch.file(&format!("out{}", dir.replace('/', "-")));
@@ -155,7 +155,7 @@ fn tar(bench: &Bench) -> Result<()> {
     fs::write(&archive, "an older one")?;
     interrupt(bench, &words(&create, &[archive.as_os_str(), &place]), Signal::INT)?;
     ensure!(fs::read(&archive)? == b"an older one", "the older archive is gone");
-    // One with a second name is written where it is.
+    // An archive with a second name is written in place.
     fs::hard_link(&archive, folder.join(IN_PLACE))?;
     let second = folder.join(IN_PLACE);
     interrupt(bench, &words(&create, &[second.as_os_str(), &place]), Signal::INT)?;
@@ -169,7 +169,7 @@ fn tar(bench: &Bench) -> Result<()> {
     expect_whole_in(bench, &target, "/tree")
 }
 
-/// Waits until a process takes the signal with this number for itself. Says whether it did.
+/// Waits until a process handles the signal with this number. Returns whether it does.
 fn takes(child: &mut Child, number: u32) -> Result<bool> {
     let mut does = false;
     until("it to take the signal", || {
@@ -203,7 +203,7 @@ fn mkfs(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// Who waits for what never comes ends at once: nobody would wake it to look.
+/// A command that waits for input that never comes ends at once: nothing else would wake it.
 fn waiting(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     mkfs_empty(bench.creamery(), &[], "128M", &image)?;
@@ -225,7 +225,7 @@ fn waiting(bench: &Bench) -> Result<()> {
     btrfs_check(&image)
 }
 
-/// With `--progress` all long work says in the end what it did, and is silent without it.
+/// With `--progress` all long work prints a summary at its end, and prints nothing without the option.
 fn progress(bench: &Bench) -> Result<()> {
     let (image, dir) = (filled(bench)?, bench.scratch.dir("out")?);
     let place = |path: &str| inside(&image, path).into_string().map_err(|_| anyhow::anyhow!("a name"));

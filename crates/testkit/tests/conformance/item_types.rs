@@ -1,4 +1,4 @@
-//! Types of items as the on-disk format numbers them: who damages images is no reader of ours.
+//! Types of items in the numbers of the on-disk format: code that damages images does not use our readers.
 
 pub(crate) const INODE_ITEM: u8 = 1;
 pub(crate) const INODE_REF: u8 = 12;

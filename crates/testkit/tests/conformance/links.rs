@@ -1,4 +1,4 @@
-//! Called by the names of other programs, as scripts and image builders call these.
+//! The program under the names of other programs, called as scripts and image builders call these.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -28,7 +28,7 @@ fn link(bench: &Bench, name: &str) -> Result<PathBuf> {
     Ok(link)
 }
 
-/// `btrfs --format json` of a mount of the kernel, and ours of the image: all but the reserve that only a kernel keeps.
+/// `btrfs --format json` of a mount of the kernel, and ours of the image: equal except for the reserve that only a kernel has.
 fn format_json(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     mkfs_empty(bench.creamery(), &[], "256M", &image)?;
@@ -60,7 +60,7 @@ fn format_json(bench: &Bench) -> Result<()> {
     expect_refusal(Run::new(&link).args(["--format", "json", "sub", "list"]).arg(&image), &["unsupported"])
 }
 
-/// The same words to btrfs-progs' `btrfs`, and to ours: the same is printed.
+/// Equal calls of btrfs-progs' `btrfs`, and of ours, print equal output.
 fn btrfs(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     mkfs_empty(bench.creamery(), &[], "256M", &image)?;
@@ -96,7 +96,7 @@ fn btrfs(bench: &Bench) -> Result<()> {
     let mount = FuseMount::mount(bench.creamery(), &image, &dir, "")?;
     for (words, wanted) in words.iter().zip(wanted) {
         let found = said(ours, words, &place)?;
-        // In the place of the "s" that one of something does not have btrfs-progs 6.14 prints a zero byte.
+        // In place of the plural "s", btrfs-progs 6.14 prints a zero byte for a count of one.
         let wanted = wanted.replace('\0', "");
         ensure!(found == wanted, "{words}: ours is\n{found}btrfs-progs' is\n{wanted}");
     }
@@ -124,7 +124,7 @@ fn btrfs(bench: &Bench) -> Result<()> {
     refusals(ours)
 }
 
-/// Without a word both tell what there is, on standard output, and end with 1: of the names of btrfs-progs ours tells those that it has.
+/// Without an operand both print a list of commands on standard output, and end with 1; ours lists those names of btrfs-progs that it has.
 fn alone(ours: &str) -> Result<()> {
     let told = |program: &str, words: &[&str], status| {
         let told = Run::new(program).args(words).output()?;
@@ -142,7 +142,7 @@ fn alone(ours: &str) -> Result<()> {
     Ok(())
 }
 
-/// Long options, written as far as it is clear which is meant; what is not clear is refused with the same status.
+/// Long options may be abbreviated to an unambiguous prefix; an ambiguous one is refused with the same status.
 fn abbreviated(bench: &Bench) -> Result<()> {
     let (mkfs, btrfs) = (link(bench, "mkfs.btrfs")?, link(bench, "btrfs")?);
     let image = bench.scratch.file("disk.img");
@@ -166,7 +166,7 @@ fn abbreviated(bench: &Bench) -> Result<()> {
     expect_refusal(bench.creamery().run(["filesystem", "df", "--ra"]).arg(&image), &["--ra"])
 }
 
-/// What `subvolume delete` of btrfs-progs says on a mount of the kernel, and ours on one of ours.
+/// The output of btrfs-progs' `subvolume delete` on a mount of the kernel, and of ours on one of ours.
 fn words_of_delete(bench: &Bench) -> Result<()> {
     let ours = link(bench, "btrfs")?;
     let mut told = Vec::new();
@@ -196,7 +196,7 @@ fn words_of_delete(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// What is refused is refused with the exit status of btrfs-progs.
+/// Refusals have the exit status of btrfs-progs.
 fn refusals(ours: &str) -> Result<()> {
     for (words, says) in [
         ("nonsense", "unknown command 'nonsense'"),
@@ -212,7 +212,7 @@ fn refusals(ours: &str) -> Result<()> {
     Ok(())
 }
 
-/// What systemd-repart calls mkfs.btrfs with, for a partition that it gives as a file or a loop device: label and UUID, a root to copy,
+/// The calls of mkfs.btrfs by systemd-repart, for a partition in the form of a file or a loop device: label and UUID, a root to copy,
 /// subvolumes, compression.
 fn systemd_repart(bench: &Bench) -> Result<()> {
     const UUID: &str = "0d6f2b5c-6d0b-4c8e-9a39-5b2f7b0c8f11";
@@ -250,7 +250,7 @@ fn systemd_repart(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// What mkosi calls `btrfs` for, to keep its trees as subvolumes: on a mount of ours.
+/// The calls of `btrfs` by mkosi, which keeps its trees as subvolumes: on a mount of ours.
 fn mkosi(bench: &Bench) -> Result<()> {
     let (image, btrfs) = (bench.scratch.file("disk.img"), link(bench, "btrfs")?);
     mkfs_empty(bench.creamery(), &[], "256M", &image)?;

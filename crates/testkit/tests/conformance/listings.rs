@@ -1,4 +1,4 @@
-//! Listings beside changes: what is told of a directory must be what the directory is.
+//! Listings beside changes: a listing of a directory shows the content of the directory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -29,15 +29,15 @@ pub(crate) fn cases() -> Vec<Case> {
     bodies.into_iter().map(case).collect()
 }
 
-/// An entry as getdents(2) tells it.
+/// An entry from getdents(2).
 struct Listed {
     name: String,
     ino: u64,
-    /// The position behind it.
+    /// The position behind the entry.
     next: u64,
 }
 
-/// What is listed from the stream's position on, in buffers of 2 KiB, at most `most` of it.
+/// Lists entries from the stream's position on, in buffers of 2 KiB; at most `most` of them.
 fn read_on(dir: &File, most: usize) -> Result<Vec<Listed>> {
     let mut listed = Vec::new();
     while listed.len() < most {
@@ -51,7 +51,7 @@ fn read_on(dir: &File, most: usize) -> Result<Vec<Listed>> {
     Ok(listed)
 }
 
-/// What one getdents(2) tells.
+/// The entries of one getdents(2) call.
 fn read_buffer(dir: &File) -> Result<Vec<Listed>> {
     let mut buffer = [MaybeUninit::uninit(); 2048];
     let mut stream = RawDir::new(dir, &mut buffer);
@@ -71,7 +71,7 @@ fn names(listed: &[Listed]) -> BTreeSet<String> {
     listed.iter().map(|entry| entry.name.clone()).filter(|name| !matches!(&**name, "." | "..")).collect()
 }
 
-/// Insists that `dir` lists exactly `wanted`: by the stream that is open, begun again, and by a new one.
+/// Checks that `dir` lists exactly `wanted`: through the open stream, rewound, and through a new one.
 fn expect(open: &File, dir: &Path, wanted: &BTreeSet<String>, after: &str) -> Result<()> {
     seek(open, SeekFrom::Start(0))?;
     for (which, listed) in
@@ -89,7 +89,7 @@ fn expect(open: &File, dir: &Path, wanted: &BTreeSet<String>, after: &str) -> Re
     Ok(())
 }
 
-/// What the shell does is somebody else's doing; each line of it with what it adds and what it takes away.
+/// Another process, the shell, changes the directory; each line of the script has the names it adds and removes.
 fn changed(dir: &Path) -> Result<()> {
     const CHANGES: [(&str, &[&str], &[&str]); 14] = [
         ("touch d/new", &["new"], &[]),
@@ -110,7 +110,7 @@ fn changed(dir: &Path) -> Result<()> {
     std::fs::create_dir(dir.join("other"))?;
     let listed = dir.join("d");
     std::fs::create_dir(&listed)?;
-    // More than one buffer, and more than one page of what the kernel keeps.
+    // More than one buffer, and more than one page of the kernel's cache.
     let mut wanted: BTreeSet<String> = (0..500).map(|number| number.to_string()).collect();
     for name in &wanted {
         File::create(listed.join(name))?;
@@ -151,8 +151,8 @@ fn parent_of_a_moved_directory(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A listing goes on at its position, in the stream that is open and in a new one, whatever was removed and added
-/// and whoever listed meanwhile; what was there all the time is told once.
+/// A listing goes on at its position, in the open stream and in a new one, regardless of names removed and added and of other listings in
+/// between; names that exist all the time are listed once.
 fn positions_beside_changes(dir: &Path) -> Result<()> {
     const FILES: u32 = 3000;
     let listed = dir.join("many");
@@ -161,7 +161,7 @@ fn positions_beside_changes(dir: &Path) -> Result<()> {
     let open = File::open(&listed)?;
     let first = read_on(&open, 1000)?;
     let (told, at) = (names(&first), first.last().context("something is listed")?.next);
-    // The one before the position goes, and some on both sides of it.
+    // Removes the name before the position, and some on both sides of it.
     let last = &first.last().context("something is listed")?.name;
     std::fs::remove_file(listed.join(last))?;
     let gone: BTreeSet<String> =
@@ -174,7 +174,7 @@ fn positions_beside_changes(dir: &Path) -> Result<()> {
         .filter(|name| name != last && !gone.contains(name))
         .collect();
     let rest: BTreeSet<String> = kept.difference(&told).cloned().collect();
-    // Others list it meanwhile, as it is now.
+    // Other processes list the current content meanwhile.
     let whole = names(&read_on(&File::open(&listed)?, usize::MAX)?);
     ensure!(whole.len() == kept.len() + 100 && kept.is_subset(&whole), "{} are listed", whole.len());
     let go_on = |stream: &File, which: &str| -> Result<()> {
@@ -190,7 +190,7 @@ fn positions_beside_changes(dir: &Path) -> Result<()> {
     };
     go_on(&open, "the open stream")?;
     go_on(&File::open(&listed)?, "a new stream")?;
-    // What the kernel keeps may go at any time, in the midst of a listing too.
+    // The kernel may drop its cache at any time, also in the middle of a listing.
     seek(&open, SeekFrom::Start(0))?;
     let some = read_on(&open, 1500)?;
     fadvise(&open, 0, None, Advice::DontNeed)?;
@@ -257,7 +257,7 @@ fn removed_while_listed(dir: &Path) -> Result<()> {
     })
 }
 
-/// Two processes list what they have just changed, while others change and list the same directory: each finds its own change.
+/// Two processes list their own changes, while others change and list the same directory: each finds its own change.
 fn beside_others(dir: &Path) -> Result<()> {
     const ROUNDS: u32 = 1_500;
     let listed = dir.join("shared");

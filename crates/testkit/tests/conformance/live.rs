@@ -1,4 +1,4 @@
-//! What is asked of live mounts, beside btrfs-progs on a mount of the kernel: of that same mount, and of one of ours of the same image.
+//! Questions to live mounts, compared with btrfs-progs on a mount of the kernel: to that mount, and to one of ours of the same image.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -19,7 +19,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Files that share data, names of a file, and a subvolume in another one, which Linux makes.
+/// Files that share data, names of a file, and nested subvolumes, all made by Linux.
 fn populate(dir: &Path) -> Result<()> {
     let at = |name: &str| dir.join(name);
     for name in ["a", "a/b", "ro"] {
@@ -38,14 +38,14 @@ fn populate(dir: &Path) -> Result<()> {
     sync_filesystem(dir)
 }
 
-/// What a call says, with the mount's path as `@`, and whether it succeeds.
+/// The output of a call, with the mount's path as `@`, and whether it succeeded.
 fn said(program: &Path, words: &[&str], dir: &Path) -> Result<(String, bool)> {
     let words = words.iter().map(|word| word.replace('@', &dir.display().to_string()));
     let finished = Run::new(program).args(words).output()?;
     Ok((finished.stdout_text().replace(&dir.display().to_string(), "@"), finished.code == Some(0)))
 }
 
-/// An image that is mounted by the kernel, by us, and by the kernel again.
+/// An image that is mounted by the kernel, then by us, then by the kernel again.
 struct Both<'b> {
     bench: &'b Bench,
     image: std::path::PathBuf,
@@ -61,8 +61,8 @@ impl Both<'_> {
         Ok(Both { bench, image })
     }
 
-    /// What btrfs-progs says of a mount of the kernel, ours of that one says, and ours of our own; `lines` picks what is told of ours,
-    /// too.
+    /// Compares the output of btrfs-progs on a mount of the kernel, of ours on that mount, and of ours on our own; `of_ours` picks the
+    /// part that is compared on our own.
     fn expect_alike(&self, calls: &[&[&str]], of_ours: impl Fn(&str) -> String) -> Result<()> {
         let ours = self.bench.creamery().path();
         let linux = LoopMount::mount(&self.image, &self.bench.scratch.file("kernel"), "noatime")?;
@@ -96,7 +96,7 @@ impl Both<'_> {
     }
 }
 
-/// Its lines in their order.
+/// The lines of a text, sorted.
 fn sorted(text: &str) -> String {
     let mut lines: Vec<_> = text.lines().collect();
     lines.sort_unstable();
@@ -155,7 +155,7 @@ fn properties(bench: &Bench) -> Result<()> {
     calls.push(vec!["property", "set", "@/d", "compression", ""]);
     let calls: Vec<&[&str]> = calls.iter().map(|words| &words[..]).collect();
     both.expect_alike(&calls, str::to_owned)?;
-    // What is set on a mount of ours counts there, and afterwards.
+    // A property set on a mount of ours counts there, and afterwards.
     let mount = FuseMount::mount(bench.creamery(), &both.image, &bench.scratch.file("ours"), "")?;
     bench
         .creamery()
@@ -169,13 +169,13 @@ fn properties(bench: &Bench) -> Result<()> {
     properties_of_device(bench, &linux)?;
     let told = |name: &str| said("btrfs".as_ref(), &["property", "get", name, "compression"], linux.dir());
     ensure!(told("@/d")?.0 == "compression=zstd:7\n", "{:?}", told("@/d")?);
-    // A new file has the algorithm alone, as on Linux.
+    // A new file has only the algorithm, as on Linux.
     ensure!(told("@/d/packed")?.0 == "compression=zstd\n", "{:?}", told("@/d/packed")?);
     ensure!(std::fs::metadata(linux.dir().join("d/packed"))?.len() == 1 << 20, "it is as long");
     linux.unmount()
 }
 
-/// What a kind has is listed of anything.
+/// Lists with a type have the properties of that type, for any object.
 fn lists_by_kind() -> Vec<Vec<&'static str>> {
     let kinds = ["inode", "subvol", "filesystem", "device", "d"];
     let of = |kind| ["@", "@/f", "@/d", "@/a"].map(|place| vec!["property", "list", "-t", kind, place]);
@@ -197,7 +197,7 @@ fn properties_of_device(bench: &Bench, linux: &LoopMount) -> Result<()> {
         let found = said(bench.creamery().path(), &words, linux.dir())?;
         ensure!(found == theirs, "{words:?}: ours says {}, btrfs-progs {}", found.0, theirs.0);
     }
-    // Theirs want the mount named for that.
+    // btrfs-progs needs the mount point for that.
     let set = ["property", "set", "-t", "device", &device, "label", "of-a-device"];
     bench.creamery().run(set).ok()?;
     let told = said("btrfs".as_ref(), &["property", "get", "@", "label"], linux.dir())?;
@@ -205,7 +205,7 @@ fn properties_of_device(bench: &Bench, linux: &LoopMount) -> Result<()> {
     Ok(())
 }
 
-/// Where a file's data lies, by the filesystem's addresses.
+/// The address of a file's data in the filesystem.
 fn place_of(file: &Path) -> Result<u64> {
     let told = Run::new("filefrag").args(["-v", "-b1"]).arg(file).ok()?.stdout_text();
     let row = told.lines().find(|line| line.trim_start().starts_with("0:")).context("an extent")?;
@@ -247,7 +247,7 @@ fn resolve(bench: &Bench) -> Result<()> {
     ];
     let calls: Vec<Vec<&str>> = calls.iter().map(|words| [&["inspect-internal"], *words].concat()).collect();
     let calls: Vec<&[&str]> = calls.iter().map(|words| &words[..]).collect();
-    // Who refers to data is told in no order.
+    // The users of data come in no order.
     both.expect_alike(&calls, sorted)?;
     let linux = LoopMount::mount(&both.image, &bench.scratch.file("kernel"), "ro")?;
     let paths = |dir: &Path| -> Result<Vec<String>> {
@@ -269,7 +269,7 @@ fn resolve(bench: &Bench) -> Result<()> {
         found[0] == "@/clone" && found.iter().filter(|line| line.contains("not mounted")).count() == 2,
         "{found:?}"
     );
-    // What was made just now is found, too.
+    // A file that was made just now is found, too.
     std::fs::write(mount.dir().join("new"), "")?;
     let ino = std::fs::metadata(mount.dir().join("new"))?.ino().to_string();
     let found =
@@ -280,8 +280,8 @@ fn resolve(bench: &Bench) -> Result<()> {
     expect_refusal(bench.creamery().run(words), &["/proc", "on no mount of Btrfs"])
 }
 
-/// Names that take more than a page are all told by Linux, whose answers hold an item of any length; of a mount of ours that is an error,
-/// and not fewer of them.
+/// Linux reports all names if they take more than a page, as its answers hold items of any length; on a mount of ours that is an error, not
+/// a shorter list.
 fn many_names(bench: &Bench, image: &Path) -> Result<()> {
     let linux = LoopMount::mount(image, &bench.scratch.file("kernel"), "")?;
     let many = linux.dir().join("many");
@@ -294,7 +294,7 @@ fn many_names(bench: &Bench, image: &Path) -> Result<()> {
     let (found, is_done) = said(bench.creamery().path(), &words, linux.dir())?;
     let (theirs, _) = said("btrfs".as_ref(), &words, linux.dir())?;
     let paths: std::collections::HashSet<_> = found.lines().collect();
-    // Theirs leave out what does not fit 4096 bytes.
+    // btrfs-progs omits names beyond 4096 bytes.
     let has_theirs = theirs.lines().count() > 10 && theirs.lines().all(|line| paths.contains(line));
     ensure!(is_done && paths.len() == 401 && has_theirs, "ours says {found}, btrfs-progs {theirs}");
     linux.unmount()?;
@@ -304,7 +304,7 @@ fn many_names(bench: &Bench, image: &Path) -> Result<()> {
     mount.unmount()
 }
 
-/// Paths of data begin with the directory that is named, in the words that name it, as btrfs-progs have it.
+/// Paths of data begin with the operand's directory, in the operand's words, as in btrfs-progs.
 fn by_a_relative_name(bench: &Bench, dir: &Path, at: &str) -> Result<()> {
     let above = dir.parent().context("a folder")?;
     for (place, within) in [("kernel", above), ("./kernel/", above), (".", dir)] {
@@ -314,7 +314,7 @@ fn by_a_relative_name(bench: &Bench, dir: &Path, at: &str) -> Result<()> {
             Ok(run.output()?.stdout_text().lines().map(str::to_owned).collect())
         };
         let (found, theirs) = (lines(bench.creamery().path())?, lines("btrfs".as_ref())?);
-        // Theirs do not know the way to a subvolume in the one that is mounted.
+        // btrfs-progs finds no path to a subvolume inside the mounted one.
         let theirs: Vec<_> = theirs.into_iter().filter(|line| !line.contains("not mounted")).collect();
         let begins = found.iter().all(|line| line.starts_with(place));
         ensure!(
@@ -345,7 +345,7 @@ fn calls_of_space() -> Vec<Vec<&'static str>> {
     calls
 }
 
-/// `filesystem df` and `usage`, byte for byte on a mount of the kernel; on one of ours what the image says when it is not mounted.
+/// `filesystem df` and `usage`: byte for byte equal on a mount of the kernel; on one of ours equal to the output for the unmounted image.
 fn space(bench: &Bench) -> Result<()> {
     let calls = calls_of_space();
     let ours = bench.creamery().path();
@@ -376,7 +376,7 @@ fn space(bench: &Bench) -> Result<()> {
         mount.unmount()?;
         for (words, live) in calls.iter().filter(is_of_a_place).zip(live) {
             let (found, is_done) = said(ours, words, &image)?;
-            // The image is what is named, and also the device that it is on.
+            // Either the image or its device is an operand.
             ensure!(
                 is_done && live == (found.clone(), true)
                     || live.0 == found.replace('@', &image.display().to_string()),
@@ -388,7 +388,7 @@ fn space(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// The same of a filesystem on two devices, in each profile that they allow, for root and for others.
+/// `filesystem df` and `usage` of a filesystem on two devices, in each profile that they allow, for root and for others.
 fn several(bench: &Bench) -> Result<()> {
     let images = ["one.img", "two.img"].map(|name| bench.scratch.file(name));
     let ours = bench.creamery().path();
@@ -408,7 +408,7 @@ fn several(bench: &Bench) -> Result<()> {
             Run::new("mount").args(["-t", "btrfs", &devices[0]]).arg(&dir).ok()?;
             populate(&dir)?;
             stats_of_each(ours, &devices, &dir)?;
-            // A kernel that may write changes its figures after a commit, too.
+            // A kernel with write access changes its figures after a commit, too.
             Run::new("mount").args(["-o", "remount,ro"]).arg(&dir).ok()?;
             for words in calls_of_space() {
                 let (found, theirs) = (said(ours, &words, &dir)?, said("btrfs".as_ref(), &words, &dir)?);
@@ -430,7 +430,7 @@ fn several(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// `device stats` of a device, whichever of them the mount table names: of it alone.
+/// `device stats` of one device prints only that device, whichever of them the mount table has.
 fn stats_of_each(ours: &Path, devices: &[String], dir: &Path) -> Result<()> {
     for options in [&[][..], &["-T"], &["-c"], &["-z"]] {
         for device in devices {
@@ -442,7 +442,7 @@ fn stats_of_each(ours: &Path, devices: &[String], dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// `filesystem du`: what is shared between subvolumes and within one, names of a file, holes, what is set aside, and what is small.
+/// `filesystem du`: data shared between subvolumes and within one, names of a file, holes, preallocated space, and inline data.
 fn disk_usage(bench: &Bench) -> Result<()> {
     let both = Both::made(bench, &[])?;
     let linux = LoopMount::mount(&both.image, &bench.scratch.file("kernel"), "")?;
@@ -470,9 +470,9 @@ fn disk_usage(bench: &Bench) -> Result<()> {
     ];
     let calls: Vec<Vec<&str>> = calls.iter().map(|words| [&["filesystem", "du"], *words].concat()).collect();
     let calls: Vec<&[&str]> = calls.iter().map(|words| &words[..]).collect();
-    // Names are listed in another order; of what cannot be listed ours need not have begun a table.
+    // Names are listed in another order; ours may omit the table for an operand that cannot be listed.
     both.expect_alike(&calls, sorted)?;
-    // What is mounted below is not counted.
+    // A mount below does not count.
     let linux = LoopMount::mount(&both.image, &bench.scratch.file("kernel"), "")?;
     Run::new("mount").args(["-t", "tmpfs", "none"]).arg(linux.dir().join("d/deep")).ok()?;
     let found = said(bench.creamery().path(), &["filesystem", "du", "-s", "--raw", "@/d"], linux.dir());

@@ -1,4 +1,4 @@
-//! What a mount says when what was done on it is lost, and that nothing is lost in silence, however a mount ends.
+//! A mount reports lost changes. No change is lost in silence, however a mount ends.
 
 use std::fs::File;
 use std::io::Write;
@@ -48,7 +48,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// A host's filesystem that will run full: an image on it, and a mount of that.
+/// A filesystem of the host that will be full: an image on it, and a mount of the image.
 struct FullHost<'a> {
     bench: &'a Bench,
     host: PathBuf,
@@ -61,19 +61,19 @@ impl<'a> FullHost<'a> {
         Self::with(bench, "disk.img")
     }
 
-    /// The image has this name.
+    /// Makes the image with this name.
     fn with(bench: &'a Bench, name: &str) -> Result<Self> {
         let host = bench.scratch.dir("host")?;
         Run::new("mount").args(["-t", "tmpfs", "-o", "size=24m", "none"]).arg(&host).ok()?;
         let image = host.join(name);
         mkfs_empty(bench.creamery(), &["-m", "single"], "1G", &image)?;
-        // What is read must not be a reason for a commit, for which there will be no room.
+        // Reads must not cause a commit, for which there will be no room.
         let options = "commit=3600,noatime,allow_other";
         let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("fuse"), options)?;
         Ok(Self { bench, host, image, mount })
     }
 
-    /// Makes directories that a commit needs more room for than is left.
+    /// Makes directories that need more room in a commit than is left.
     fn make_and_fill(&self) -> Result<()> {
         for number in 0..301 {
             std::fs::create_dir(self.mount.dir().join(format!("dir-{number}")))?;
@@ -96,7 +96,7 @@ impl<'a> FullHost<'a> {
         Ok(said)
     }
 
-    /// The last commit is what the image has.
+    /// Checks that the image has the state of the last commit.
     fn expect_the_last_commit(self) -> Result<()> {
         std::fs::remove_file(self.host.join("fill"))?;
         btrfs_check(&self.image)?;
@@ -118,7 +118,7 @@ fn expect_loss(said: &Finished, words: &[&str]) -> Result<()> {
 
 const WHY: [&str; 2] = ["aborted, phase ", "No space left on device"];
 
-/// The image has room and its host has none: that is told, also when a control of the mount meets it.
+/// The image has room, and its host has none: the error says so, also if a control of the mount meets it.
 fn room_on_the_host(bench: &Bench) -> Result<()> {
     let host = FullHost::new(bench)?;
     let dir = host.mount.dir();
@@ -135,7 +135,7 @@ fn room_on_the_host(bench: &Bench) -> Result<()> {
     Run::new("umount").arg(&host.host).again_while_busy().ok().map(drop)
 }
 
-/// Of several places one is refused, and what became of the others is not durable: both are told.
+/// One of several operands is refused, and the changes of the others are not durable: both are reported.
 fn behind_another_failure(bench: &Bench) -> Result<()> {
     let host = bench.scratch.dir("host")?;
     Run::new("mount").args(["-t", "tmpfs", "-o", "size=24m", "none"]).arg(&host).ok()?;
@@ -154,7 +154,7 @@ fn behind_another_failure(bench: &Bench) -> Result<()> {
     Run::new("umount").arg(&host).again_while_busy().ok().map(drop)
 }
 
-/// A deleted subvolume is dropped on a host that has no room, or little: whoever meets that tells why, and nothing that follows from it.
+/// Drops a deleted subvolume on a host with little or no room: each error gives that reason, and no consequence of it.
 fn while_dropping(bench: &Bench) -> Result<()> {
     let (host, kept) = (bench.scratch.dir("host")?, bench.scratch.file("kept.img"));
     Run::new("mount").args(["-t", "tmpfs", "-o", "size=24m", "none"]).arg(&host).ok()?;
@@ -206,7 +206,7 @@ fn told_everywhere(bench: &Bench) -> Result<()> {
     host.make_and_fill()?;
     expect_loss(&bench.creamery().run(["sync"]).arg(&dir).output()?, &WHY)?;
 
-    // Every fsync after it, as Linux answers then.
+    // Each later fsync fails, too, as on Linux.
     for synced in [file.sync_all(), file.sync_data(), root.sync_all(), file.sync_all()] {
         let code = synced.err().and_then(|error| error.raw_os_error());
         ensure!(code == Some(30), "fsync after an abort gives {code:?}, want EROFS");
@@ -216,7 +216,7 @@ fn told_everywhere(bench: &Bench) -> Result<()> {
     ensure!(std::fs::read_dir(&dir)?.count() == 301, "reading goes on");
     expect_loss(&bench.creamery().run(["sync"]).arg(&host.image).output()?, &WHY)?;
 
-    // The statistics.
+    // The statistics report the loss.
     let told = bench.creamery().run(["stats", "--json"]).arg(&dir).ok()?;
     let told: Value = serde_json::from_slice(&told.stdout).context("the statistics are no JSON")?;
     let aborted = &told["filesystem"]["aborted"];
@@ -230,10 +230,10 @@ fn told_everywhere(bench: &Bench) -> Result<()> {
     let mounts = bench.creamery().run(["mounts"]).ok()?.stdout_text();
     let row = mounts.lines().find(|line| line.contains(&*host.image.to_string_lossy()));
     ensure!(row.is_some_and(|row| row.contains(" aborted ")), "{mounts}");
-    // The log, although it lies on a disk that may be full: once.
+    // The log reports it once, although it lies on a disk that may be full.
     let log = std::fs::read_to_string(text(&told["log"])).context("reading the log")?;
     ensure!(log.lines().filter(|line| line.contains("aborted, phase ")).count() == 1, "the log has:\n{log}");
-    // Where that was in the source is news to who looks into it.
+    // The place in the source belongs in the log.
     ensure!(log.contains("(at crates/") && log.contains(".rs:"), "the log has:\n{log}");
 
     let options = ["mount", "-o", "remount,rw"];
@@ -262,13 +262,13 @@ fn forged(bench: &Bench) -> Result<()> {
     host.expect_the_last_commit()
 }
 
-/// What was changed in a mapping is written when nobody is left who could be told.
+/// A mapped file is changed, and written back when no process is left to get the error.
 fn of_mappings(bench: &Bench) -> Result<()> {
     let program = program(bench)?;
     let host = FullHost::new(bench)?;
     let path = host.mount.dir().join("mapped");
     let file = File::create(&path)?;
-    file.write_all_at(b"written", 0)?; // data has its block group
+    file.write_all_at(b"written", 0)?; // this gives data its block group
     file.set_len(LEN)?;
     bench.creamery().run(["sync"]).arg(host.mount.dir()).ok()?;
     drop(file);
@@ -281,8 +281,8 @@ fn of_mappings(bench: &Bench) -> Result<()> {
     Run::new("umount").arg(&host.host).again_while_busy().ok().map(drop)
 }
 
-/// What was delayed and could not be written is gone from everywhere, the kernel's pages, too, and is told to each who had the file
-/// open, to who syncs, and in the end.
+/// Delayed data that cannot be written disappears everywhere, also from the kernel's pages. Each process that has the file open gets an
+/// error, and so do syncs and the unmount.
 fn of_delayed_data(bench: &Bench) -> Result<()> {
     const OLD: usize = 5_000_000;
     const NEW: usize = 2_000_000;
@@ -292,7 +292,7 @@ fn of_delayed_data(bench: &Bench) -> Result<()> {
         [(); 2].map(|()| File::options().read(true).write(true).create(true).truncate(false).open(&path));
     let (writer, other) = (writer?, other?);
     writer.write_all_at(&vec![b'o'; OLD], 0)?;
-    // With its names and extents in the trees: a commit on the full host has nothing to write.
+    // The names and extents are in the trees now: a commit on the full host has nothing to write.
     bench.creamery().run(["sync"]).arg(host.mount.dir()).ok()?;
     host.fill()?;
     writer.write_all_at(&vec![b'n'; NEW], 0)?;
@@ -322,7 +322,7 @@ fn of_delayed_data(bench: &Bench) -> Result<()> {
     Run::new("umount").arg(&host.host).again_while_busy().ok().map(drop)
 }
 
-/// The writer has closed the file before its data is lost: the next opener learns of that, and of those who sync each user.
+/// The writer closes the file before its data is lost: the next opener gets the error, and each user gets it on sync.
 fn openers_and_users(bench: &Bench) -> Result<()> {
     let host = FullHost::new(bench)?;
     let dir = host.mount.dir();
@@ -353,7 +353,7 @@ fn openers_and_users(bench: &Bench) -> Result<()> {
     Run::new("umount").arg(&host.host).again_while_busy().ok().map(drop)
 }
 
-/// A server that may not make the image's file as long as it wants goes on, and says what is lost.
+/// A server with a limit on file size (RLIMIT_FSIZE) goes on, and reports the loss.
 fn limit_of_length(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     mkfs_empty(bench.creamery(), &[], "256M", &image)?;
@@ -384,14 +384,14 @@ fn server_killed(bench: &Bench) -> Result<()> {
     let (image, mount) = mounted(bench)?;
     std::fs::create_dir(mount.dir().join("dir"))?;
     signal(Signal::KILL, daemon(&image)?)?;
-    // The kernel sees it when the last of the server's threads is gone.
+    // The kernel notices the end when the last of the server's threads is gone.
     while std::fs::metadata(mount.dir()).is_ok() {}
     let said = bench.creamery().run(["umount"]).arg(mount.dir()).again_while_busy().output()?;
     expect_loss(&said, &["unmounted", "had died", "lost"])?;
     btrfs_check(&image)
 }
 
-/// The mount table does not say whether a read-only mount was written before, so no loss is claimed.
+/// The mount table does not show whether a read-only mount was written before, so no loss is claimed.
 fn reading_server_killed(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     mkfs_empty(bench.creamery(), &[], "256M", &image)?;
@@ -412,7 +412,7 @@ fn reading_server_killed(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// A signal that comes with the mount, or before the server leaves its terminal, ends the mount and not the server alone.
+/// A signal during the mount, or before the server leaves its terminal, ends the mount, not only the server.
 fn signal_while_mounting(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     mkfs_empty(bench.creamery(), &[], "256M", &image)?;
@@ -431,7 +431,7 @@ fn signal_while_mounting(bench: &Bench) -> Result<()> {
     btrfs_check(&image)
 }
 
-/// A mount that ends well leaves no log, and its server says where it would be.
+/// A mount that ends well leaves no log, and its server prints the path of the log.
 fn well_is_quiet(bench: &Bench) -> Result<()> {
     let (image, mount) = mounted(bench)?;
     let told = bench.creamery().run(["stats", "--json"]).arg(&image).ok()?;
@@ -462,7 +462,7 @@ fn sync(bench: &Bench) -> Result<()> {
     expect_refusal(bench.creamery().run(["sync"]).arg(bench.scratch.path()), &["nothing is mounted there"])
 }
 
-/// SIGTERM with writers at work: the server ends, and what was acknowledged is there.
+/// SIGTERM beside writers: the server ends, and acknowledged writes are in the image.
 fn terminated_with_writers(bench: &Bench) -> Result<()> {
     let (image, mount) = mounted(bench)?;
     let (stop, counts) = (AtomicBool::new(false), [AtomicU64::new(0), AtomicU64::new(0)]);
@@ -511,7 +511,7 @@ fn terminated_with_writers(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// After `remount,ro` the image is as after an unmount: nothing waits, nothing is half deleted, and nothing changes it.
+/// After `remount,ro` the image is as after an unmount: no work waits, no deletion is half done, and no write follows.
 fn remount_settles(bench: &Bench) -> Result<()> {
     let (image, mount) = mounted(bench)?;
     let dir = mount.dir();
@@ -541,14 +541,14 @@ fn remount_settles(bench: &Bench) -> Result<()> {
     mount.unmount()
 }
 
-/// Who may only read the image has its lock as soon as the server lets go of it, and for as long as he likes.
+/// A process that may only read the image gets its lock as soon as the server releases it, and keeps it for as long as it likes.
 fn stranger_with_the_lock(bench: &Bench) -> Result<()> {
     let (image, mount) = mounted(bench)?;
     std::fs::write(mount.dir().join("file"), b"content")?;
     let (opened, (end, ended)) = (File::open(&image)?, std::sync::mpsc::channel::<()>());
     let stranger = std::thread::spawn(move || {
         let locked = flock(&opened, FlockOperation::LockExclusive);
-        let _ = ended.recv(); // it ends when nobody can say so any more
+        let _ = ended.recv(); // it ends when the sender is gone
         locked
     });
     wait_for_lock(&image)?;
@@ -560,7 +560,7 @@ fn stranger_with_the_lock(bench: &Bench) -> Result<()> {
     btrfs_check(&image)
 }
 
-/// Until somebody waits for the lock that the server has.
+/// Waits until a process waits for the server's lock.
 fn wait_for_lock(image: &Path) -> Result<()> {
     let inode = format!(":{} ", image.metadata()?.ino());
     until(&format!("somebody to wait for the lock of {}", image.display()), || {

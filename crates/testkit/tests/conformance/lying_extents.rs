@@ -1,5 +1,5 @@
-//! Items of compressed extents that say what their data does not: what Linux reads of them is read, what it refuses is
-//! refused, nothing beside them is lost, and such a file can be overwritten and removed.
+//! Items of compressed extents that do not match their data: we read what Linux reads, refuse what it refuses, lose nothing beside them,
+//! and can overwrite and remove such a file.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -24,7 +24,7 @@ const CHUNK: u64 = 128 << 10;
 const INLINE_LEN: u64 = 2_000;
 const MANY_SECTORS: u64 = 1 << 20;
 
-/// A field of the item: where it is, and how long.
+/// A field of the item: its offset and length.
 type Field = (usize, usize);
 const RAM_BYTES: Field = (8, 8);
 const COMPRESSION: Field = (16, 1);
@@ -33,20 +33,20 @@ const OTHER_ENCODING: Field = (18, 2);
 const OFFSET: Field = (37, 8);
 const NUM_BYTES: Field = (45, 8);
 
-/// What becomes of the file.
+/// The fate of the file.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Outcome {
-    /// It is read, and has these bytes or those that Linux sees.
+    /// It can be read, and has these bytes or those that Linux reads.
     Read,
-    /// It alone cannot be read.
+    /// Only this file cannot be read.
     Lost,
-    /// Nothing in its leaf can.
+    /// No item in its leaf can be read.
     LeafRefused,
 }
 
 use Outcome::{LeafRefused, Lost, Read};
 
-/// What the item of a whole extent is made to say.
+/// Changes of the item of a regular extent.
 const REGULAR: [(&str, Field, u64, Outcome); 13] = [
     ("no ram_bytes", RAM_BYTES, 0, Read),
     ("ram_bytes of a sector", RAM_BYTES, 4096, Read),
@@ -63,7 +63,7 @@ const REGULAR: [(&str, Field, u64, Outcome); 13] = [
     ("otherwise encoded", OTHER_ENCODING, 1, Read),
 ];
 
-/// And that of an inline one.
+/// Changes of the item of an inline extent.
 const INLINE: [(&str, Field, u64, Outcome); 6] = [
     ("no ram_bytes", RAM_BYTES, 0, Read),
     ("a byte of ram_bytes too few", RAM_BYTES, INLINE_LEN - 1, Read),
@@ -88,10 +88,10 @@ fn items(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// Where the data of an inline extent begins in its item. That of LZO begins with the length of all, then that of a segment.
+/// Offset of the data of an inline extent in its item. LZO data begins with the total length, then the length of a segment.
 const INLINE_DATA: usize = 21;
 
-/// Data that is not what its item says, or is spoiled itself: a read fails with Linux' errno.
+/// Data that does not match its item, or is damaged itself: a read fails with Linux' errno.
 fn does_not_unpack(bench: &Bench) -> Result<()> {
     let algorithms = [("zlib", 1), ("lzo", 2), ("zstd", 3)];
     for algorithm in algorithms {
@@ -174,12 +174,12 @@ fn one(
     for name in ["before", "behind"] {
         ensure!(cat(name)?.stdout == text(CHUNK), "{name} is something else");
     }
-    // The extent tree counts references by where their extents would begin in the file: with another offset there is none that
-    // could be dropped, and who tries aborts, as Linux does.
+    // The extent tree identifies references by the offset at which their extents would begin in the file. With another offset there is no
+    // such reference to drop, and an attempt aborts, as on Linux.
     if at == OFFSET.0 { Ok(()) } else { change(bench, image, file) }
 }
 
-/// Has the items of the file's extents say something else.
+/// Changes a field in the items of the file's extents.
 fn edit(bench: &Bench, image: &Path, file: &str, (at, len): Field, value: u64) -> Result<()> {
     let number = inode_number(bench, image, file)?;
     let mut victim = Victim::new(image.to_owned())?;
@@ -190,7 +190,7 @@ fn edit(bench: &Bench, image: &Path, file: &str, (at, len): Field, value: u64) -
         }
         is_it
     })?;
-    // More than one, where an older block has it, too.
+    // More than one, if an older block has the item, too.
     ensure!(edited > 0, "there is no item");
     Ok(())
 }
@@ -201,7 +201,7 @@ fn inode_number(bench: &Bench, image: &Path, file: &str) -> Result<u64> {
     json[0]["inode"].as_u64().context("the inode's number")
 }
 
-/// Overwrites a part of the file, which cuts the extent in two, and then removes it. Linux goes on with what is left.
+/// Overwrites a part of the file, which cuts the extent in two, and then removes the file. Linux goes on with the rest.
 fn change(bench: &Bench, image: &Path, file: &str) -> Result<()> {
     const AT: usize = 4_096;
     let fuse = FuseMount::mount(bench.creamery(), image, &bench.scratch.file("fuse"), "")?;

@@ -1,4 +1,4 @@
-//! Images of every make: built by creamery, judged, written by the kernel, read and written by creamery, judged again.
+//! Images of every kind: built by creamery, judged, written by the kernel, read and written by creamery, judged again.
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
@@ -31,7 +31,7 @@ const IMAGES: [(&str, &[&str]); 15] = [
     ("image/mixed-dup-sha256", &["-M", "-n", "4096", "-m", "dup", "-d", "dup", "--csum", "sha256"]),
 ];
 
-/// Images that btrfs-progs packed, by the options of mkfs.btrfs.
+/// Images made by `mkfs.btrfs --rootdir`, by its options.
 const PACKED: [(&str, &[&str]); 5] = [
     ("packed-by-btrfs-progs/default", &[]),
     ("packed-by-btrfs-progs/nodesize-64k", &["-n", "65536"]),
@@ -76,14 +76,14 @@ pub(crate) fn cases() -> Vec<Case> {
     made.into_iter().chain(packed).chain(foreign).chain(sectors).collect()
 }
 
-/// What btrfs-progs packs we read as the kernel does, write to, and leave whole.
+/// We read images made by btrfs-progs as the kernel does, write to them, and leave them valid.
 fn packed(bench: &Bench, options: &[&str]) -> Result<()> {
     let creamery = bench.creamery();
     let image = bench.scratch.file("disk.img");
     let (source, _) = torture_source(bench)?;
-    // It stores the NUL byte too, and then fails: Linux takes no inline extent of 4,096 bytes.
+    // It stores the NUL byte too, and then fails: Linux accepts no inline extent of 4,096 bytes.
     std::fs::remove_file(source.join("symlinks/long-4095"))?;
-    // It writes the holes of sparse files, and lets the image grow for them.
+    // It writes the holes of sparse files, and the image grows by them.
     std::fs::remove_dir_all(source.join("holes"))?;
     File::create_new(&image)?.set_len(1 << 30)?;
     let script = "ulimit -f 2097152; exec mkfs.btrfs -q \"$@\"";
@@ -114,12 +114,12 @@ fn packed(bench: &Bench, options: &[&str]) -> Result<()> {
     kernel.unmount()
 }
 
-/// What Linux made and filled we read and write as it does, in turn with it.
+/// We read and write filesystems that Linux made and filled as Linux does, in turn with it.
 fn foreign(bench: &Bench, &Foreign(_, mkfs, tune, mount): &Foreign) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     let (source, _) = torture_source(bench)?;
     if mkfs.iter().any(|word| word.contains("^extref")) {
-        // All names of a file are in one item then, which has a leaf's room at most.
+        // All names of a file are in one item then, which is limited to a leaf.
         for index in 201..400 {
             let name = format!("one-of-many-names-of-the-same-file-{index:04}");
             let in_either = [source.join("links"), source.join("links/below")];
@@ -139,12 +139,12 @@ fn foreign(bench: &Bench, &Foreign(_, mkfs, tune, mount): &Foreign) -> Result<()
     in_turn(bench, &image, &source, &options)
 }
 
-/// We fill it, change it, compress some, and find it again.
+/// We fill a filesystem, change and compress files, and find the content again.
 fn sectors(bench: &Bench, mkfs: &[&str], option: &str) -> Result<()> {
     let creamery = bench.creamery();
     let image = bench.scratch.file("disk.img");
     let (source, _) = torture_source(bench)?;
-    // A file too long to be read is compared by its data, and that of the source is told in sectors of the host's.
+    // The walk compares a very long file by its data ranges, and the source reports them in sectors of the host.
     std::fs::remove_file(source.join("holes/large"))?;
     let wanted = Walk::take(&source)?;
     File::create_new(&image)?.set_len(2 << 30)?;
@@ -164,7 +164,7 @@ fn sectors(bench: &Bench, mkfs: &[&str], option: &str) -> Result<()> {
     }
     File::options().write(true).open(file("sizes/16384"))?.set_len(5_000)?;
     Run::new("fallocate").args(["-p", "-o", "65536", "-l", "65536"]).arg(file("sizes/131072")).ok()?;
-    // By copy_file_range, which clones.
+    // By copy_file_range(2), which clones.
     Run::new("cp").arg(file("sizes/1048577")).arg(file("reflink")).ok()?;
     overwrite(&file("reflink"), &mut random)?;
     std::fs::remove_dir_all(file("large"))?;
@@ -195,7 +195,7 @@ fn cycle(bench: &Bench, options: &[&str]) -> Result<()> {
     in_turn(bench, &image, &source, KERNEL_OPTIONS)
 }
 
-/// Linux writes to what was made of `source`, we do, and Linux again.
+/// Linux writes to an image of `source`, then we, then Linux again.
 fn in_turn(bench: &Bench, image: &Path, source: &Path, kernel_options: &str) -> Result<()> {
     let creamery = bench.creamery();
     let kernel = LoopMount::mount(image, &bench.scratch.file("kernel"), kernel_options)?;
@@ -216,7 +216,7 @@ fn in_turn(bench: &Bench, image: &Path, source: &Path, kernel_options: &str) -> 
     mount.unmount()?;
     btrfs_check(image)?;
 
-    // Once more the kernel, which finds our free space tree, our references and our generation numbers.
+    // The kernel again, which reads our free space tree, our references and our generation numbers.
     let kernel = LoopMount::mount(image, &bench.scratch.file("kernel"), kernel_options)?;
     expect_same("the kernel's view of what we wrote", &after_us, &walk(kernel.dir())?, &exact)?;
     Run::new("btrfs").args(["subvolume", "delete"]).arg(kernel.dir().join("kernel/snapshot")).ok()?;
@@ -227,13 +227,12 @@ fn in_turn(bench: &Bench, image: &Path, source: &Path, kernel_options: &str) -> 
     btrfs_check(image)
 }
 
-/// A walk without the places where a snapshot holds another subvolume: the kernel shows an empty folder there, with the
-/// time of looking.
+/// A walk without the places where a snapshot holds another subvolume: the kernel shows an empty folder there, with the current time.
 fn walk(root: &Path) -> Result<Walk> {
     Walk::take_without(root, &|path| path == b"kernel/of-the-root/kernel/subvolume")
 }
 
-/// What Linux can do to an image: all kinds of extents, shared blocks, subvolumes, deletions.
+/// Linux' work on an image: all kinds of extents, shared blocks, subvolumes, deletions.
 fn kernel_writes(root: &Path) -> Result<()> {
     let ours = root.join("kernel");
     std::fs::create_dir(&ours)?;
@@ -247,7 +246,7 @@ fn kernel_writes(root: &Path) -> Result<()> {
     Run::new("btrfs").args(["subvolume", "create"]).arg(&subvolume).ok()?;
     copy("names", "subvolume/names")?;
     copy("holes", "subvolume/holes")?;
-    // The whole of the root is shared with this one: every later write meets shared blocks.
+    // This one shares the whole root: every later write meets shared blocks.
     Run::new("btrfs").args(["subvolume", "snapshot", "-r"]).arg(root).arg(ours.join("of-the-root")).ok()?;
     Run::new("btrfs").args(["subvolume", "snapshot"]).arg(&subvolume).arg(ours.join("snapshot")).ok()?;
     Run::new("btrfs").args(["subvolume", "snapshot"]).arg(&subvolume).arg(ours.join("short-lived")).ok()?;
@@ -272,7 +271,7 @@ fn kernel_writes(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The same kinds of changes through our mount, on a tree whose blocks are shared with snapshots.
+/// Similar changes through our mount, on a tree whose blocks are shared with snapshots.
 fn our_writes(root: &Path) -> Result<()> {
     let ours = root.join("ours");
     std::fs::create_dir(&ours)?;

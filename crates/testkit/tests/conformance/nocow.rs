@@ -1,4 +1,4 @@
-//! Files that are overwritten in place: what stays where it is, beside Linux, step by step.
+//! Files that are overwritten in place: which data stays at its address, compared with Linux, step by step.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -30,7 +30,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Whose mount it is.
+/// The side of a mount.
 #[derive(Clone, Copy)]
 enum Side<'b> {
     Linux,
@@ -55,7 +55,7 @@ impl Side<'_> {
     }
 }
 
-/// Shares a range of a file with another one, at the same place.
+/// Clones a range of a file to another one, at the same offset.
 fn share(from: &Path, to: &Path, at: u64, len: u64) -> Result<()> {
     let (source, target) = (File::open(from)?, OpenOptions::new().write(true).open(to)?);
     let (mut from, mut to, mut left) = (at, at, usize::try_from(len)?);
@@ -78,7 +78,7 @@ fn new_in_place(path: &Path) -> Result<File> {
     Ok(file)
 }
 
-/// Where each sector of a file of the top level is, if it has space.
+/// The address of each sector with space of a file at the top level.
 fn places(top: &Path, path: &Path) -> Result<BTreeMap<u64, u64>> {
     let ino = path.metadata()?.ino();
     let mut places = BTreeMap::new();
@@ -92,7 +92,7 @@ fn places(top: &Path, path: &Path) -> Result<BTreeMap<u64, u64>> {
     Ok(places)
 }
 
-/// What the steps moved, sector by sector, and what the files have in the end.
+/// The sectors that each step moved, and the final content of the files.
 struct Lived {
     moved: Vec<(&'static str, Vec<u64>)>,
     content: Vec<(&'static str, Vec<u8>)>,
@@ -188,10 +188,10 @@ fn as_on_linux(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// The files that Linux makes, and writes over later.
+/// The files that Linux makes, and overwrites later.
 const TOLD: [&str; 7] = ["alone", "frozen", "partly", "summed", "packed", "small", "sparse"];
 
-/// Files of each kind, some of which a snapshot or a clone has.
+/// Makes files of each kind, some of them shared with a snapshot or a clone.
 fn make_told(top: &Path) -> Result<()> {
     let mut random = Random::new(7);
     let mut piece = || random.bytes(PIECE as usize);
@@ -200,7 +200,7 @@ fn make_told(top: &Path) -> Result<()> {
     }
     Side::Linux.sync(top)?;
     Side::Linux.snapshot(top, "snapshot")?;
-    // What was written once since is the file's alone; what a clone has of that is not.
+    // A sector written since then belongs to the file alone; a sector that a clone shares does not.
     let partly = top.join("partly");
     OpenOptions::new().write(true).open(&partly)?.write_all_at(&piece(), PIECE / 2)?;
     Side::Linux.sync(top)?;
@@ -225,7 +225,7 @@ fn make_told(top: &Path) -> Result<()> {
     Side::Linux.sync(top)
 }
 
-/// What `stat` says of files that Linux made is what Linux does with them.
+/// The output of `stat` for files that Linux made agrees with Linux' writes to them.
 fn told_as_linux_writes(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("linux.img");
     mkfs_empty(bench.creamery(), &[], "512M", &image)?;
@@ -308,7 +308,7 @@ fn mount_option(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// What is overwritten in place needs no space, however it is written.
+/// Overwriting in place needs no space, with any system call.
 fn when_full(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     mkfs_empty(bench.creamery(), &[], "256M", &image)?;
@@ -339,7 +339,7 @@ fn when_full(bench: &Bench) -> Result<()> {
     linux.unmount()
 }
 
-/// Writes until there is no room for data.
+/// Writes until there is no space for data.
 fn fill(dir: &Path) -> Result<()> {
     let filler = File::create(dir.join("filler"))?;
     let mut at = 0;
@@ -349,8 +349,8 @@ fn fill(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What was written in place and not synced before a snapshot is in both; what comes then needs room, and whoever has none is
-/// told at once, not when it is written back.
+/// Data written in place but not synced before a snapshot is in the file and the snapshot; later writes need space, and fail at once
+/// without it, not at writeback.
 fn snapshot_when_full(bench: &Bench) -> Result<()> {
     const PIECES: u64 = 400;
     let image = bench.scratch.file("disk.img");

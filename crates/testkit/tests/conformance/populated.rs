@@ -1,6 +1,6 @@
-//! Filesystems that random work has filled, by Linux and by us in turn: nested subvolumes, snapshots, clones, holes, space set
-//! aside, compressed files and such as are written in place. After every turn both see the same files, the same items in every
-//! subvolume's tree, and so the same sharing, of which `filesystem du` tells the truth.
+//! Filesystems that random work has filled, by Linux and by us in turn: nested subvolumes, snapshots, clones, holes, preallocated space,
+//! compressed files and files written in place. After every turn both see equal files, and equal items in every subvolume's tree, so equal
+//! sharing, which `filesystem du` reports rightly.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -16,11 +16,11 @@ use crate::item_types::{EXTENT_DATA, INODE_ITEM};
 use crate::random_work::{By, State, TOP_LEVEL, Work, is_stub, subvolume_ids};
 use crate::support::{MOUNTED, inside, mkfs_empty};
 
-/// Who made a filesystem, and with which options; of Linux' mounts and of ours.
+/// The program that made a filesystem, and its options.
 #[derive(Clone, Copy)]
 enum Made {
     ByUs(&'static [&'static str]),
-    /// By mkfs.btrfs; and what btrfstune is told then, if anything.
+    /// mkfs.btrfs, with its options, and those of a call of btrfstune if there are any.
     ByLinux(&'static [&'static str], &'static [&'static str]),
 }
 
@@ -67,23 +67,23 @@ pub(crate) fn cases() -> Vec<Case> {
     KINDS.into_iter().zip(21..).map(case).collect()
 }
 
-/// Rounds of [`in_turn`]: of every change, and of a proof.
+/// Rounds of [`in_turn`]: for every change, and in a proof.
 const ROUNDS: (u64, u64) = (2, 20);
-/// Operations of each in a round.
+/// Operations of each side in a round.
 const OPERATIONS: u64 = 130;
 const INLINE: u8 = 0;
 const PREALLOC: u8 = 2;
-/// Of an inode item, and the flag for files that space was set aside for.
+/// Offset of the flags in an inode item, and the flag of files with preallocated space.
 const FLAGS_AT: usize = 64;
 const PREALLOC_FLAG: u64 = 1 << 4;
 
-/// All that a mount shows: files, and the items of all subvolumes by their numbers.
+/// The content of a mount: files, and the items of all subvolumes by their numbers.
 struct Seen {
     walk: Walk,
     items: BTreeMap<u64, Vec<TreeItem>>,
 }
 
-/// Whether there is an inode with space set aside for data that its flags say nothing of.
+/// Whether an inode has preallocated space without the flag.
 fn has_unsaid_prealloc(items: &[TreeItem]) -> bool {
     let says_so = |item: &TreeItem| item.kind == INODE_ITEM && item.u64_at(FLAGS_AT) & PREALLOC_FLAG != 0;
     let saying: BTreeSet<u64> = items.iter().filter(|item| says_so(item)).map(|item| item.objectid).collect();
@@ -96,7 +96,7 @@ type Inode = (u64, u64);
 
 impl Seen {
     fn take(top: &Path) -> Result<Self> {
-        // Linux shows an empty directory there, with the time of looking.
+        // Linux shows an empty directory there, with the current time.
         let stub = |path: &[u8]| is_stub(&top.join(std::ffi::OsStr::new(&*String::from_utf8_lossy(path))));
         let walk = Walk::take_without(top, &stub)?;
         let ids = subvolume_ids(top)?.into_values().chain([TOP_LEVEL]);
@@ -104,9 +104,9 @@ impl Seen {
         Ok(Self { walk, items: items.collect::<Result<_>>()? })
     }
 
-    /// `self` is what we see.
+    /// Compares; `self` is our view.
     fn expect_as_linux(&self, what: &str, other: &Self) -> Result<()> {
-        // Holes apart.
+        // Holes are compared separately.
         let all = Compare {
             ctime: true,
             btime: true,
@@ -128,8 +128,8 @@ impl Seen {
         Ok(())
     }
 
-    /// Where a file's inode does not say that space was set aside for it, as a clone's does not, and it has as many bytes as it is
-    /// long, Linux takes all that follows some data for data. What was set aside is a hole, and we say so.
+    /// If a file's inode lacks the flag of preallocated space, as a clone's does, and its bytes equal its length, Linux takes everything
+    /// behind some data for data. Preallocated space is a hole, and we report it so.
     fn expect_data_as_linux(&self, what: &str, linux: &Self) -> Result<()> {
         let has_unsaid = self.items.values().any(|items| has_unsaid_prealloc(items));
         for (path, ours) in self.walk.entries() {
@@ -151,8 +151,8 @@ impl Seen {
         Ok(())
     }
 
-    /// For each inode of each subvolume the bytes that are not inline, and those in extents that nobody else refers to. Somebody
-    /// else is another inode, or this one elsewhere.
+    /// For each inode of each subvolume: the bytes that are not inline, and those in extents to which no other user refers. Another user is
+    /// another inode, or another place in this one.
     fn usage(&self) -> BTreeMap<Inode, (u64, u64)> {
         let data = |item: &TreeItem| {
             let is_on_disk = item.kind == EXTENT_DATA && item.data[20] != INLINE && item.u64_at(21) != 0;
@@ -183,7 +183,7 @@ impl Seen {
     }
 }
 
-/// Bytes in total and those of its own, by path.
+/// Total and exclusive bytes, by path.
 type Usages = BTreeMap<String, (u64, u64)>;
 
 /// The lines of `du --raw`, with paths below `top`.
@@ -199,8 +199,8 @@ fn du(run: Run, top: &str) -> Result<Usages> {
     said.lines().skip(1).map(row).collect()
 }
 
-/// Holds what we say of sharing against what follows from the items, which Linux has told. Its own word counts for the sums only: it
-/// takes references by one leaf for one, though they are several files', and those by two leaves for two, though they are one's.
+/// Compares our report of sharing with the items that Linux listed. Linux' own report counts for the sums only: it takes references by one
+/// leaf for one, although they are of several files, and those by two leaves for two, although they are of one file.
 fn expect_true_usage(ours: &Usages, state: &State, top: &Path, seen: &Seen) -> Result<()> {
     let shown = top.to_str().context("a path of ours")?;
     let theirs = du(Run::new("btrfs").args(["filesystem", "du", "--raw"]).arg(top), shown)?;
@@ -226,7 +226,7 @@ fn expect_true_usage(ours: &Usages, state: &State, top: &Path, seen: &Seen) -> R
     Ok(())
 }
 
-/// `CREAMERY_SEED` is added to the seed of each case.
+/// Runs a case; `CREAMERY_SEED` is added to its seed.
 fn in_turn(bench: &Bench, kind: Kind, seed: u64) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     match kind.made {
@@ -241,14 +241,14 @@ fn in_turn(bench: &Bench, kind: Kind, seed: u64) -> Result<()> {
     }
     let seed = seed + asked_seed();
     let mut state = State::new(seed);
-    // Linux takes an extent from a subvolume's group twice when its references change in one transaction of the drop and the
-    // subvolume's own goes in another (docs/use/quotas.md).
+    // Linux subtracts an extent from a subvolume's group twice if its references change in one transaction of the drop and the subvolume's
+    // own reference goes in another (docs/use/quotas.md).
     state.waits_for_drops = matches!(kind.made, Made::ByLinux(["-O", "quota"], _));
     let rounds = rounds(ROUNDS.0, ROUNDS.1);
     for round in 0..rounds {
         let what = format!("seed {seed}, round {round}");
         if rounds > ROUNDS.0 {
-            // Of what many rounds come upon the image before is wanted (`CREAMERY_TEST_KEEP`).
+            // A failure after many rounds can be reproduced from the image before (`CREAMERY_TEST_KEEP`).
             let before = bench.scratch.file("before.img");
             Run::new("cp").args(["--sparse=always", "--reflink=auto"]).arg(&image).arg(before).ok()?;
         }
@@ -265,7 +265,7 @@ fn one_round(bench: &Bench, image: &Path, kind: Kind, state: &mut State, what: &
     Work { top: mount.dir(), by: By::Linux, state }.round(OPERATIONS).context("Linux works")?;
     mount.unmount()?;
     btrfs_check(image).context("after Linux' turn")?;
-    // Not before: without the feature no-holes Linux may show a larger size than it writes, of a file that has a hole.
+    // Only now: without the feature no-holes Linux may show a larger size than it writes for a file with a hole.
     let mount = LoopMount::mount(image, &kernel, "ro,noatime")?;
     let linux = Seen::take(mount.dir())?;
     mount.unmount()?;
@@ -276,7 +276,7 @@ fn one_round(bench: &Bench, image: &Path, kind: Kind, state: &mut State, what: &
     Work { top: mount.dir(), by, state }.round(OPERATIONS).context("we work on a mount")?;
     let live = Seen::take(mount.dir())?;
     mount.unmount()?;
-    // Holes are told when no file is open to write any more, of which a mount learns a little later.
+    // Holes are reported when no file is open for writing, and a mount learns that a little later.
     let mount = FuseMount::mount(bench.creamery(), image, &fuse, "ro")?;
     let again = Seen::take(mount.dir())?;
     mount.unmount()?;
@@ -292,7 +292,7 @@ fn one_round(bench: &Bench, image: &Path, kind: Kind, state: &mut State, what: &
     expect_kept(bench, image, state, &ours, what)
 }
 
-/// Judges the image, and has Linux see in it what we do.
+/// Judges the image, and checks that Linux sees our view in it.
 fn expect_kept(bench: &Bench, image: &Path, state: &State, ours: &Seen, what: &str) -> Result<()> {
     btrfs_check(image)?;
     let usage = bench.creamery().run(["filesystem", "du", "--raw"]).arg(inside(image, "/"));
@@ -304,7 +304,7 @@ fn expect_kept(bench: &Bench, image: &Path, state: &State, ours: &Seen, what: &s
     mount.unmount()
 }
 
-/// What the commands do to an image: subvolumes, snapshots, clones, deduplication.
+/// Work of the commands on an image: subvolumes, snapshots, clones, deduplication.
 fn work_on_the_image(bench: &Bench, image: &Path, state: &mut State) -> Result<()> {
     let creamery = |words: &[&str]| bench.creamery().run(words);
     let at = |path: &str| inside(image, &format!("/{path}"));

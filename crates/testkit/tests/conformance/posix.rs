@@ -1,4 +1,4 @@
-//! What a POSIX mount owes its callers and no everyday tool insists on, and what a crash leaves.
+//! POSIX rules of a mount that no everyday tool tests, and the state after a crash.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -41,7 +41,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases
 }
 
-/// What `body` asks for holds on Linux' Btrfs, and on ours.
+/// Runs `body`, whose checks must hold, on Linux' Btrfs, and on ours.
 pub(crate) fn on_a_mount(bench: &Bench, body: Body) -> Result<()> {
     let linux = bench.scratch.file("linux.img");
     mkfs_empty(bench.creamery(), &[], "512M", &linux)?;
@@ -149,7 +149,7 @@ fn statfs_and_birth_time(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Cutting an open file sets the modification time even when the size stays, and so does opening to cut.
+/// Truncating an open file sets the modification time even if the size stays, and so does opening with O_TRUNC.
 fn truncation(dir: &Path) -> Result<()> {
     let path = dir.join("file");
     std::fs::write(&path, b"seven..")?;
@@ -245,7 +245,7 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// Shared mappings; what was not synchronised by hand must be there after unmounting, which the walk checks.
+/// Shared mappings; changes without msync must be there after unmounting, which the walk checks.
 fn mmap(dir: &Path) -> Result<()> {
     std::fs::write(dir.join("mmap.c"), MMAP_C)?;
     Run::new("cc").args(["-O1", "-o", "mmap", "mmap.c"]).within(dir).ok()?;
@@ -258,10 +258,9 @@ fn mmap(dir: &Path) -> Result<()> {
 
 const MARKED_C: &str = include_str!("marked.c");
 
-/// What `chattr +a` and `+i` forbid on the mount beside what they forbid on Linux' own Btrfs. FUSE does not tell the kernel of the
-/// marks, so three things come out differently, none of them in favour of whoever wants to change what is marked: a mapping is refused
-/// by another name; ceasing to append is allowed, and writing after that is not; and a file that was open when it was marked
-/// is as safe as one that is opened later.
+/// The effects of `chattr +a` and `+i` on the mount, compared with Linux' own Btrfs. FUSE does not tell the kernel about these flags, so
+/// three results differ, none of them in favour of a writer: a mapping is refused with another error; clearing O_APPEND is allowed, but
+/// writing after that is not; and a file that was open when it got the flag is as safe as one that is opened later.
 fn marked(bench: &Bench) -> Result<()> {
     let build = bench.scratch.dir("build")?;
     std::fs::write(build.join("marked.c"), MARKED_C)?;
@@ -305,7 +304,7 @@ fn marked(bench: &Bench) -> Result<()> {
     judge_mount(bench, &image, mount)
 }
 
-/// What fsync promised is in the image at once: a copy of the image is what a power cut would leave.
+/// Data acknowledged by fsync is in the image at once: a copy of the image is the state after a power cut.
 fn fsync_is_durable(bench: &Bench) -> Result<()> {
     let (image, copy) = (bench.scratch.file("disk.img"), bench.scratch.file("copy.img"));
     mkfs_empty(bench.creamery(), &[], "512M", &image)?;
@@ -328,12 +327,12 @@ fn fsync_is_durable(bench: &Bench) -> Result<()> {
     mount.unmount()
 }
 
-/// What was synced and is not part of a commit: the next one who writes brings it back.
+/// Synced data that is not part of a commit: the next writer restores it.
 fn bring_back(bench: &Bench, image: &Path) -> Result<()> {
     bench.creamery().run(["mkdir"]).arg(inside(image, "/brought-back")).ok().map(drop)
 }
 
-/// A daemon that is killed leaves the last commit, whole, and what was synced after that.
+/// A daemon that is killed leaves the last commit, whole, and later synced data.
 fn killed_daemon(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     mkfs_empty(bench.creamery(), &[], "512M", &image)?;

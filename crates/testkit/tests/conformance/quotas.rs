@@ -1,5 +1,5 @@
-//! Quotas beside Linux: the same work leaves the same numbers, which `btrfs check` and a rescan of the kernel's find right; limits
-//! refuse where Linux' do.
+//! Quotas beside Linux: equal work leaves equal numbers, which `btrfs check` and a rescan by the kernel confirm; limits refuse as Linux'
+//! limits do.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -39,7 +39,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Where work is done, and who counts.
+/// The side that does the work and counts.
 pub(crate) enum Side {
     Ours(FuseMount),
     Linux(LoopMount),
@@ -73,7 +73,7 @@ impl Side {
         self.prepared(bench, words, paths).ok()
     }
 
-    /// The same, still to be run: words, and paths in what is mounted.
+    /// The command without running it: words, and paths on the mount.
     pub(crate) fn prepared(&self, bench: &Bench, words: &str, paths: &[&str]) -> Run {
         let paths: Vec<_> = paths.iter().map(|path| self.dir().join(path)).collect();
         let words: Vec<&OsStr> = words
@@ -93,7 +93,7 @@ impl Side {
         }
     }
 
-    /// Ends, when all that was deleted is dropped.
+    /// Ends the side once all deleted subvolumes are dropped.
     pub(crate) fn end(self, bench: &Bench) -> Result<()> {
         self.call(bench, "subvolume sync", &[""])?;
         match self {
@@ -107,7 +107,7 @@ pub(crate) fn fill(path: &Path, len: u64, salt: u64) -> std::io::Result<()> {
     File::create(path)?.write_all(&Random::new(salt).bytes(usize::try_from(len).expect("small")))
 }
 
-/// Work of which every extent's fate is known: files, overwrites, clones, snapshots, and what is deleted of all that.
+/// Work with a known result for every extent: files, overwrites, clones, snapshots, and deletions of all these.
 fn work(bench: &Bench, side: &Side) -> Result<()> {
     let at = |path: &str| side.dir().join(path);
     side.call(bench, "subvolume create", &["a"])?;
@@ -131,14 +131,14 @@ fn work(bench: &Bench, side: &Side) -> Result<()> {
     side.sync(bench)
 }
 
-/// What is said of all groups, as JSON.
+/// The output about all groups, as JSON.
 pub(crate) fn groups(bench: &Bench, image: &Path) -> Result<Vec<Value>> {
     let said = bench.creamery().run(["qgroup", "show", "--json"]).arg(image).ok()?.stdout_text();
     let said: Value = serde_json::from_str(&said)?;
     said["qgroup-show"].as_array().cloned().context("a list of groups")
 }
 
-/// A rescan of the kernel's finds nothing else.
+/// Checks that a rescan by the kernel finds the same numbers.
 pub(crate) fn judge(bench: &Bench, image: &Path, simple: bool) -> Result<()> {
     btrfs_check(image)?;
     let before = groups(bench, image)?;
@@ -173,7 +173,7 @@ fn as_on_linux(bench: &Bench, simple: bool) -> Result<()> {
         listed[0],
         listed[1]
     );
-    // How many blocks a tree has is everybody's own business; of data there is as much.
+    // The number of blocks of a tree may differ; the amount of data may not.
     for (ours, linux) in listed[0].iter().zip(&listed[1]) {
         for field in ["referenced", "exclusive"] {
             let [ours, linux] = [ours, linux].map(|group| group[field].as_u64().unwrap_or_default());
@@ -212,7 +212,7 @@ fn in_turn(bench: &Bench, feature: &str) -> Result<()> {
     judge(bench, &image, feature == "squota")
 }
 
-/// Writes until something is in the way; how many bytes it was, and what was said.
+/// Writes until an error; returns the number of bytes, and the errno.
 fn write_until_refused(path: &Path) -> Result<(u64, i32)> {
     let mut file = File::create(path)?;
     let mut random = Random::new(9);
@@ -237,7 +237,7 @@ fn limits(bench: &Bench) -> Result<()> {
         let (written, errno) = write_until_refused(&at("a/file"))?;
         ensure!(errno == EDQUOT, "{option}: error {errno} after {written} bytes");
         ensure!((6 * MIB..=8 * MIB).contains(&written), "{option}: refused after {written} bytes of 8 MiB");
-        // What was written is there, what is deleted makes room, and others are not concerned.
+        // Written data is there, deleting makes room, and other groups are not affected.
         let found = fs::read(at("a/file"))?;
         ensure!(found.len() as u64 >= written, "{option}: {} bytes of {written}", found.len());
         fill(&at("elsewhere"), 16 * MIB, 1)?;
@@ -270,7 +270,7 @@ fn limits_of_groups(bench: &Bench) -> Result<()> {
     ensure!(errno == EDQUOT && written < 4 * MIB, "error {errno} after {written} bytes");
     side.end(bench)?;
     judge(bench, &image, false)?;
-    // Linux holds to it, too.
+    // Linux enforces the limit, too.
     let linux = Side::linux(bench, &image)?;
     linux.call(bench, "qgroup limit 10M 1/1", &[""])?;
     let (written, errno) = write_until_refused(&linux.dir().join("a/more"))?;
@@ -305,7 +305,7 @@ fn deleted_subvolumes(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// Whoever writes without counting leaves numbers that are known to be wrong.
+/// A writer without quota support leaves numbers that are marked as wrong.
 fn written_without(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     mkfs_empty(bench.creamery(), &[], "256M", &image)?;
@@ -332,7 +332,7 @@ fn written_without(bench: &Bench) -> Result<()> {
     judge(bench, &image, false)
 }
 
-/// A server that is killed in the midst of it all leaves right numbers, or such as say that they are not.
+/// A server that is killed at any moment leaves right numbers, or numbers that are marked as inconsistent.
 fn killed(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     mkfs_empty(bench.creamery(), &[], "512M", &image)?;
@@ -355,7 +355,7 @@ fn killed(bench: &Bench) -> Result<()> {
         File::open(side.dir().join(&name).join("1"))?.sync_all()?;
         signal(Signal::KILL, daemon(&image)?)?;
         drop(side);
-        // The next change replays what was synced.
+        // The next change replays the log.
         let side = if round % 2 == 0 { Side::ours(bench, &image, "")? } else { Side::linux(bench, &image)? };
         std::fs::create_dir(side.dir().join(format!("changed{round}")))?;
         side.end(bench)?;
@@ -364,8 +364,8 @@ fn killed(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// A status that makes no sense keeps nobody from reading, and whoever would write from counting wrongly. One of another version is
-/// none, to Linux either.
+/// An invalid status does not prevent reading, but writes are refused instead of counted wrongly. A status of another version counts as
+/// none, on Linux too.
 fn damaged(bench: &Bench) -> Result<()> {
     const STATUS: u8 = 240;
     let (image, source) = (bench.scratch.file("disk.img"), bench.scratch.file("source"));
@@ -375,7 +375,7 @@ fn damaged(bench: &Bench) -> Result<()> {
     copy("/file").ok()?;
     bench.creamery().run(["quota", "enable"]).arg(&image).ok()?;
     let mut victim = Victim::new(image.clone())?;
-    // Simple ones, and not since when.
+    // Simple quotas, but without the generation they began with.
     let edited = victim.edit(STATUS, &mut |_, data| {
         data[16] |= 8;
         true
@@ -395,12 +395,12 @@ fn damaged(bench: &Bench) -> Result<()> {
     let said = bench.creamery().run(["quota", "status"]).arg(&image).ok()?.stdout_text();
     ensure!(said.contains("Enabled:       no"), "{said}");
     copy("/other").ok()?;
-    // They begin anew, and nothing of the old ones is left.
+    // Quotas begin anew, and nothing of the old ones is left.
     bench.creamery().run(["quota", "enable"]).arg(&image).ok()?;
     judge(bench, &image, false)
 }
 
-/// What is printed is what btrfs-progs prints.
+/// The output is that of btrfs-progs.
 fn words(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     mkfs_empty(bench.creamery(), &[], "256M", &image)?;
@@ -421,7 +421,7 @@ fn words(bench: &Bench) -> Result<()> {
     linux.call(bench, "qgroup assign --no-rescan 2/123456 3/0", &[""])?;
     linux.call(bench, "qgroup limit 10M 0/256", &[""])?;
     linux.call(bench, "qgroup limit -e 1G 1/100", &[""])?;
-    // Nothing before began one but enabling, and two do not run at once.
+    // Only enabling has begun a rescan before, and two do not run at once.
     linux.call(bench, "quota rescan -W", &[""])?;
     linux.call(bench, "quota rescan -w", &[""])?;
     linux.sync(bench)?;
@@ -441,7 +441,7 @@ fn words(bench: &Bench) -> Result<()> {
     let mut wanted = Vec::new();
     for option in options {
         let said = linux.call(bench, &format!("qgroup show {option}"), &["a"])?.stdout_text();
-        // In the place of the "s" that one of something does not have btrfs-progs 6.14 prints a zero byte.
+        // In place of the plural "s", btrfs-progs 6.14 prints a zero byte for a count of one.
         wanted.push(said.replace('\0', ""));
     }
     let json = linux.call(bench, "--format json qgroup show", &[""])?.stdout_text();
@@ -458,7 +458,7 @@ fn words(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// Of subvolumes that are deleted and not dropped, and of those that left nothing but a group.
+/// The output about subvolumes that are deleted but not dropped, and about those of which only a group is left.
 fn words_of_what_is_gone(bench: &Bench) -> Result<()> {
     const INFO: u8 = 242;
     for enable in ["quota enable", "quota enable --simple"] {
@@ -488,7 +488,7 @@ fn words_of_what_is_gone(bench: &Bench) -> Result<()> {
             side.sync(bench)?;
             side.call(bench, "subvolume sync", &[""])?;
             side.sync(bench)?;
-            // With simple quotas what others have of it still counts for its group.
+            // With simple quotas, data that others still have counts for its group.
             said.push(side.call(bench, "qgroup show", &[""])?.stdout_text());
             side.end(bench)?;
         }
@@ -496,7 +496,7 @@ fn words_of_what_is_gone(bench: &Bench) -> Result<()> {
         ensure!(ours == linux, "{enable}: ours is\n{}of Linux\n{}", ours.join(""), linux.join(""));
         ensure!(ours[0].contains("<under deletion>"), "{}", ours[0]);
     }
-    // A group that stays behind its subvolume, as those of Linux before 6.10 do: what counts for it never goes.
+    // A group that outlives its subvolume, as with Linux before 6.10: data that counts for it stays counted.
     let image = bench.scratch.file("stale");
     mkfs_empty(bench.creamery(), &[], "256M", &image)?;
     bench.creamery().run(["quota", "enable"]).arg(&image).ok()?;

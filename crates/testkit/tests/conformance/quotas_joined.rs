@@ -1,5 +1,4 @@
-//! Subvolumes and snapshots that are in quota groups from their beginning, beside Linux: the same groups, the same numbers, and
-//! the same refusals.
+//! Subvolumes and snapshots that are in quota groups from their beginning, beside Linux: groups, numbers and refusals are equal.
 
 use std::fs;
 use std::path::Path;
@@ -22,7 +21,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// What is done, and the error of Linux that it ends with, if any.
+/// A command, and the error of Linux that it ends with, if any.
 const WORK: [(&str, &[&str], &str); 17] = [
     ("qgroup create 1/0", &[""], ""),
     ("qgroup create 1/1", &[""], ""),
@@ -39,12 +38,12 @@ const WORK: [(&str, &[&str], &str); 17] = [
     ("subvolume create", &["source"], ""),
     ("subvolume snapshot -i 1/7", &["a", "missing"], "No such file or directory"),
     ("subvolume snapshot -i 0/5", &["a", "of level 0"], "Invalid argument"),
-    // In the groups of its source; the rest of the work takes some in others.
+    // In the groups of its source; later steps use other groups.
     ("subvolume snapshot -i 1/0", &["a", "a too"], ""),
     ("subvolume snapshot -r -i 1/2 -i 1/2", &["a", "elsewhere"], ""),
 ];
 
-/// Does something, which has to end as on Linux.
+/// Runs a step, which must end as on Linux.
 fn step(bench: &Bench, side: &Side, words: &str, paths: &[&str], error: &str) -> Result<()> {
     if error.is_empty() {
         return side.call(bench, words, paths).map(drop);
@@ -63,7 +62,7 @@ fn work(bench: &Bench, side: &Side) -> Result<()> {
     for (words, paths, error) in WORK {
         step(bench, side, words, paths, error).with_context(|| format!("{words} {paths:?}"))?;
     }
-    // With simple quotas this stands for what it would inherit.
+    // With simple quotas this replaces the inheritance.
     side.call(bench, "qgroup assign 0/5 1/1", &[""])?;
     side.call(bench, "subvolume create", &["inherits"])?;
     side.call(bench, "subvolume create -i 1/2", &["does not inherit"])?;
@@ -97,7 +96,7 @@ fn joined(bench: &Bench, simple: bool) -> Result<()> {
         side.call(bench, enable(simple), &[""])?;
         rescan(bench, &side, simple)?;
         work(bench, &side)?;
-        // Whatever became inconsistent on the way.
+        // This repairs groups that became inconsistent on the way.
         rescan(bench, &side, simple)?;
         side.end(bench)?;
         judge(bench, image, simple)?;
@@ -107,7 +106,7 @@ fn joined(bench: &Bench, simple: bool) -> Result<()> {
     Ok(())
 }
 
-/// Where there are no quotas, groups are named in vain.
+/// Without quotas, options with groups have no effect.
 fn without(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     mkfs_empty(bench.creamery(), &[], "256M", &image)?;
@@ -127,7 +126,7 @@ fn without(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// What quotas say of themselves.
+/// Whether the quotas are marked as consistent.
 fn is_consistent(bench: &Bench, image: &Path) -> Result<bool> {
     let said = bench.creamery().run(["quota", "status"]).arg(image).ok()?.stdout_text();
     match (said.contains("Inconsistent:  no"), said.contains("Inconsistent:  yes")) {
@@ -137,7 +136,7 @@ fn is_consistent(bench: &Bench, image: &Path) -> Result<bool> {
     }
 }
 
-/// The same in images that are not mounted, and when numbers stay right.
+/// The work in images that are not mounted, and the cases in which numbers stay right.
 fn in_images(bench: &Bench) -> Result<()> {
     let (image, source) = (bench.scratch.file("disk.img"), bench.scratch.file("source"));
     mkfs_empty(bench.creamery(), &[], "256M", &image)?;
@@ -153,13 +152,13 @@ fn in_images(bench: &Bench) -> Result<()> {
     let snapshot = |groups: &str, name: &str| {
         call("subvolume snapshot").args(groups.split_whitespace()).arg(inside(&image, "/a")).arg(name)
     };
-    // Nothing changes for a group that has its source, and one that has nothing has what the source has.
+    // A group that has the source does not change, and an empty group gets the numbers of the source.
     for (groups, name) in [("-i 1/0", "/b"), ("-i 1/1 -i 1/0", "/c")] {
         snapshot(groups, name).ok()?;
         ensure!(is_consistent(bench, &image)?, "after {groups}");
         judge(bench, &image, false).with_context(|| name.to_owned())?;
     }
-    // No sum tells what is new to one that has something.
+    // For a group with other members no sum gives the new numbers.
     snapshot("-i 1/1", "/d").ok()?;
     ensure!(!is_consistent(bench, &image)?, "nobody can know");
     btrfs_check(&image)?;

@@ -1,5 +1,5 @@
-//! Random work on a filesystem with subvolumes, from a seed: the same on a mount of Linux' and on one of ours. What only an ioctl of
-//! Linux' does (cloning) or a program of its own (subvolumes) each does in its own way.
+//! Random work on a filesystem with subvolumes, from a seed: the same on a mount of Linux and on one of ours. Cloning (an ioctl of Linux)
+//! and subvolumes (a program) have a version for each side.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -18,20 +18,20 @@ use rustix::io::Errno;
 use crate::item_types::{EXTENT_DATA, ROOT_REF};
 
 const SECTOR: u64 = 4096;
-/// More subvolumes than that there are not for long.
+/// The number of subvolumes above which some are deleted.
 const SUBVOLUMES_MAX: usize = 7;
-/// Nor are more bytes in use than that for long.
+/// The bytes in use above which some files are deleted.
 const USED_MAX: u64 = 70 << 20;
 const EMPTY_SUBVOLUME_DIR: u64 = 2;
 pub(crate) const TOP_LEVEL: u64 = 5;
 const ROOT_TREE: u64 = 1;
 
-/// What goes on from one worker to the next.
+/// The state that passes from one worker to the next.
 pub(crate) struct State {
     pub(crate) random: Random,
     /// Paths of all subvolumes below the top level, which is "", and whether each is read-only.
     pub(crate) subvolumes: BTreeMap<String, bool>,
-    /// Who deletes a subvolume waits until it is dropped.
+    /// Whether a deletion waits until the subvolume is dropped.
     pub(crate) waits_for_drops: bool,
     made: u64,
 }
@@ -47,14 +47,14 @@ impl State {
         format!("{what}-{}", self.made)
     }
 
-    /// One of all subvolumes, or of those that can be written to.
+    /// Picks one of all subvolumes, or of the writable ones.
     pub(crate) fn pick_subvolume(&mut self, is_written: bool) -> String {
         let fit: Vec<&String> =
             self.subvolumes.iter().filter(|(_, ro)| !(is_written && **ro)).map(|(path, _)| path).collect();
         fit[self.random.below(fit.len() as u64) as usize].clone()
     }
 
-    /// One that can be deleted: none is in it. None is in a read-only one, either.
+    /// Picks a subvolume that can be deleted: no other one is in it, and it is not in a read-only one.
     pub(crate) fn pick_to_delete(&mut self) -> Option<String> {
         let has_one = |path: &String| {
             let below = format!("{path}/");
@@ -65,7 +65,7 @@ impl State {
     }
 }
 
-/// Who works.
+/// The side that works.
 #[derive(Clone, Copy)]
 pub(crate) enum By<'w> {
     Linux,
@@ -73,28 +73,28 @@ pub(crate) enum By<'w> {
 }
 
 pub(crate) struct Work<'w> {
-    /// Where the top level is mounted.
+    /// The mount point of the top level.
     pub(crate) top: &'w Path,
     pub(crate) by: By<'w>,
     pub(crate) state: &'w mut State,
 }
 
-/// Whether that is the directory that stands for a subvolume in a snapshot. Our mounts show the subvolume in the upper bits.
+/// Whether the directory stands for a subvolume in a snapshot. Our mounts have the subvolume in the inode number's upper bits.
 pub(crate) fn is_stub(path: &Path) -> bool {
     path.symlink_metadata()
         .is_ok_and(|meta| meta.is_dir() && meta.ino() & 0xffff_ffff_ffff == EMPTY_SUBVOLUME_DIR)
 }
 
-/// The numbers of all subvolumes but the top level, by the last part of their paths.
+/// The numbers of all subvolumes but the top level, by the last component of their paths.
 pub(crate) fn subvolume_ids(top: &Path) -> Result<BTreeMap<String, u64>> {
-    // Behind the inode of the directory, a number, and the length of the name.
+    // The name comes behind the inode of the directory, a number, and the length of the name.
     const NAME_AT: usize = 18;
     let refs = tree_items(top, ROOT_TREE)?.into_iter().filter(|item| item.kind == ROOT_REF);
     Ok(refs.map(|item| (String::from_utf8_lossy(&item.data[NAME_AT..]).into_owned(), item.offset)).collect())
 }
 
 impl Work<'_> {
-    /// Some hundred operations on files, with work on subvolumes between them.
+    /// Runs `operations` operations on files, with work on subvolumes between them.
     pub(crate) fn round(&mut self, operations: u64) -> Result<()> {
         for number in 0..operations {
             let operation = self.below(24);
@@ -106,8 +106,8 @@ impl Work<'_> {
         self.make_room()
     }
 
-    /// Some operations on files, at most so many, between which so many files and directories are synced at most, and one in the end,
-    /// which is returned.
+    /// Runs up to `operations` operations on files, in up to `syncs` groups. A sync of a file or directory follows each group; returns
+    /// the last path synced.
     pub(crate) fn some(&mut self, operations: u64, syncs: u64) -> Result<PathBuf> {
         let mut synced = PathBuf::new();
         for _ in 0..=self.below(syncs) {
@@ -146,7 +146,7 @@ impl Work<'_> {
         word.iter().copied().cycle().take(len).collect()
     }
 
-    /// What a directory has, in an order that follows from the names.
+    /// The content of a directory, in an order that follows from the names.
     fn listed(dir: &Path) -> Result<Vec<PathBuf>> {
         let mut paths = Vec::new();
         for entry in std::fs::read_dir(dir)? {
@@ -161,7 +161,7 @@ impl Work<'_> {
         below.is_some_and(|below| self.state.subvolumes.contains_key(below))
     }
 
-    /// A directory of the subvolume, its root perhaps.
+    /// Picks a directory of the subvolume, possibly its root.
     fn pick_dir(&mut self, subvolume: &str) -> Result<PathBuf> {
         let mut dir = self.top.join(subvolume);
         for _ in 0..4 {
@@ -221,7 +221,7 @@ impl Work<'_> {
         }
     }
 
-    /// A file that is compressed, or one that is written in place.
+    /// Makes a file that is compressed, or one that is written in place.
     fn marked(&mut self, subvolume: &str, mark: IFlags) -> Result<()> {
         let path = self.new_path(subvolume, if mark == IFlags::NOCOW { "nocow" } else { "packed" })?;
         let file = File::create_new(&path)?;
@@ -248,7 +248,7 @@ impl Work<'_> {
         Ok(file.set_len(self.below(4_000_000))?)
     }
 
-    /// Changes a file that is there.
+    /// Changes an existing file.
     fn change(&mut self, which: u64, subvolume: &str, path: &Path) -> Result<()> {
         let open = || File::options().read(true).write(true).open(path);
         let len = path.metadata()?.len();
@@ -277,7 +277,7 @@ impl Work<'_> {
                 let value = self.state.random.bytes(value);
                 let name = format!("user.{}", self.below(4));
                 if let By::Linux = self.by {
-                    // Where the old value and the new one do not fit into one leaf of 4 KiB, Linux may have no space for the new one.
+                    // Linux may have no space for the new value if the old and the new one do not fit into one leaf of 4 KiB.
                     let _ = removexattr(path, name.as_str());
                 }
                 setxattr(path, name.as_str(), &value, XattrFlags::empty())?;
@@ -301,7 +301,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Shares a part of any file, aligned or up to its end, with a file of this subvolume.
+    /// Clones a part of any file, aligned or up to its end, to a file of this subvolume.
     fn clone_some(&mut self, subvolume: &str) -> Result<()> {
         let from = self.state.pick_subvolume(false);
         let Some(source) = self.pick_file(&from)? else { return Ok(()) };
@@ -317,7 +317,7 @@ impl Work<'_> {
         let part = if start + part > len { 0 } else { part };
         let to = self.below(40) * SECTOR;
         match self.by {
-            // An end that is not aligned may not lie in the midst of the target, and files with and without checksums share nothing.
+            // An unaligned end may not lie in the middle of the target, and files with and without checksums cannot share.
             By::Linux => match ficlonerange(&output, to, &input, start, part) {
                 Err(Errno::INVAL) => Ok(()),
                 other => other.with_context(|| format!("cloning {start} {part} of {}", source.display())),
@@ -325,7 +325,7 @@ impl Work<'_> {
             By::Us(_) => {
                 let end = if part == 0 { len } else { start + part };
                 let (mut start, mut to) = (start, to);
-                // By whichever name.
+                // The names may be different.
                 let same = input.metadata()?.ino() == output.metadata()?.ino()
                     && to < end
                     && start < to + (end - start);
@@ -341,7 +341,7 @@ impl Work<'_> {
         }
     }
 
-    /// A second file with the content of another one, which they then share.
+    /// Makes a second file with the content of another one, and deduplicates both.
     fn dedupe(&mut self, subvolume: &str) -> Result<()> {
         let from = self.state.pick_subvolume(false);
         let Some(source) = self.pick_file(&from)? else { return Ok(()) };
@@ -359,7 +359,7 @@ impl Work<'_> {
         }
     }
 
-    /// `btrfs subvolume`, or ours.
+    /// A command of `btrfs subvolume`, or of ours.
     fn command(&self, words: &[&str]) -> Run {
         match self.by {
             By::Linux => Run::new("btrfs").args(["-q", "subvolume"]).args(words),
@@ -397,7 +397,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// A snapshot refers to the same data as its source.
+    /// Checks that a snapshot refers to the data of its source.
     fn expect_shared(&self, source: &str, snapshot: &Path) -> Result<()> {
         let ids = subvolume_ids(self.top)?;
         let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());
@@ -422,7 +422,7 @@ impl Work<'_> {
         Ok(true)
     }
 
-    /// Removes what stands for a subvolume in a snapshot.
+    /// Removes a directory that stands for a subvolume in a snapshot.
     fn remove_a_stub(&mut self) -> Result<()> {
         let subvolume = self.state.pick_subvolume(true);
         let dir = self.pick_dir(&subvolume)?;
@@ -432,7 +432,7 @@ impl Work<'_> {
         }
     }
 
-    /// Deletes subvolumes and files while more is in use than is looked through in a few seconds.
+    /// Deletes subvolumes and files while more is in use than can be compared in a few seconds.
     fn make_room(&mut self) -> Result<()> {
         for _ in 0..2 * SUBVOLUMES_MAX {
             self.command(&["sync"]).arg(self.top).ok()?;
@@ -448,7 +448,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Removes half of what the top level has, but what has subvolumes in it.
+    /// Removes half of the top level's entries, except those with subvolumes in them.
     fn remove_half(&mut self) -> Result<()> {
         for path in Self::listed(self.top)?.into_iter().step_by(2) {
             let has_one = self.state.subvolumes.keys().any(|other| self.top.join(other).starts_with(&path));

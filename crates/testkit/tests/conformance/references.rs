@@ -1,6 +1,6 @@
-//! Who refers to data, and what files share, beside Linux' answers on the same image: snapshots of snapshots, clones within and
-//! between subvolumes, extents of which little is left, preallocated and compressed ones, trees deep enough that their blocks are
-//! referred to by their parents.
+//! The users of data, and sharing between files, compared with Linux' answers on one image: snapshots of snapshots, clones within and
+//! between subvolumes, extents with little left in use, preallocated and compressed ones, and trees so deep that parents refer to their
+//! blocks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
@@ -53,7 +53,7 @@ fn fill(dir: &Path, random: &mut Random) -> Result<()> {
     sync_filesystem(dir)
 }
 
-/// Overwrites pieces of what there is, removes some, and clones within the subvolume.
+/// Overwrites parts of existing files, removes some, and clones within the subvolume.
 fn change(dir: &Path, random: &mut Random) -> Result<()> {
     use std::os::unix::fs::FileExt;
     for number in 0..12 {
@@ -89,7 +89,7 @@ fn change(dir: &Path, random: &mut Random) -> Result<()> {
     sync_filesystem(dir)
 }
 
-/// What Linux makes, below the root `top` of a mount of it.
+/// Linux' work below the root `top` of its mount.
 fn populate(top: &Path, seed: u64) -> Result<()> {
     let mut random = Random::new(seed);
     let random = &mut random;
@@ -101,7 +101,7 @@ fn populate(top: &Path, seed: u64) -> Result<()> {
     btrfs(&["-q", "subvolume", "create"]).arg(top.join("project/nested")).ok()?;
     fill(&top.join("project"), random)?;
     std::fs::write(top.join("project/nested/file"), random.bytes(20_000))?;
-    // Space set aside, written in part; a file that begins in the midst of an extent; compressed data, shown in part.
+    // Preallocated space, partly written; a file that begins in the middle of an extent; compressed data, partly shown.
     Run::new("fallocate").args(["-l", "2M"]).arg(top.join("project/set-aside")).ok()?;
     let behind = create(&top.join("project/behind-the-end"))?;
     Run::new("fallocate").args(["-n", "-l", "1M"]).arg(behind).ok()?;
@@ -126,7 +126,7 @@ fn populate(top: &Path, seed: u64) -> Result<()> {
     overwrite(&top.join("first/packed"), 37 * SECTOR, &random.bytes(5 * SECTOR as usize))?;
     overwrite(&top.join("project/set-aside"), 30 * SECTOR, &random.bytes(9 * SECTOR as usize))?;
     snapshot(&[], "first", "last")?;
-    // What its blocks shared is counted by parent from then on.
+    // From now on its formerly shared blocks count references by parent.
     change(&top.join("last"), random)?;
     btrfs(&["-q", "subvolume", "delete"]).arg(top.join("first")).ok()?;
     sync_filesystem(top)?;
@@ -167,7 +167,7 @@ fn lines(text: &str) -> BTreeSet<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// The same paths, from the top level.
+/// The paths relative to the top level.
 fn below(lines: BTreeSet<String>, top: &Path) -> Result<BTreeSet<String>> {
     let top = top.to_str().context("a path of ours")?;
     let strip = |line: String| {
@@ -176,14 +176,14 @@ fn below(lines: BTreeSet<String>, top: &Path) -> Result<BTreeSet<String>> {
     lines.into_iter().map(strip).collect()
 }
 
-/// What Linux calls inodes.
+/// Paths of inodes from Linux.
 struct Paths<'m> {
     top: &'m Path,
     known: BTreeMap<(String, String), BTreeSet<String>>,
 }
 
 impl Paths<'_> {
-    /// The paths of an inode, from the top level, that is named as "inode 257 offset 0 root 5".
+    /// The paths, relative to the top level, of an inode in a line like "inode 257 offset 0 root 5".
     fn of_line(&mut self, line: &str) -> Result<BTreeSet<String>> {
         let words: Vec<&str> = line.split(' ').collect();
         let [_, inode, _, _, _, root] = words[..] else { anyhow::bail!("{line}") };
@@ -202,7 +202,7 @@ impl Paths<'_> {
     }
 }
 
-/// Extents of which every question is asked; of the others one is.
+/// One of this many extents gets every question; the others get one.
 const EVERY: usize = 10;
 
 fn resolved(bench: &Bench, options: &[&str], seed: u64) -> Result<()> {
@@ -226,7 +226,7 @@ fn resolved(bench: &Bench, options: &[&str], seed: u64) -> Result<()> {
             wanted.insert((options, at), said);
         }
         if all {
-            // Linux names files of what is mounted by itself alone, so paths are asked for one by one.
+            // Linux names only files of the mounted subvolume, so each path is asked for separately.
             let mut paths = BTreeSet::new();
             for line in &wanted[&(&["-P"][..], middle.clone())] {
                 paths.extend(known.of_line(line)?);
@@ -260,7 +260,7 @@ fn resolved(bench: &Bench, options: &[&str], seed: u64) -> Result<()> {
 type Subvolumes = BTreeMap<u64, String>;
 type Inodes = BTreeMap<(u64, String), BTreeSet<String>>;
 
-/// What Linux says of all subvolumes, and of some inodes in each.
+/// Linux' answers about all subvolumes, and about some inodes in each.
 fn named(top: &Path) -> Result<(Subvolumes, Inodes)> {
     let (mut subvolumes, mut inodes) = (BTreeMap::new(), BTreeMap::new());
     let listed = btrfs(&["subvolume", "list"]).arg(top).ok()?.stdout_text();
@@ -301,8 +301,8 @@ fn rows(said: &str, top: &str) -> Result<Vec<Row>> {
     said.lines().skip(1).map(row).collect()
 }
 
-/// Bytes of a file that Linux calls exclusive though it names other files itself that refer to those extents. It takes all
-/// references from one leaf for one when they are counted by that leaf's address, though they are of several files.
+/// Bytes of a file that Linux calls exclusive, although it names other files that refer to these extents. It takes all references
+/// from one leaf for one if the leaf's address counts them, although they are of several files.
 fn passed_over(file: &Path, top: &Path, extents: &[(u64, u64)]) -> Result<u64> {
     let mut bytes = 0;
     for line in Run::new("filefrag").arg("-v").arg(file).ok()?.stdout_text().lines() {
@@ -335,7 +335,7 @@ fn passed_over(file: &Path, top: &Path, extents: &[(u64, u64)]) -> Result<u64> {
     Ok(bytes)
 }
 
-/// Holds what we say of a place against what Linux says, mounted at `top`.
+/// Compares our answers about a place with those of Linux, mounted at `top`.
 fn compare(top: &Path, found: &[Row], want: &[Row], extents: &[(u64, u64)]) -> Result<()> {
     ensure!(found.len() == want.len(), "{} lines, Linux has {}", found.len(), want.len());
     let mut more: Vec<(&str, u64)> = Vec::new();
@@ -361,7 +361,7 @@ fn compare(top: &Path, found: &[Row], want: &[Row], extents: &[(u64, u64)]) -> R
             more.push((&found.path, passed_over));
         }
         if let (Some(found), Some(want)) = (found.set_shared, want.set_shared) {
-            // Of a file alone Linux counts what it shows twice as often.
+            // For a file operand, Linux' set shared counts data twice that the file shows twice.
             let fits = if path.is_file() {
                 found <= want + passed_over
             } else {
@@ -456,7 +456,7 @@ fn units(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// A snapshot that is deleted keeps its space until it is dropped, and so shares what it has.
+/// A deleted snapshot keeps its space until it is dropped, so it still shares its data.
 fn beside_a_deleted_snapshot(bench: &Bench) -> Result<()> {
     let (image, cut) = (bench.scratch.file("disk.img"), bench.scratch.file("cut.img"));
     mkfs_empty(bench.creamery(), &[], "256M", &image)?;
@@ -469,7 +469,7 @@ fn beside_a_deleted_snapshot(bench: &Bench) -> Result<()> {
     }
     subvolume(&["snapshot"]).arg(at("sub")).arg(at("goes")).ok()?;
     std::fs::write(at("sub/changed"), Random::new(2).bytes(200_000))?;
-    // A file that is open keeps the snapshot from being dropped.
+    // An open file keeps the snapshot from being dropped.
     let held = std::fs::File::open(at("goes/kept"))?;
     subvolume(&["delete"]).arg(at("goes")).ok()?;
     bench.creamery().run(["sync"]).arg(mount.dir()).ok()?;

@@ -1,4 +1,5 @@
-//! Every command that reads goes on past a damaged extent tree with `--rescue`; and what the host does not take of a copy is told.
+//! Every reading command goes on past a damaged extent tree with `--rescue`; and files that the host does not accept in a copy are
+//! reported.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -34,7 +35,7 @@ fn without_extents(bench: &Bench) -> Result<PathBuf> {
     Ok(image)
 }
 
-/// Those of one image or place in it.
+/// Commands with one image or place in it.
 const COMMANDS: [(&str, &str); 20] = [
     ("ls -l", "/folder"),
     ("cat", "/folder/small"),
@@ -77,12 +78,12 @@ fn every_reading_command(bench: &Bench) -> Result<()> {
         }
         Ok(())
     })?;
-    // What is asked of block groups or changed needs more.
+    // Questions about block groups and changes need more than that.
     let label = bench.creamery().run(["filesystem", "label", "--rescue", "all"]).arg(&image).arg("new");
     expect_refusal(label, &["reading only"])
 }
 
-/// What is passed over is meant of the image that is read; the other one is written to as ever.
+/// The option is about the image that is read; the other image is written as usual.
 fn between_images(bench: &Bench) -> Result<()> {
     let image = without_extents(bench)?;
     let other = bench.scratch.file("other.img");
@@ -93,7 +94,7 @@ fn between_images(bench: &Bench) -> Result<()> {
     btrfs_check(&other)?;
     let found = bench.creamery().run(["cat"]).arg(inside(&other, "/folder/large")).ok()?;
     ensure!(found.stdout == vec![7; 300_000], "another content");
-    // Nobody writes past damage, not even what was read in the same image.
+    // No command writes past damage, not even data read from the same image.
     for from in [inside(&image, "/folder"), bench.scratch.path().as_os_str().to_owned()] {
         let onto = bench.creamery().run(["cp", "-a", "--rescue", "ibadroots"]).arg(from);
         expect_untouched(&image, || expect_refusal(onto.arg(inside(&image, "/copy")), &["reading only"]))?;
@@ -101,7 +102,7 @@ fn between_images(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// An archive has all files, and the check finds what else is wrong.
+/// An archive has all files, and the check finds other damage.
 fn tar_and_check(bench: &Bench) -> Result<()> {
     let image = without_extents(bench)?;
     let (archive, out) = (bench.scratch.file("archive.tar"), bench.scratch.dir("out")?);
@@ -127,7 +128,7 @@ fn tar_and_check(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// A filesystem of the host, for as long as this lives.
+/// A filesystem of the host, mounted until drop.
 pub(crate) struct Host<'a>(&'a Path);
 
 impl<'a> Host<'a> {
@@ -165,7 +166,7 @@ fn attributes_not_taken(bench: &Bench) -> Result<()> {
         let copied = || bench.creamery().run(words).arg(&place).arg(&dir).output();
         let is_there = || fs::read(dir.join("folder/file")).is_ok_and(|found| found == b"content");
         {
-            // It has no extended attributes at all.
+            // ramfs has no extended attributes at all.
             let _host = Host::mount("ramfs", "mode=755", &dir)?;
             let said = copied()?;
             let text = said.stderr_text();
@@ -173,7 +174,7 @@ fn attributes_not_taken(bench: &Bench) -> Result<()> {
             let first = text.contains("3 extended attributes do not come along; the first: ");
             ensure!(first && text.contains("/folder/"), "{said}");
         }
-        // It has room for few.
+        // This tmpfs has room for few files.
         let _host = Host::mount("tmpfs", "nr_inodes=12", &dir)?;
         let said = copied()?;
         ensure!(said.code == Some(1) && is_there(), "{said}");

@@ -1,4 +1,4 @@
-//! The first leaf of a subvolume is lost, with its root's inode and names: what is elsewhere comes, by names or by inodes.
+//! The first leaf of a subvolume is lost, with its root's inode and names: files in other leaves are rescued, by names or by inodes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ pub(crate) fn write_files(dir: &Path, count: usize) -> Result<()> {
         .try_for_each(|number| Ok(fs::write(dir.join(number.to_string()), format!("content {number}"))?))
 }
 
-/// How many of the first files in a directory are there, and whole.
+/// Counts the first `count` files of a directory that exist and are whole.
 pub(crate) fn whole(dir: &Path, count: usize) -> usize {
     let is_whole = |number: &usize| {
         fs::read(dir.join(number.to_string()))
@@ -43,7 +43,7 @@ pub(crate) fn whole(dir: &Path, count: usize) -> usize {
     (0..count).filter(is_whole).count()
 }
 
-/// Damages the first leaf of the top level: metadata lies once, and where its addresses say.
+/// Damages the first leaf of the top level: metadata has one copy, at its logical addresses.
 pub(crate) fn lose_first_leaf(image: &Path) -> Result<()> {
     let tree = Run::new("btrfs").args(["inspect-internal", "dump-tree", "-t", "5"]).arg(image).ok()?;
     let tree = tree.stdout_text();
@@ -54,7 +54,7 @@ pub(crate) fn lose_first_leaf(image: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A leaf has inodes of some files: they are listed as ls(1) lists them on the kernel's mount, and the others are told whole.
+/// A damaged leaf has inodes of some files: they are listed as ls(1) lists them on the kernel's mount, and the others completely.
 fn listed_past_damage(bench: &Bench) -> Result<()> {
     let image = made(bench, "disk.img", |dir| write_files(dir, FILES))?;
     let tree = Run::new("btrfs").args(["inspect-internal", "dump-tree", "-t", "5"]).arg(&image).ok()?;
@@ -62,7 +62,7 @@ fn listed_past_damage(bench: &Bench) -> Result<()> {
     let mut leaves: Vec<u64> =
         tree.lines().filter_map(|line| line.strip_prefix("leaf ")?.split(' ').next()?.parse().ok()).collect();
     leaves.dedup();
-    // In the last one Linux looks for orphans when it mounts.
+    // The last leaf stays whole: Linux looks for orphans in it when it mounts.
     flip_byte(&image, leaves[leaves.len() - 2])?;
     let unknown = |text: &str| text.lines().filter(|line| line.starts_with("-?????????")).count();
     let mount = LoopMount::mount(&image, &bench.scratch.file("kernel"), "ro")?;
@@ -100,7 +100,7 @@ fn first_leaf_is_lost(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// All names of the root are lost, and a directory besides: inodes tell where they were. `btrfs restore` gets nothing of that.
+/// All names of the root are lost, and a directory besides: inodes show where the files were. `btrfs restore` rescues none of them.
 fn names_found_by_inodes(bench: &Bench) -> Result<()> {
     let image = made(bench, "disk.img", |dir| {
         for name in ["first", "second"] {

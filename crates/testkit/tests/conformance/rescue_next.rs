@@ -1,4 +1,4 @@
-//! What a user reads who meets damage, and the next step that it names: it works.
+//! Messages about damage name a next step, and that step works.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -24,7 +24,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// `--report`: each stretch, each damaged block with the files that it takes, and the sums, of `cp`, `tar -c` and `restore`.
+/// `--report` of `cp`, `tar -c` and `restore`: each lost range, each damaged block with the files it affects, and the sums.
 fn report(bench: &Bench) -> Result<()> {
     let (source, large) = source(bench)?;
     let image = damaged(bench, &source, &large)?;
@@ -64,7 +64,7 @@ fn report(bench: &Bench) -> Result<()> {
         let lines = said.lines().filter(|line| line.contains("is damaged, and ")).count();
         ensure!(lines == blocks.len(), "a line for each block: {said}");
     }
-    // A report takes the place of another one, and of nothing else.
+    // A report replaces only another report.
     for (place_of_report, words) in
         [(&image, "no report"), (&out.join("below/large"), "no report"), (&file("new"), "one name")]
     {
@@ -75,7 +75,7 @@ fn report(bench: &Bench) -> Result<()> {
         let wanted = if words == "one name" { "the copy has its name" } else { "it is there, and no report" };
         expect_refusal(refused, &[wanted])?;
     }
-    // What ends a command is in it.
+    // The report has the error that ended the command.
     let lone =
         run(&["cp"]).arg(file("cp.json")).arg(inside(&image, "/below/large")).arg(file("new")).output()?;
     let report: Value = serde_json::from_slice(&fs::read(file("cp.json"))?)?;
@@ -87,7 +87,8 @@ fn report(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// `cp` from the host goes on behind a file and a directory that it may not read, as cp(1), and its other names are no files of zeros.
+/// `cp` from the host goes on behind a file and a directory without read permission, as cp(1); and another name of an unreadable file is no
+/// file of zeros.
 fn of_the_host(bench: &Bench) -> Result<()> {
     let source = bench.scratch.dir("source")?;
     for (name, mode) in [("a", 0o644), ("b-secret", 0o600), ("c", 0o644)] {
@@ -103,7 +104,7 @@ fn of_the_host(bench: &Bench) -> Result<()> {
     let image = dir.join("disk.img");
     mkfs_empty(bench.creamery(), &[], "256M", &image)?;
     fs::set_permissions(&image, fs::Permissions::from_mode(0o666))?;
-    // Something else has the name of a directory.
+    // Another kind of file has the name of a directory.
     fs::create_dir(source.join("e"))?;
     fs::write(source.join("e/0-first"), "linked twice")?;
     fs::hard_link(source.join("e/0-first"), source.join("f-second"))?;
@@ -141,11 +142,11 @@ fn of_the_host(bench: &Bench) -> Result<()> {
     kernel.unmount()
 }
 
-/// The command that a message names where an image does not open gets its files out.
+/// If an image does not open, the command that the message names gets its files out.
 fn ways_in(bench: &Bench) -> Result<()> {
     let source = bench.scratch.dir("source")?;
     fs::write(source.join("file"), "what is wanted")?;
-    // The tree of files has several leaves.
+    // The file tree has several leaves.
     for number in 0..FILES / 10 {
         fs::write(source.join(format!("one-of-several-files-{number:03}")), "another one")?;
     }

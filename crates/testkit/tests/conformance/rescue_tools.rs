@@ -1,4 +1,4 @@
-//! `creamery rescue`: logs that are forgotten, superblocks that are written anew, roots that are found, as btrfs-progs does it.
+//! `creamery rescue`: forgets logs, rewrites superblocks and finds roots as btrfs-progs does.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -67,7 +67,7 @@ fn zero_log(bench: &Bench) -> Result<()> {
     })
 }
 
-/// What is done to an image whose commits are two, with an image of the first.
+/// Damage to an image with two commits; the second path is an image of the first commit.
 type Damage = fn(&Path, &Path) -> Result<()>;
 
 fn write_at(image: &Path, at: u64, bytes: &[u8]) -> Result<()> {
@@ -127,7 +127,7 @@ fn super_recover(bench: &Bench) -> Result<()> {
     })
 }
 
-/// Where words lie in a superblock.
+/// Offsets of words in a superblock.
 const GENERATION: usize = 72;
 const ROOT: usize = 80;
 const INCOMPAT: usize = 188;
@@ -144,13 +144,13 @@ fn edit_superblock(image: &Path, at: u64, words: &[(usize, u64)]) -> Result<()> 
     Ok(File::options().write(true).open(image)?.write_all_at(&bytes, at)?)
 }
 
-/// Gives a superblock another root tree, where none is, and `newer` generations more.
+/// Gives a superblock the address of a missing root tree, and a generation higher by `newer`.
 fn lead_nowhere(image: &Path, at: u64, newer: u64) -> Result<()> {
     edit_superblock(image, at, &[(GENERATION, newer), (ROOT, 1 << 20)])
 }
 
-/// A superblock that is whole and newer, and whose root tree is nowhere, is written over none that leads to the files; nor by any other
-/// command that writes superblocks.
+/// A whole and newer superblock whose root tree is missing replaces no superblock that leads to the files; and no other command that writes
+/// superblocks uses it.
 fn leads_nowhere(bench: &Bench) -> Result<()> {
     let whole = bench.scratch.file("whole.img");
     mkfs_empty(bench.creamery(), &["--csum", "crc32c"], "256M", &whole)?;
@@ -167,7 +167,7 @@ fn leads_nowhere(bench: &Bench) -> Result<()> {
     }
     btrfs_check(&image)?;
 
-    // The first one leads nowhere, and an older one to all files.
+    // The first superblock leads nowhere, and an older one to all files.
     let image = copied(bench, &whole, "first.img")?;
     lead_nowhere(&image, FIRST, 1)?;
     expect_untouched(&image, || {
@@ -182,26 +182,26 @@ fn leads_nowhere(bench: &Bench) -> Result<()> {
     ensure!(superblock_at(&image, FIRST)? == superblock_at(&whole, FIRST)?, "another first one");
     btrfs_check(&image)?;
 
-    // A feature that nobody knows is no damage: a newer version reads what is there.
+    // An unknown feature is no damage: a newer version reads the filesystem.
     let image = copied(bench, &whole, "unknown.img")?;
     edit_superblock(&image, FIRST, &[(GENERATION, 1), (INCOMPAT, 1 << 62)])?;
     expect_untouched(&image, || expect_refusal(recover(&image), &["unknown.img", "feature"]))?;
 
-    // Where none leads anywhere, none is written.
+    // If no superblock leads anywhere, none is written.
     let image = copied(bench, &whole, "none.img")?;
     lead_nowhere(&image, FIRST, 0)?;
     lead_nowhere(&image, SECOND, 1)?;
     expect_untouched(&image, || expect_refusal(recover(&image), &["none.img", "lead nowhere"]))
 }
 
-/// What is no Btrfs any more is not written to, nor are copies that another filesystem has left behind taken for those of this one.
+/// A device that is no Btrfs any more is not written, and copies that another filesystem has left are not taken for those of this one.
 fn super_recover_refuses(bench: &Bench) -> Result<()> {
     let recover = |image: &Path| bench.creamery().run(["rescue", "super-recover", "-y"]).arg(image);
     let image = bench.scratch.file("ext4.img");
     sparse_file(&image, 300 << 20)?;
     Run::new("mkfs.btrfs").arg("-q").arg(&image).ok()?;
     Run::new("mkfs.ext4").args(["-q", "-F", "-E", "nodiscard"]).arg(&image).ok()?;
-    // What ext4 writes there.
+    // ext4 writes there.
     File::options().write(true).open(&image)?.write_all_at(&[5; SUPERBLOCK], FIRST)?;
     expect_untouched(&image, || {
         expect_refusal(recover(&image), &["ext4.img", "holds an ext2, ext3 or ext4"])
@@ -222,20 +222,20 @@ fn super_recover_refuses(bench: &Bench) -> Result<()> {
     made("10G", "new")?;
     let listed = bench.creamery().run(["rescue", "super-recover", "-v"]).arg(&image).ok()?.stdout_text();
     ensure!(listed.contains("no need to recover"), "{listed}");
-    // Also when only a copy of the new one is left.
+    // Also if only a copy of the new superblock is left.
     flip_byte(&image, FIRST + LABEL)?;
     let label = bench.creamery().run(["filesystem", "label"]).arg(&image).ok()?.stdout_text();
     ensure!(label == "new\n", "{label}");
     ensure!(recover(&image).output()?.code == Some(2), "the first one is written anew");
     btrfs_check(&image)?;
 
-    // A whole one of another filesystem where this one has its own is nobody's slip to mend.
+    // A whole superblock of another filesystem in the place of a copy is not overwritten.
     let (image, other) = (bench.scratch.file("two.img"), bench.scratch.file("second.img"));
     [&image, &other].into_iter().try_for_each(|image| mkfs_empty(bench.creamery(), &[], "256M", image))?;
     File::options().write(true).open(&image)?.write_all_at(&superblock_at(&other, SECOND)?, SECOND)?;
     expect_untouched(&image, || expect_refusal(recover(&image), &["two.img", "is of filesystem"]))?;
 
-    // Whole superblocks that lead nowhere are no reason to write more of them.
+    // Whole superblocks that lead nowhere are not copied.
     let image = bench.scratch.file("nowhere.img");
     mkfs_empty(bench.creamery(), &["-m", "single"], "256M", &image)?;
     let chunk_root = superblock_word(&image, FIRST + 88)?;
@@ -247,7 +247,7 @@ fn super_recover_refuses(bench: &Bench) -> Result<()> {
 fn find_root(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     mkfs_empty(bench.creamery(), &["-m", "single"], "256M", &image)?;
-    // What is discarded is not found.
+    // Without discards, so that older blocks can be found.
     let mount = LoopMount::mount(&image, &bench.scratch.file("kernel"), "nodiscard,commit=300")?;
     for commit in 0..4 {
         for number in 0..300 {
@@ -277,7 +277,7 @@ fn find_root(bench: &Bench) -> Result<()> {
     let theirs = Run::new("btrfs-find-root").arg(&image).output()?.stdout_text();
     let ours = bench.creamery().run(["rescue", "find-root"]).arg(&image).ok()?.stdout_text();
     ensure!(ours == theirs && ours.contains("Well block"), "{ours}\nbtrfs-find-root:\n{theirs}");
-    // What cannot be looked into is told of.
+    // An unreadable part is reported.
     let chunk_root = superblock_word(&image, FIRST + 88)?;
     let chunk_tree = bench.creamery().run(["rescue", "find-root", "-o", "3"]).arg(&image).ok()?;
     ensure!(chunk_tree.stderr.is_empty(), "{chunk_tree}");
@@ -287,7 +287,7 @@ fn find_root(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// What writes wants the image for itself.
+/// A command that writes needs the image for itself.
 fn not_on_a_mount(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     mkfs_empty(bench.creamery(), &[], "256M", &image)?;

@@ -1,4 +1,4 @@
-//! Filesystems that become larger: what says how large they are agrees, and the new room is used by Linux and by us.
+//! Filesystems that grow: all sizes in the filesystem agree, and Linux and we use the new space.
 
 use std::fs::File;
 use std::io::Write;
@@ -28,14 +28,14 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// A number that `dump-super` tells.
+/// A number in the output of `dump-super`.
 fn told(image: &Path, field: &str) -> Result<u64> {
     let said = Run::new("btrfs").args(["inspect-internal", "dump-super"]).arg(image).ok()?.stdout_text();
     let line = said.lines().find_map(|line| line.strip_prefix(field)).context("a field that there is")?;
     Ok(line.trim().parse()?)
 }
 
-/// Everybody says that the filesystem has `bytes`.
+/// Checks that every program reports `bytes` as the size of the filesystem.
 fn expect_size(bench: &Bench, image: &Path, bytes: u64) -> Result<()> {
     for field in ["total_bytes", "dev_item.total_bytes"] {
         let found = told(image, field)?;
@@ -59,7 +59,7 @@ fn fill(dir: &Path, name: &str, bytes: u64) -> Result<()> {
     sync_filesystem(dir)
 }
 
-/// An image that was full; what is new of it is filled by us, then by Linux.
+/// An image that was full; we fill its new space, then Linux does.
 fn image(bench: &Bench) -> Result<()> {
     let creamery = bench.creamery();
     let (image, link) = (bench.scratch.file("disk.img"), bench.scratch.file("btrfs"));
@@ -83,7 +83,7 @@ fn image(bench: &Bench) -> Result<()> {
     creamery.run(["cp"]).arg(&source).arg(inside(&image, "/ours")).ok()?;
     expect_size(bench, &image, 256 * MIB)?;
 
-    // As a resize leaves it that was cut off: the file is longer, the filesystem is not. And the end is no whole sector.
+    // The state after a resize that was cut off: the file is longer, the filesystem is not. And the end is not on a sector boundary.
     File::options().write(true).open(&image)?.set_len(384 * MIB + 1000)?;
     expect_size(bench, &image, 256 * MIB)?;
     symlink(creamery.path(), &link)?;
@@ -105,7 +105,7 @@ fn image(bench: &Bench) -> Result<()> {
     expect_size(bench, &image, 385 * MIB)
 }
 
-/// While somebody writes; and it is durable when the command is done.
+/// Resizes while files are written; the result is durable when the command ends.
 fn live_mount(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     mkfs_empty(bench.creamery(), &[], "128M", &image)?;
@@ -127,7 +127,7 @@ fn live_mount(bench: &Bench) -> Result<()> {
     expect_size(bench, &image, 256 * MIB)
 }
 
-/// The length of an image that is mounted is what it is by now, and no image becomes shorter.
+/// The present length of a mounted image counts, and no image shrinks.
 fn by_others(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     mkfs_empty(bench.creamery(), &[], "128M", &image)?;
@@ -144,7 +144,7 @@ fn by_others(bench: &Bench) -> Result<()> {
     expect_size(bench, &image, 512 * MIB)
 }
 
-/// Of several that make it larger at once none takes away what another gave.
+/// Several commands resize at once, and none takes away space that another one added.
 fn at_once(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     mkfs_empty(bench.creamery(), &[], "128M", &image)?;
@@ -169,7 +169,7 @@ fn at_once(bench: &Bench) -> Result<()> {
     btrfs_check(&image)
 }
 
-/// Who has no right to name it may see its name; what is named is durable when the command is done.
+/// A user without permission to set the label can read it; a new label is durable when the command ends.
 fn live_label(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     mkfs_empty(bench.creamery(), &["-L", "first"], "128M", &image)?;
@@ -199,14 +199,14 @@ fn live_label(bench: &Bench) -> Result<()> {
     btrfs_check(&image)
 }
 
-/// As a power cut would leave the image.
+/// A copy of the image is the state after a power cut.
 fn expect_size_of_copy(bench: &Bench, image: &Path, bytes: u64) -> Result<()> {
     let copy = bench.scratch.file("copy.img");
     Run::new("cp").arg("--sparse=always").arg(image).arg(&copy).ok()?;
     expect_size(bench, &copy, bytes)
 }
 
-/// The filesystem fills its partition and never what is behind.
+/// The filesystem fills its partition and never the space behind it.
 fn partition(bench: &Bench) -> Result<()> {
     let (disk, part) = (bench.scratch.file("disk.raw"), bench.scratch.file("disk.raw@1"));
     sparse_file(&disk, 320 * MIB)?;

@@ -1,4 +1,4 @@
-//! `creamery restore` beside `btrfs restore`: the same files, with the same in them, out of whole and damaged images.
+//! `creamery restore` beside `btrfs restore`: both restore equal files, with equal content, from whole and damaged images.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -28,7 +28,7 @@ pub(crate) fn cases() -> Vec<Case> {
 
 const FIRST: u64 = 0x10000;
 
-/// What is in other leaves than the last one of a subvolume is there, as with btrfs-progs.
+/// If the last leaf of a subvolume is lost, files in the other leaves are restored, as with btrfs-progs.
 fn last_leaf_is_lost(bench: &Bench) -> Result<()> {
     const FILES: usize = 300;
     let image = bench.scratch.file("disk.img");
@@ -42,7 +42,7 @@ fn last_leaf_is_lost(bench: &Bench) -> Result<()> {
     let tree = tree.stdout_text();
     let mut leaves =
         tree.lines().filter_map(|line| line.strip_prefix("leaf ")?.split(' ').next()?.parse().ok());
-    // Metadata lies once, and where its addresses say.
+    // Metadata has one copy, at its logical addresses.
     flip_byte(&image, leaves.next_back().context("a leaf")?)?;
     let (theirs, ours) = (bench.scratch.dir("theirs")?, bench.scratch.dir("ours")?);
     Run::new("btrfs").args(["restore", "-i"]).arg(&image).arg(&theirs).output()?;
@@ -61,7 +61,7 @@ fn last_leaf_is_lost(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// One number is that of all empty directories that stand for subvolumes in a snapshot, and nothing is wrong with that.
+/// All empty directories that stand for subvolumes in a snapshot have the same inode number, which is no damage.
 fn stubs(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     mkfs_empty(bench.creamery(), &[], "128M", &image)?;
@@ -76,11 +76,12 @@ fn stubs(bench: &Bench) -> Result<()> {
     tar.arg(crate::support::inside(&image, "/")).ok().map(drop)
 }
 
-/// Made by Linux: files of all sorts, a subvolume, and snapshots of it. Metadata is there once. Gives what a file of many sectors has.
+/// An image made by Linux: files of all kinds, a subvolume, and snapshots of it; with one copy of metadata. Returns the content of a file
+/// of many sectors.
 fn source(bench: &Bench) -> Result<(PathBuf, Vec<u8>)> {
     let image = bench.scratch.file("disk.img");
     mkfs_empty(bench.creamery(), &["-m", "single"], "256M", &image)?;
-    // What is discarded is not found.
+    // Without discards, so that older blocks can be found.
     let mount =
         LoopMount::mount(&image, &bench.scratch.file("kernel"), "nodiscard,commit=300,compress=zstd")?;
     let at = |name: &str| mount.dir().join(name);
@@ -116,7 +117,7 @@ fn words(text: &str) -> Vec<&str> {
     text.split_whitespace().collect()
 }
 
-/// What both make of an image with the same words, each in a directory of its own.
+/// The results of both programs with equal words, each in its own directory.
 fn both(bench: &Bench, image: &Path, text: &str) -> Result<(PathBuf, PathBuf)> {
     let (theirs, ours) = (bench.scratch.file("theirs"), bench.scratch.file("ours"));
     for dir in [&theirs, &ours] {
@@ -130,7 +131,7 @@ fn both(bench: &Bench, image: &Path, text: &str) -> Result<(PathBuf, PathBuf)> {
     Ok((theirs, ours))
 }
 
-/// Insists that both made the same.
+/// Checks that both results are equal.
 fn same(bench: &Bench, image: &Path, text: &str) -> Result<()> {
     let (theirs, ours) = both(bench, image, text)?;
     let (want, have) = (Walk::take(&theirs)?, Walk::take(&ours)?);
@@ -142,7 +143,7 @@ fn same(bench: &Bench, image: &Path, text: &str) -> Result<()> {
     if words(text).iter().any(keeps_metadata) {
         return expect_same(text, &want, &have, &Compare::default());
     }
-    // Without it the permission bits are those of the source here, and those of a new file there.
+    // Without that option the permission bits are those of the source here, and those of a new file there.
     let compare = Compare { mtime: false, owners: false, ..Compare::default() };
     let mut told = differences(&want, &have, &compare);
     told.retain(|line| !line.contains(": mode is "));
@@ -170,7 +171,7 @@ fn as_btrfs_restore(bench: &Bench) -> Result<()> {
         .iter()
         .try_for_each(|text| same(bench, &image, text))
     })?;
-    // Here a hard link stays one.
+    // Here a hard link remains one.
     let (link, out) = (bench.scratch.file("btrfs"), bench.scratch.dir("by-link")?);
     let mount = LoopMount::mount(&image, &bench.scratch.file("kernel"), "")?;
     fs::hard_link(mount.dir().join("folder/small"), mount.dir().join("another"))?;
@@ -180,13 +181,13 @@ fn as_btrfs_restore(bench: &Bench) -> Result<()> {
     Run::new(&link).arg("restore").args([&image, &out]).ok()?;
     ensure!(fs::read(out.join("another"))? == b"inline", "not what the file has");
     ensure!(fs::metadata(out.join("folder/small"))?.nlink() == 2, "no hard link any more");
-    // Nobody gets rights by what is restored without its owner.
+    // A file restored without its owner gives no extra permissions.
     let mode = fs::metadata(out.join("folder/small"))?.mode() & 0o7777;
     ensure!(mode == 0o750, "the mode is {mode:o}");
     Ok(())
 }
 
-/// What is there stays and is told of, and a dry run makes nothing and says what would be made.
+/// Existing files stay and are reported; a dry run makes nothing and lists the files it would make.
 fn what_is_there(bench: &Bench) -> Result<()> {
     let (image, _) = source(bench)?;
     let (theirs, ours) = both(bench, &image, "")?;
@@ -211,14 +212,14 @@ fn what_is_there(bench: &Bench) -> Result<()> {
         ensure!(fs::read(dir.join("folder/small"))? == b"mine", "what is there was replaced");
         ensure!(dir.join("folder/sparse").exists(), "what is not there was not restored");
     }
-    // All of those with -v.
+    // With -v, all of them are listed.
     let named = say(restore(&["-v"]), &ours)?;
     ensure!(named.matches("Skipping existing file").count() == 5, "{named}");
     ensure!(named.contains("Skipping special file fifo"), "{named}");
     let nothing = bench.scratch.dir("nothing")?;
     let dry = say(restore(&["-D"]), &nothing)?;
     let wanted = say(Run::new("btrfs").args(["restore", "-D", "-v", "-v"]), &nothing)?;
-    // It also says what it has searched.
+    // It also reports its search.
     let would = |text: &str| -> Vec<String> {
         sorted(text).into_iter().filter(|line| !line.contains("earch")).collect()
     };
@@ -226,7 +227,7 @@ fn what_is_there(bench: &Bench) -> Result<()> {
     ensure!(fs::read_dir(&nothing)?.next().is_none(), "a dry run has made something");
     say(restore(&["-o"]), &ours)?;
     ensure!(fs::read(ours.join("folder/small"))? == b"inline", "-o replaces nothing");
-    // A link that has the name of a directory is not followed.
+    // A link in place of a directory is not followed.
     let (out, elsewhere) = (bench.scratch.dir("out")?, bench.scratch.dir("elsewhere")?);
     symlink(&elsewhere, out.join("folder"))?;
     expect_refusal(restore(&["-o"]).args([&image, &out]), &["folder", "something else has the name"])?;
@@ -234,7 +235,7 @@ fn what_is_there(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// Where the root tree is damaged, an older one gives what an earlier commit left.
+/// If the root tree is damaged, an older root gives the state of an earlier commit.
 fn earlier_root(bench: &Bench) -> Result<()> {
     let (image, _) = source(bench)?;
     let mount = LoopMount::mount(&image, &bench.scratch.file("kernel"), "nodiscard,commit=300")?;
@@ -263,7 +264,7 @@ fn earlier_root(bench: &Bench) -> Result<()> {
         same(bench, &image, &format!("-t {root} {text}"))?;
     }
     ensure!(!bench.scratch.file("ours").join("later").exists(), "that is no earlier commit");
-    // What is no root of a root tree is none.
+    // A block that is no root of a root tree is refused.
     let other = last.lines().find(|line| line.contains("FS_TREE")).and_then(|line| line.split(' ').nth(6));
     let other = other.context("no address")?;
     for (wrong, says) in [(other, "want one of tree 1"), ("5", "a multiple of 4096"), ("0", "0")] {
@@ -295,7 +296,7 @@ fn superblock_copy(bench: &Bench) -> Result<()> {
     same(bench, &image, "-u 1 -mxS")
 }
 
-/// Of a sector that does not agree with its checksum nothing is restored, unless that is said.
+/// A sector that does not match its checksum is not restored without the option.
 fn ignore_errors(bench: &Bench) -> Result<()> {
     let (image, data) = source(bench)?;
     let bytes = fs::read(&image)?;
@@ -314,7 +315,7 @@ fn ignore_errors(bench: &Bench) -> Result<()> {
     wanted[10 * 4096..11 * 4096].fill(0);
     ensure!(fs::read(out.join("folder/random"))? == wanted, "not the rest of the file");
     ensure!(out.join("below/file").exists(), "it did not go on");
-    // btrfs restore asks for no checksum.
+    // btrfs restore ignores checksums.
     let theirs = bench.scratch.dir("theirs")?;
     Run::new("btrfs").arg("restore").args([&image, &theirs]).ok()?;
     restore(&["-o", "--rescue", "idatacsums"]).ok()?;

@@ -1,5 +1,5 @@
-//! Roles, as transcripts: what somebody who builds images, who embeds a filesystem, or who lives with btrfs-progs does on a day. (A
-//! rescuer's is `roles_rescuer`.)
+//! Roles, as transcripts: the daily work of an image builder, of a program that embeds a filesystem, and of a user of
+//! btrfs-progs. (A rescuer's is `roles_rescuer`.)
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -21,7 +21,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// A folder with links to the program, by which it is found under all its names.
+/// A folder with links to the program under all its names.
 fn links(bench: &Bench, names: &[&str]) -> Result<PathBuf> {
     let dir = bench.scratch.dir("bin")?;
     names.iter().try_for_each(|name| symlink(bench.creamery().path(), dir.join(name)))?;
@@ -32,8 +32,8 @@ fn path_with(dir: &Path) -> String {
     format!("{}:{}", dir.display(), std::env::var("PATH").unwrap_or_default())
 }
 
-/// What a job of a CI does that is nobody in particular: a root folder from a distribution's archive, a layer above it, files of its own
-/// with owners and modes that it could not make on the host; twice, and both times the same bytes.
+/// The job of an unprivileged CI: a root folder from a distribution's archive, a layer above it, and further files with owners and modes
+/// that it could not make on the host; twice, with equal bytes.
 const BUILD: &str = r#"
 export SOURCE_DATE_EPOCH=1700000000 TMPDIR=.
 creamery mkfs -q -L root -U 0d6f2b5c-6d0b-4c8e-9a39-5b2f7b0c8f11 -b 300M --compress zstd --oci-whiteouts \
@@ -52,7 +52,7 @@ creamery touch -d @1700000000 "$1:/etc/hostname" "$1:/etc/systemd/system/app.ser
 creamery check "$1" > /dev/null 2>&1
 "#;
 
-/// The same with tools that write to a folder, as root.
+/// The equivalent work with tools that write to a folder, as root.
 const BY_HAND: &str = r#"
 tar -xpzf ../place/base.tar.gz
 rm etc/motd
@@ -80,7 +80,7 @@ fn image_builder(bench: &Bench) -> Result<()> {
     let bin = links(bench, &["creamery"])?;
     Run::new("chown").args(["-R", "65534:65534"]).arg(&place).ok()?;
     Run::new("chmod").arg("755").arg(bench.scratch.path()).ok()?;
-    // The real one may lie where nobody may look.
+    // The real program may lie where the user has no access.
     let copy = bin.join("creamery");
     fs::remove_file(&copy)?;
     bench.creamery().copy_to(&copy)?;
@@ -93,7 +93,7 @@ fn image_builder(bench: &Bench) -> Result<()> {
     let (one, other) = (place.join("one.img"), place.join("other.img"));
     btrfs_check(&one)?;
     Run::new("sh").args(["-ec", BY_HAND]).within(&model).ok()?;
-    // Times of the day are in both, but of folders that something came into.
+    // Both have the times of the day in folders to which something was added.
     let compare = Compare { mtime: false, ..Compare::default() };
     for image in [&one, &other] {
         let mount = LoopMount::mount(image, &bench.scratch.file("kernel"), "ro")?;
@@ -112,7 +112,8 @@ fn image_builder(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// The library's example of an appliance, which keeps its state in a filesystem inside a file of its own: Linux agrees with what it says.
+/// The library's example of an appliance, which keeps its state in a filesystem inside a file of its own: Linux reads the state that the
+/// example prints.
 fn embedder(bench: &Bench) -> Result<()> {
     let built = std::env::current_exe()?;
     let built = built.parent().and_then(Path::parent).context("where tests are built")?;
@@ -141,7 +142,7 @@ fn embedder(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// A day with btrfs-progs. Each command is shown with what it prints and its exit status.
+/// A day with btrfs-progs: each command with its output and its exit status.
 const DAY: &str = r#"
 say() { echo "$ $*"; "$@" 2>>errors; echo "-> $?"; }
 quiet() { echo "$ $*"; "$@" > /dev/null 2>>errors; echo "-> $?"; }
@@ -186,8 +187,8 @@ say btrfs rescue zero-log disk.img
 say btrfs rescue super-recover disk.img
 "#;
 
-/// What may differ: how often was committed, the words about a subvolume that goes, and whether it is gone, or a rescan done, before
-/// somebody asks.
+/// A transcript without its permitted differences: the number of commits, the words about a subvolume that goes, and whether it is gone, or
+/// a rescan done, when asked.
 fn as_compared(transcript: &str) -> Vec<String> {
     let is_chance = |line: &&str| {
         ["Waiting for ", "Subvolume id ", "quota rescan started"].iter().any(|words| line.starts_with(words))
@@ -203,7 +204,7 @@ fn as_compared(transcript: &str) -> Vec<String> {
     lines.collect()
 }
 
-/// The same day with the real programs and a mount of Linux, and with ours and a mount of ours.
+/// The day with the real programs on a mount of Linux, and with ours on a mount of ours.
 fn sysadmin(bench: &Bench) -> Result<()> {
     let day = |name: &str, mounts: &str, path: String| -> Result<Finished> {
         let place = bench.scratch.dir(name)?;

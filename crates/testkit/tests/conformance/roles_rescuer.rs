@@ -1,4 +1,4 @@
-//! The role of a rescuer, in the order of docs/use/rescue.md: an image with three wounds, and all that is whole comes out of it.
+//! The role of a rescuer, in the order of docs/use/rescue.md: an image with three kinds of damage, from which all whole data is rescued.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,11 +18,11 @@ pub(crate) fn cases() -> Vec<Case> {
 const SECTOR: usize = 4096;
 /// The sector of the large file that is damaged.
 const HIT: usize = 40;
-/// Where the superblock has its label and the root tree's address.
+/// Device offsets of the superblock's label, and of the root tree's address.
 const LABEL_AT: u64 = 0x10000 + 300;
 const ROOT_AT: u64 = 0x10000 + 80;
 
-/// What somebody would miss, as of the commit before the last, and what the large file has.
+/// The image, a copy of its files as of the commit before the last, and the content of the large file.
 fn image_and_copy(bench: &Bench) -> Result<(PathBuf, PathBuf, Vec<u8>)> {
     let (image, copy) = (bench.scratch.file("disk.img"), bench.scratch.dir("as-it-was")?);
     mkfs_empty(bench.creamery(), &["-m", "single"], "256M", &image)?;
@@ -47,7 +47,7 @@ fn damage(image: &Path, large: &[u8]) -> Result<()> {
     let bytes = fs::read(image)?;
     let sector = &large[HIT * SECTOR..(HIT + 1) * SECTOR];
     let at = bytes.chunks(SECTOR).position(|found| found == sector).context("the sector is nowhere")?;
-    // Metadata lies once, and where its addresses say.
+    // Metadata has one copy, at its logical addresses.
     flip_byte(image, superblock_word(image, ROOT_AT)? + 200)?;
     flip_byte(image, LABEL_AT)?;
     flip_byte(image, (at * SECTOR) as u64)
@@ -66,7 +66,7 @@ fn rescuer(bench: &Bench) -> Result<()> {
     keep_superblocks(bench, &image)
 }
 
-/// What is wrong: not the first superblock alone, for that is read past.
+/// Finds the damage: not only the first superblock, as that is read past.
 fn look(bench: &Bench, image: &Path) -> Result<()> {
     let run = |args: &[&str]| bench.creamery().run(args);
     ensure!(LoopMount::mount(image, &bench.scratch.file("kernel"), "ro").is_err(), "Linux mounts it");
@@ -83,7 +83,7 @@ fn look(bench: &Bench, image: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Everything but one sector, which is named.
+/// Rescues everything but one sector, which is named.
 fn take_what_there_is(bench: &Bench, image: &Path, as_it_was: &Path) -> Result<()> {
     let out = bench.scratch.dir("out")?;
     let copied = bench.creamery().run(["cp", "-a", "--rescue", "usebackuproot", "--ignore-errors"]);
@@ -94,7 +94,7 @@ fn take_what_there_is(bench: &Bench, image: &Path, as_it_was: &Path) -> Result<(
     let said = copied.stderr_text();
     ensure!(said.contains(&lost) || said.contains(&or), "{copied}");
     ensure!(said.contains("checksum mismatch") && said.contains("may be missing or old"), "{copied}");
-    // Of what was there the sector alone is missing.
+    // Only that sector is missing.
     let photo = as_it_was.join("home/photos/wedding");
     let mut wanted = fs::read(&photo)?;
     wanted[HIT * SECTOR..(HIT + 1) * SECTOR].fill(0);
@@ -107,7 +107,7 @@ fn take_what_there_is(bench: &Bench, image: &Path, as_it_was: &Path) -> Result<(
     expect_same("what came out", &wanted, &found, &compare)
 }
 
-/// Who prefers a damaged sector to none has that.
+/// A damaged sector can be kept instead of none.
 fn take_it_as_it_is(bench: &Bench, image: &Path, large: &[u8]) -> Result<()> {
     let cat = bench.creamery().run(["cat", "--rescue", "usebackuproot:idatacsums"]);
     let cat = cat.arg(inside(image, "/home/photos/wedding")).output()?;
@@ -118,7 +118,7 @@ fn take_it_as_it_is(bench: &Bench, image: &Path, large: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// The superblock that is whole leads to a damaged root tree, so it replaces no other one, as with btrfs-progs. All can be read as before.
+/// The whole superblock leads to a damaged root tree, so it replaces no other one, as with btrfs-progs. Everything can be read as before.
 fn keep_superblocks(bench: &Bench, image: &Path) -> Result<()> {
     let recover = |program: Run| program.args(["rescue", "super-recover", "-y"]).arg(image).output();
     expect_untouched(image, || {

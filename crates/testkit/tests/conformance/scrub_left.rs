@@ -1,4 +1,4 @@
-//! What a scrub leaves is named, what it counts is kept, and what it cannot go on with is refused.
+//! After a scrub: damage that is left is named, counts are kept, and a scrub that cannot be resumed is refused.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -27,7 +27,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// So slow that nothing ends before it is ended.
+/// So slow that no scrub ends by itself.
 const SLOW: &str = "256K";
 
 fn csum_errors(scrubs: &Scrubs<'_>) -> Result<u64> {
@@ -49,7 +49,7 @@ fn rotten(bench: &Bench) -> Result<Scrubs<'_>> {
     Ok(Scrubs { bench, image, others: Vec::new() })
 }
 
-/// The commit that has the numbers of the scrub is known to its status: who puts back what was there before goes back behind it.
+/// The status of a scrub names the commit with its numbers. Resuming on an image that was restored to an older state is refused.
 fn older_than_its_commit(bench: &Bench) -> Result<()> {
     let scrubs = rotten(bench)?;
     let before = std::fs::read(&scrubs.image)?;
@@ -60,7 +60,7 @@ fn older_than_its_commit(bench: &Bench) -> Result<()> {
     expect_refusal(scrubs.call(&["resume", "-B"]), &["older state", "scrub start"])
 }
 
-/// What a killed scrub has counted gets into the numbers of the device by the one that goes on.
+/// When a killed scrub is resumed, its counts get into the numbers of the device.
 fn killed(bench: &Bench) -> Result<()> {
     let scrubs = rotten(bench)?;
     scrubs.call(&["start", "--limit", SLOW]).ok()?;
@@ -77,7 +77,7 @@ fn killed(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// Parity that does not fit data without checksums names the files of that data, and the option that accepts it.
+/// If parity does not fit data without checksums, the report names the files of that data, and the option that accepts it.
 fn unsummed_parity(bench: &Bench) -> Result<()> {
     let set = Set::made(bench, "set", &["-d", "raid5", "-m", "raid1"], 3)?;
     with_kernel(bench, &set.members, "rw", |dir| {
@@ -90,7 +90,7 @@ fn unsummed_parity(bench: &Bench) -> Result<()> {
         Ok(std::fs::write(dir.join("two"), pattern(2))?)
     })?;
     for number in 1..=2 {
-        // Parity of a row with one column in use has the same bytes: either of the two may rot.
+        // In a row with one column in use, the parity has the same bytes: either copy may rot.
         let of = |member: &PathBuf| Ok((member.clone(), places(member, &pattern(number))?));
         let found = set.members.iter().map(of).collect::<Result<Vec<_>>>()?;
         let (member, at) =
@@ -105,7 +105,7 @@ fn unsummed_parity(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// A name cannot pass itself off as another line, or as a colour of the terminal.
+/// A name cannot look like another line, or change a colour of the terminal.
 fn odd_names(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     sparse_file(&image, 256 << 20)?;
@@ -124,7 +124,7 @@ fn odd_names(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// A copy that is another filesystem's is no newer state of this one.
+/// A superblock copy of another filesystem is no newer state of this one.
 fn foreign_superblock(bench: &Bench) -> Result<()> {
     let (image, other) = (image(bench)?, bench.scratch.file("other.img"));
     sparse_file(&other, 256 << 20)?;
@@ -142,7 +142,7 @@ fn foreign_superblock(bench: &Bench) -> Result<()> {
     btrfs_check(&image)
 }
 
-/// A filesystem that was made from a seed is read, and its seed stays a seed.
+/// A filesystem made from a seed is scrubbed, and its seed stays a seed.
 fn seed(bench: &Bench) -> Result<()> {
     let (seed, sprout) = seed_and_sprout(bench)?;
     let scrub = |words: &[&str]| {
@@ -152,7 +152,7 @@ fn seed(bench: &Bench) -> Result<()> {
     scrub(&["-r"]).ok().map(drop)
 }
 
-/// The status that says that there is nothing to resume is not that of an image that is not there.
+/// The exit status for "nothing to resume" differs from that for a missing image.
 fn nothing_there(bench: &Bench) -> Result<()> {
     let resume = |place: &Path| bench.creamery().run(["scrub", "resume", "-B"]).arg(place).output();
     let (nothing, never) = (resume(&bench.scratch.file("nothing.img"))?, resume(&image(bench)?)?);
@@ -161,7 +161,7 @@ fn nothing_there(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// Where the host has no room for a commit, a mend that needs none is made, and its numbers are left out: a commit that fails would end all writing.
+/// If the host has no room for a commit, a repair that needs none is made, and its numbers are left out: a failed commit would end all writing.
 fn full_host(bench: &Bench) -> Result<()> {
     let dir = bench.scratch.dir("host")?;
     let _host = Host::mount("tmpfs", "size=24m", &dir)?;

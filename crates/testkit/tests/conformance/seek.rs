@@ -1,4 +1,4 @@
-//! Where files have data and where holes: what Linux' own Btrfs says of the same content, place by place.
+//! Data and holes of files: compares ours with Linux' own Btrfs on equal content, offset by offset.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -33,7 +33,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Something done to a file.
+/// A step of work on a file.
 #[derive(Clone, Copy)]
 enum Step {
     Write(u64, u64),
@@ -44,8 +44,8 @@ enum Step {
 
 use Step::{Allocate, SetLen, Sync, Write};
 
-/// Files with names that say what they are. No hole is punched into a part of a sector, nor does a file grow within one that has no data:
-/// Linux writes zeros to such a sector.
+/// Files with names that describe them. No hole is punched into a part of a sector, and no file grows within a sector without data: Linux
+/// writes zeros to such a sector.
 const FILES: [(&str, &[Step]); 14] = [
     ("empty", &[]),
     ("one byte", &[Write(0, 1)]),
@@ -76,7 +76,7 @@ fn step(file: &File, step: Step) -> Result<()> {
     Ok(())
 }
 
-/// Scattered writes, as a program makes them that copies parts of a sparse file.
+/// Scattered writes, as of a program that copies parts of a sparse file.
 fn scatter(file: &File) -> Result<()> {
     let mut random = Random::new(7);
     for _ in 0..60 {
@@ -86,14 +86,14 @@ fn scatter(file: &File) -> Result<()> {
     step(file, SetLen(400 * SECTOR + 11))
 }
 
-/// Both answers for a place.
+/// Both answers for an offset: SEEK_DATA and SEEK_HOLE.
 type Answers = [Result<u64, Errno>; 2];
 
 fn ask(file: &File, at: u64) -> Answers {
     [seek(file, SeekFrom::Data(at)), seek(file, SeekFrom::Hole(at))]
 }
 
-/// Asks one of the files around all sectors up to a megabyte and more, around what is told, at the ends, and outside.
+/// Asks for data and holes around all sectors up to a megabyte and more, around each answer, at the ends, and outside.
 fn look(file: &File) -> Result<Vec<(u64, Answers)>> {
     let size = file.metadata()?.len();
     let sectors = (0..300).map(|sector| sector * SECTOR);
@@ -103,7 +103,7 @@ fn look(file: &File) -> Result<Vec<(u64, Answers)>> {
     Ok(places.filter(|at| *at <= i64::MAX as u64).map(|at| (at, ask(file, at))).collect())
 }
 
-/// The ranges of data, and that they are the file with the holes between them.
+/// The ranges of data; checks that they and the holes between them make up the file.
 pub(crate) fn map(file: &File) -> Result<Vec<(u64, u64)>> {
     let (mut found, mut at) = (Vec::new(), 0);
     loop {
@@ -118,7 +118,7 @@ pub(crate) fn map(file: &File) -> Result<Vec<(u64, u64)>> {
     }
 }
 
-/// Compares what both say of a file: through a handle to read, and through one to write as well.
+/// Compares both answers for a file: through a handle for reading, and through one for writing as well.
 fn compare(linux: &Path, ours: &Path, state: &str) -> Result<()> {
     for write in [false, true] {
         let [linux, ours] = [linux, ours].map(|path| File::options().read(true).write(write).open(path));
@@ -127,8 +127,8 @@ fn compare(linux: &Path, ours: &Path, state: &str) -> Result<()> {
             let same = at == place && wanted == found;
             ensure!(same, "{state}, write={write}: at {at} Linux says {wanted:?}, at {place} ours {found:?}");
         }
-        // Before the file. Of data that is in the tree Linux says that there is none, of the same data in memory where it is: we say
-        // that in either case.
+        // Offsets before the file. Linux reports no data for inline data in the tree, but its offset for the same data in memory; we report
+        // its offset in both cases.
         for before in [-1, -5000, i64::MIN] {
             let [wanted, found] = [&linux, &ours].map(|file| ask(file, before as u64));
             let [data, hole] = ask(&ours, 0);
@@ -142,7 +142,7 @@ fn compare(linux: &Path, ours: &Path, state: &str) -> Result<()> {
     Ok(())
 }
 
-/// The same filesystem twice: made by us, mounted by Linux and by us.
+/// Two equal filesystems made by us: one mounted by Linux, one by us.
 pub(crate) fn both(bench: &Bench) -> Result<(LoopMount, FuseMount)> {
     let images = ["linux.img", "disk.img"].map(|name| bench.scratch.file(name));
     for image in &images {
@@ -173,7 +173,7 @@ fn each_place(bench: &Bench) -> Result<()> {
         Run::new("sync").arg("-f").arg(linux.dir()).ok()?;
         bench.creamery().run(["sync"]).arg(ours.dir()).ok()?;
     }
-    // A directory is all data up to its size, and that is the kernel's doing.
+    // A directory is all data up to its size, on the part of the kernel.
     let [one, other] = [linux.dir(), ours.dir()].map(File::open);
     let (one, other) = (one?, other?);
     ensure!(one.metadata()?.len() == other.metadata()?.len(), "the folders differ in size");
@@ -186,7 +186,7 @@ fn each_place(bench: &Bench) -> Result<()> {
     judge_mount(bench, &bench.scratch.file("disk.img"), ours)
 }
 
-/// Pages that a mapping made dirty over holes are data for everybody who asks, before anybody has written them back.
+/// Pages that a mapping made dirty over holes are data for all processes, before writeback.
 fn mapped(bench: &Bench) -> Result<()> {
     let program = program(bench)?;
     let (linux, ours) = both(bench)?;
@@ -208,7 +208,7 @@ fn mapped(bench: &Bench) -> Result<()> {
     judge_mount(bench, &bench.scratch.file("disk.img"), ours)
 }
 
-/// Many who ask beside a program that changes pages all the time come to an end, and miss nothing that was changed before.
+/// Many questions beside a program that changes pages all the time come to an end, and miss no earlier change.
 fn beside(bench: &Bench) -> Result<()> {
     const PAGES: u64 = 200;
     const SCANS: usize = 10;
@@ -241,8 +241,8 @@ fn beside(bench: &Bench) -> Result<()> {
     judge_mount(bench, &image, mount)
 }
 
-/// Who has files open to read and write makes everybody's questions wait for the kernel. However many ask, nobody is told that all may be
-/// data.
+/// A process with files open for reading and writing makes every question wait for the kernel. No number of questions makes an answer claim
+/// that everything may be data.
 fn many_at_once(bench: &Bench) -> Result<()> {
     const FILES: u64 = 4;
     const EACH: usize = 5;
@@ -278,8 +278,7 @@ fn many_at_once(bench: &Bench) -> Result<()> {
     judge_mount(bench, &image, mount)
 }
 
-/// Programs that are killed while they ask, of a file whose data lies behind many things that are none, end, and leave nothing behind that
-/// anybody has to wait for.
+/// Programs that are killed while they ask about a file whose data lies behind many items without data: they end, and leave no wait behind.
 fn killed(bench: &Bench) -> Result<()> {
     const PIECES: u64 = 5000;
     let image = bench.scratch.file("disk.img");

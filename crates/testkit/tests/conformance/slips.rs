@@ -1,5 +1,5 @@
-//! What a slip must not cost: an image that is named without a place in it, two sources of one name, a copy that fails, and the
-//! rights of files that change their owner. Beside coreutils where they do the same.
+//! Slips of the user that must not cost data: an image named without a place in it, two sources of one name, a copy that fails, and
+//! permissions of files that change their owner. Compared with coreutils where behaviour is equal.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -40,7 +40,7 @@ fn image(bench: &Bench, name: &str) -> Result<PathBuf> {
     Ok(image)
 }
 
-/// Gives the file `path` in the image a content.
+/// Writes `content` to the file `path` in the image.
 fn put(bench: &Bench, image: &Path, path: &str, content: &[u8]) -> Result<()> {
     bench.creamery().run(["cp", "-"]).arg(inside(image, path)).input(content).ok().map(drop)
 }
@@ -61,7 +61,7 @@ fn images(bench: &Bench) -> Result<()> {
         bench.creamery().run(["tar", "-c"]).args(words).arg("-f").arg(to).arg(inside(&one, "/f"))
     };
     expect_untouched(&other, || expect_refusal(tar(&[], &other), &["holds a Btrfs", "replace", "--force"]))?;
-    // One that somebody has open is not even replaced by force, nor as one file of a folder.
+    // An open image is not replaced, neither with force nor as one file of a folder.
     let mount = FuseMount::mount(bench.creamery(), &other, &bench.scratch.file("mount"), "")?;
     let forced = |to: &Path| bench.creamery().run(["cp", "-f"]).arg(inside(&one, "/f")).arg(to);
     expect_refusal(forced(&other), &["other.img", "in use"])?;
@@ -95,7 +95,8 @@ fn images(bench: &Bench) -> Result<()> {
     })
 }
 
-/// In a directory where everybody may make names the kernel follows links of others for nobody, if it is set so; cp(1) obeys.
+/// In a directory where everybody may create names the kernel can refuse to follow links of other users (`protected_symlinks`); cp(1)
+/// obeys.
 fn links_of_others(bench: &Bench) -> Result<()> {
     const SETTING: &str = "/proc/sys/fs/protected_symlinks";
     let image = image(bench, "disk.img")?;
@@ -158,7 +159,7 @@ fn two_of_one_name(bench: &Bench) -> Result<()> {
     btrfs_check(&image)
 }
 
-/// A source of which a sector is lost.
+/// A source with a lost sector.
 fn failed_copy(bench: &Bench) -> Result<()> {
     let (damaged, image) = (image(bench, "damaged.img")?, image(bench, "disk.img")?);
     let content = [7; 300 << 10];
@@ -180,20 +181,20 @@ fn failed_copy(bench: &Bench) -> Result<()> {
     let kept = bench.creamery().run(["cat"]).arg(inside(&image, "/f")).ok()?;
     ensure!(kept.stdout == b"what was there", "{kept}");
     btrfs_check(&image)?;
-    // Where there is no room for both the old one goes, as with cp(1).
+    // Without room for both the old file is removed first, as with cp(1).
     let large = bench.scratch.file("large");
     fs::write(&large, vec![1; 60 << 20])?;
     for _ in 0..2 {
         bench.creamery().run(["cp"]).arg(&large).arg(inside(&image, "/large")).ok()?;
     }
     btrfs_check(&image)?;
-    // Where there is none without it either nothing goes.
+    // Without room even then, nothing is removed.
     let larger = bench.scratch.file("larger");
     fs::write(&larger, vec![1; 160 << 20])?;
     expect_refusal(bench.creamery().run(["cp"]).arg(&larger).arg(inside(&image, "/f")), &["no space left"])?;
     let kept = bench.creamery().run(["cat"]).arg(inside(&image, "/f")).ok()?;
     ensure!(kept.stdout == b"what was there", "{kept}");
-    // Nor where nothing may go.
+    // Nor where nothing may be removed.
     let mount = LoopMount::mount(&image, &bench.scratch.file("kernel"), "")?;
     Run::new("sh").args(["-ec", "mkdir log; echo old > log/f; chattr +a log"]).within(mount.dir()).ok()?;
     mount.unmount()?;
@@ -204,7 +205,7 @@ fn failed_copy(bench: &Bench) -> Result<()> {
     btrfs_check(&image)
 }
 
-/// Copies by whom they do not belong to give nobody the rights of another one.
+/// A copy by another user than the owner grants no user the permissions of another one.
 fn rights(bench: &Bench) -> Result<()> {
     let image = image(bench, "disk.img")?;
     let dir = bench.scratch.dir("dir")?;
@@ -224,7 +225,7 @@ fn rights(bench: &Bench) -> Result<()> {
         "no rights of another one"
     );
     ensure!(modes("/kept")? == [false, true], "an archive keeps them");
-    // Out of it by an ordinary user, who makes no devices either.
+    // Copies out of the image by an ordinary user. Such a user cannot make devices either.
     let own = dir.join("creamery");
     bench.creamery().copy_to(&own)?;
     [(&dir, 0o777), (&own, 0o755), (&image, 0o644)]
@@ -241,7 +242,7 @@ fn rights(bench: &Bench) -> Result<()> {
     ensure!(out.code == Some(1) && out.stderr_text().contains("a-device: left out"), "{out}");
     ensure!(fs::read(dir.join("out/z"))? == b"behind it", "what is behind it is there");
     ensure!(fs::metadata(dir.join("out/program"))?.mode() & 0o7777 == 0o755, "no rights of another one");
-    // What is copied over a file is no more public than that was.
+    // A copy over a file is no more public than that file was.
     let secret = dir.join("secret");
     fs::write(&secret, "old")?;
     fs::set_permissions(&secret, fs::Permissions::from_mode(0o600))?;
@@ -267,7 +268,7 @@ fn rights(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// What is copied over files of a directory, which stands in place of `@`.
+/// Commands that copy over files of a directory, which replaces `@`.
 const OVER_FILES: [&str; 12] = [
     "cp SOURCE @/a",
     "cp @/in-it @/b",
@@ -283,8 +284,8 @@ const OVER_FILES: [&str; 12] = [
     "cp @/large @/inside",
 ];
 
-/// A file that is copied over belongs to whom it did, for whom it did. What was not whole has nobody's name: another name of the old one
-/// keeps the old content, here and not with cp(1).
+/// A file that is copied over keeps its owner and permissions. An incomplete copy never gets the name, so another name of the old file keeps the old
+/// content here, but not with cp(1).
 fn over_files(bench: &Bench) -> Result<()> {
     let (image, kernel) = (image(bench, "disk.img")?, bench.scratch.file("kernel"));
     let source = bench.scratch.file("source");
@@ -317,7 +318,7 @@ fn over_files(bench: &Bench) -> Result<()> {
         let theirs = words(call, &mount.dir().join("theirs").display().to_string());
         Run::new(&theirs[0]).args(&theirs[1..]).ok()?;
     }
-    // Who keeps attributes here keeps all, also extended ones.
+    // With attributes kept, all are kept here, also extended ones.
     for name in ["f", "g"] {
         Run::new("setfattr").args(["-x", "user.o"]).arg(mount.dir().join("theirs").join(name)).ok()?;
     }
@@ -336,7 +337,7 @@ fn over_files(bench: &Bench) -> Result<()> {
     btrfs_check(&image)
 }
 
-/// The flags are the same in `ours` and `theirs`, and data is written by them.
+/// Checks that `ours` and `theirs` have equal flags, and that data is written by them.
 fn expect_same_flags(top: &Path) -> Result<()> {
     let flags = |side: &str| {
         let list = Run::new("lsattr").arg("-R").within(top.join(side)).ok()?.stdout_text();
@@ -352,7 +353,7 @@ fn expect_same_flags(top: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What a program may goes with what it was, whoever changes it.
+/// Changing a program removes its capabilities, whichever user changes it.
 fn capabilities(bench: &Bench) -> Result<()> {
     let (image, kernel) = (image(bench, "disk.img")?, bench.scratch.file("kernel"));
     let names = ["copied", "cut", "filled"];
@@ -395,7 +396,7 @@ fn goes_on(bench: &Bench) -> Result<()> {
         ensure!((meta.uid(), meta.mode() & 0o777) == (uid, mode), "{path}: {} {:o}", meta.uid(), meta.mode());
     }
     mount.unmount()?;
-    // Out of it nothing is moved, and nothing is left of having tried.
+    // Nothing is moved out of it, and an attempt leaves nothing behind.
     let to = ["/h/b/x", "/h/c"].map(at);
     expect_refusal(bench.creamery().run(["mv"]).args(to), &["/h/b/x", "read-only"])?;
     bench.creamery().run(["mkdir", "-p"]).arg(at("/h/c/x/full")).ok()?;
@@ -407,7 +408,7 @@ fn goes_on(bench: &Bench) -> Result<()> {
     btrfs_check(&image)
 }
 
-/// Directories that say what is made in them, and links that lead nowhere: beside the kernel and coreutils.
+/// Directories with inherited attributes, and dangling links: compared with the kernel and coreutils.
 fn made_as_on_linux(bench: &Bench) -> Result<()> {
     let image = image(bench, "disk.img")?;
     let kernel = bench.scratch.file("kernel");
@@ -456,7 +457,7 @@ fn made_as_on_linux(bench: &Bench) -> Result<()> {
     for call in calls {
         bench.creamery().run(words(call, &format!("{}:/ours", image.display()))).ok()?;
     }
-    // Nothing is made by cp where a link would lead, on either side.
+    // cp makes no file at the target of a dangling link, on either side.
     bench.creamery().run(["ln", "-s", "nowhere"]).arg(inside(&image, "/ours/dangling")).ok()?;
     let dangling = inside(&image, "/ours/dangling");
     expect_refusal(bench.creamery().run(["cp"]).arg(&source).arg(&dangling), &["dangling", "leads nowhere"])?;

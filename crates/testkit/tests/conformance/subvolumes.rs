@@ -1,4 +1,4 @@
-//! Subvolumes and snapshots, made and deleted by Linux and by us in turn, on one image.
+//! Linux and we make and delete subvolumes and snapshots in turn, on one image.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ pub(crate) fn cases() -> Vec<Case> {
     rounds.into_iter().chain(others).collect()
 }
 
-/// Rounds of [`in_turn`]: of every change, and of a proof.
+/// Rounds of [`in_turn`]: for every change, and in a proof.
 const ROUNDS: (u64, u64) = (6, 60);
 const COMPARE: Compare = Compare {
     atime: false,
@@ -46,7 +46,7 @@ fn btrfs(words: &[&str]) -> Run {
     Run::new("btrfs").args(words)
 }
 
-/// The subvolumes right below the top level, with all that is in each.
+/// The subvolumes right below the top level, with their content.
 fn walks(root: &Path) -> Result<BTreeMap<String, Walk>> {
     let mut walks = BTreeMap::new();
     for entry in std::fs::read_dir(root)? {
@@ -57,7 +57,7 @@ fn walks(root: &Path) -> Result<BTreeMap<String, Walk>> {
     Ok(walks)
 }
 
-/// What the kernel does in a round: changes, clones, snapshots and deletes.
+/// The kernel's work in a round: changes, clones, snapshots and deletions.
 struct Kernel<'r> {
     root: &'r Path,
     random: &'r mut Random,
@@ -121,7 +121,7 @@ impl Kernel<'_> {
     }
 }
 
-/// Each changes, takes snapshots and deletes what is there, whoever made it; the other one, and `btrfs check`, look at that.
+/// Each side changes, snapshots and deletes the content of both; the other side, and `btrfs check`, verify that.
 fn in_turn(bench: &Bench, options: &[&str], seed: u64) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     mkfs_empty(bench.creamery(), options, "600M", &image)?;
@@ -146,7 +146,7 @@ fn in_turn(bench: &Bench, options: &[&str], seed: u64) -> Result<()> {
         if names.len() > 2 && gone != source {
             creamery(&["delete"]).arg(at(&gone)).ok().with_context(what)?;
         }
-        // The source may have those of earlier rounds.
+        // The source may have snapshots of earlier rounds.
         let new = format!("{copy}/new-{round}");
         let changed = bench.creamery().run(["cp"]).arg(at(&format!("{source}/file-1"))).arg(at(&new));
         let is_changed = changed.output()?.code == Some(0);
@@ -174,7 +174,7 @@ fn in_turn(bench: &Bench, options: &[&str], seed: u64) -> Result<()> {
 }
 
 const MANY: usize = 12_000;
-/// How often we are killed, at moments that are spread over the work.
+/// The number of times that we are killed, spread over the work.
 const TURNS: u64 = 6;
 
 pub(crate) fn fill(dir: &Path, count: usize) -> Result<()> {
@@ -184,26 +184,26 @@ pub(crate) fn fill(dir: &Path, count: usize) -> Result<()> {
     Ok(())
 }
 
-/// A snapshot of `work` that has some of its own.
+/// A snapshot of `work` with some data of its own.
 fn snapshot(root: &Path, number: u64) -> Result<()> {
     let target = root.join(format!("snapshot-{number}"));
     btrfs(&["-q", "subvolume", "snapshot"]).args([&root.join("work"), &target]).ok()?;
     fill(&target, MANY / 4)
 }
 
-/// Subvolumes that were deleted and are not gone.
+/// Counts subvolumes that are deleted and not gone.
 pub(crate) fn orphans(image: &Path) -> Result<usize> {
     let said = btrfs(&["inspect-internal", "dump-tree", "-t", "1"]).arg(image).ok()?.stdout_text();
     Ok(said.lines().filter(|line| line.contains("key (ORPHAN ORPHAN_ITEM")).count())
 }
 
-/// Whether one of them is dropped in part.
+/// Whether one of them is partly dropped.
 pub(crate) fn is_half_dropped(image: &Path) -> Result<bool> {
     let said = btrfs(&["inspect-internal", "dump-tree", "-t", "1"]).arg(image).ok()?.stdout_text();
     Ok(said.lines().any(|line| line.contains("drop_progress key") && !line.contains("drop_level 0")))
 }
 
-/// Linux begins to drop a subvolume, and we go on where an unmount ended that.
+/// Linux begins to drop a subvolume, an unmount ends that, and we go on.
 fn half_dropped_by_linux(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     let dir = bench.scratch.file("kernel");
@@ -212,7 +212,7 @@ fn half_dropped_by_linux(bench: &Bench) -> Result<()> {
         let mount = LoopMount::mount(&image, &dir, "noatime,commit=300")?;
         let (work, kept) = (mount.dir().join("work"), mount.dir().join("kept"));
         btrfs(&["-q", "subvolume", "create"]).arg(&work).ok()?;
-        // Where Linux dropped all of it at once, it has more to drop.
+        // If Linux dropped all of it at once, the next attempt has more to drop.
         fill(&work, MANY * attempt.min(3))?;
         btrfs(&["-q", "subvolume", "snapshot"]).arg(&work).arg(&kept).ok()?;
         fill(&work, MANY / 2)?;
@@ -225,8 +225,8 @@ fn half_dropped_by_linux(bench: &Bench) -> Result<()> {
             }
             let mount = LoopMount::mount(&image, &dir, "noatime,commit=300")?;
             std::fs::write(mount.dir().join("file"), [number])?;
-            // It wakes Linux' cleaner. Then some commits, each time one more, to come to it at all; and no program, which would give it
-            // time to drop all of it.
+            // This wakes Linux' cleaner. Then some commits follow, one more each time, so that it begins at all; no program runs, which
+            // would give it time to drop everything.
             let opened = std::fs::File::open(mount.dir())?;
             commit_and_clean(&opened)?;
             (0..number).try_for_each(|_| rustix::fs::syncfs(&opened))?;
@@ -251,8 +251,8 @@ fn half_dropped_by_linux(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// A balance moves blocks that are shared: they are newer than the snapshots that share them. All of these are deleted by us, one
-/// before and one after it is changed.
+/// A balance moves shared blocks, so they are newer than the snapshots that share them. We delete all of these, one before and one after a
+/// change.
 fn moved(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     mkfs_empty(bench.creamery(), &["-n", "4096"], "1G", &image)?;
@@ -282,7 +282,7 @@ fn moved(bench: &Bench) -> Result<()> {
     mount.unmount()
 }
 
-/// We are killed while we drop a subvolume, and Linux goes on, or we do.
+/// We are killed while we drop a subvolume, and Linux or we go on.
 fn half_dropped_by_us(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     mkfs_empty(bench.creamery(), &["-n", "4096"], "1G", &image)?;
@@ -302,7 +302,7 @@ fn half_dropped_by_us(bench: &Bench) -> Result<()> {
     while number < TURNS || cut == 0 {
         number += 1;
         if number > TURNS {
-            // Nobody was killed in time.
+            // No process was killed in time.
             let mount = LoopMount::mount(&image, &bench.scratch.file("kernel"), "noatime")?;
             snapshot(mount.dir(), number)?;
             mount.unmount()?;
@@ -365,7 +365,7 @@ fn refused(bench: &Bench) -> Result<()> {
     for (words, paths, said) in rows {
         expect_refusal(creamery(words, paths), said).with_context(|| format!("{words:?} {paths:?}"))?;
     }
-    // Numbers that nobody can have, the top level, and what Linux keeps for itself.
+    // Invalid numbers, the top level, and numbers that Linux reserves.
     for id in ["0", "5", "6", "255", "18446744073709551360", "18446744073709551615"] {
         for words in [&["delete", "-i", id][..], &["show", "-r", id], &["set-default", id]] {
             // The default may be the top level, also as number 0.
@@ -380,14 +380,14 @@ fn refused(bench: &Bench) -> Result<()> {
     creamery(&["snapshot"], &["/two", "/two/itself"]).ok()?;
     creamery(&["snapshot"], &["/two/itself", "/two/itself/again"]).ok()?;
     creamery(&["delete"], &["/two/itself/again", "/two/itself"]).ok()?;
-    // As Linux does it: what lies in a directory gets the name of its source there, and rmdir takes an empty one.
+    // As on Linux, a snapshot into a directory gets its source's name there, and rmdir removes an empty subvolume.
     creamery(&["snapshot"], &["/two", "/dir"]).ok()?;
     bench.creamery().run(["rm", "-r"]).arg(inside(&image, "/dir")).ok()?;
     creamery(&["delete"], &["/one/inner", "/one"]).ok()?;
     btrfs_check(&image)
 }
 
-/// As Linux does it: an empty subvolume is removed like a directory, and so is what stands for one in a snapshot.
+/// As on Linux, rmdir removes an empty subvolume, and the directory that stands for a subvolume in a snapshot.
 fn rmdir(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     mkfs_empty(bench.creamery(), &[], "300M", &image)?;
@@ -408,7 +408,7 @@ fn rmdir(bench: &Bench) -> Result<()> {
     Run::new("rm").arg("-r").arg(mount.dir().join("copy")).ok()?;
     ensure!(!mount.dir().join("copy").exists() && mount.dir().join("work").exists(), "the wrong one is gone");
     Run::new("sync").arg("-f").arg(mount.dir()).ok()?;
-    // Whoever reads an image that is being written can come upon a block that is just taken for something else.
+    // A reader of an image that is being written can meet a block that was just reused.
     until("what was deleted to be dropped", || Ok(orphans(&image).is_ok_and(|left| left == 0)))?;
     mount.unmount()?;
     btrfs_check(&image)

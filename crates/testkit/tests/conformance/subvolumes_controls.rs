@@ -20,7 +20,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// The program that sends one control.
+/// Builds the program that sends one control.
 pub(crate) fn compile(bench: &Bench) -> Result<PathBuf> {
     let dir = bench.scratch.dir("program")?;
     std::fs::write(dir.join("subvolumes.c"), SUBVOLUMES_C)?;
@@ -40,7 +40,7 @@ const fn text(bytes: &[u8]) -> &str {
     }
 }
 
-/// Controls that change something, as root and as nobody, and what is looked at after each.
+/// Controls that change something, as root and as `nobody`, and the places that are compared after each.
 const CHANGES: [(&str, &[&str]); 129] = [
     ("root", &["create", ".", "one"]),
     ("root", &["create", ".", "one"]),
@@ -173,7 +173,7 @@ const CHANGES: [(&str, &[&str]); 129] = [
     ("root", &["search-once", ".", "999", "0", "0", "255", "3"]),
 ];
 
-/// What the controls answer one after the other, with all names and their modes and owners after each.
+/// The answers of the controls in order, with all names, modes and owners after each.
 fn changes(program: &Path, dir: &Path) -> Result<Vec<String>> {
     std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o755))?;
     std::fs::write(dir.join("file"), "")?;
@@ -185,7 +185,7 @@ fn changes(program: &Path, dir: &Path) -> Result<Vec<String>> {
             "root" => Run::new(program),
             _ => Run::new("setpriv").args(AS_NOBODY).arg(program),
         };
-        // The kernel knows before what there is by that name, and that there is none.
+        // The kernel has cached before whether the name exists.
         let named = words.get(2).map(|name| dir.join(words[1]).join(name));
         let before = named.as_ref().is_some_and(|path| path.exists());
         let answer = run.args(words).within(dir).ok()?.stdout_text();
@@ -225,7 +225,7 @@ fn controls_change(bench: &Bench) -> Result<()> {
     let differ = want.iter().zip(&found).filter(|(want, found)| want != found);
     let differ: Vec<String> = differ.map(|(want, found)| format!("Linux: {want}\n ours: {found}")).collect();
     ensure!(differ.is_empty(), "{}", differ.join("\n"));
-    // What a server cannot see is refused, and the log says what to do.
+    // A request that a server cannot see is refused, and the log has advice.
     let said = Run::new(&program)
         .args(["snapshot", ".", "read-only", "copy"])
         .within(mount.dir())
@@ -239,7 +239,7 @@ fn controls_change(bench: &Bench) -> Result<()> {
     judge_mount(bench, &image, mount)
 }
 
-/// What is told of the same image, by Linux and by us.
+/// Linux and we report the same about one image.
 fn controls_tell(bench: &Bench) -> Result<()> {
     for_everybody(bench)?;
     let program = compile(bench)?;

@@ -1,5 +1,5 @@
-//! Subvolumes whose dropping is cut off: who does it is killed at random moments, and whoever comes next goes on with what the last
-//! commit says, Linux or we. What shares with the dropped ones keeps all it has.
+//! Dropping a subvolume is cut off: the process is killed at random moments, and the next one, Linux or ours, goes on from the last commit.
+//! Subvolumes that share data with the dropped ones keep all of it.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -32,7 +32,7 @@ fn btrfs(words: &[&str]) -> Run {
     Run::new("btrfs").args(words)
 }
 
-/// An image with a subvolume `work`, and snapshots of it that have much of their own; all that `work` has.
+/// An image with a subvolume `work`, and snapshots of it with much data of their own; returns the content of `work`.
 fn populated(bench: &Bench, image: &Path) -> Result<Walk> {
     mkfs_empty(bench.creamery(), &["-n", "4096"], "1G", image)?;
     let mount = LoopMount::mount(image, &bench.scratch.file("kernel"), "noatime")?;
@@ -45,14 +45,14 @@ fn populated(bench: &Bench, image: &Path) -> Result<Walk> {
     Ok(want)
 }
 
-/// A snapshot of `work` that has much of its own.
+/// A snapshot of `work` with much data of its own.
 fn snapshot(root: &Path, number: usize) -> Result<()> {
     let target = root.join(format!("snapshot-{number}"));
     btrfs(&["-q", "subvolume", "snapshot"]).args([&root.join("work"), &target]).ok()?;
     fill(&target, FILES / 2)
 }
 
-/// What shared with the dropped ones is there, and nothing of those is.
+/// Checks that the sharing subvolume is whole, and that nothing of the dropped ones is left.
 fn expect_all_dropped(bench: &Bench, image: &Path, want: &Walk) -> Result<()> {
     ensure!(orphans(image)? == 0, "something is left");
     btrfs_check(image)?;
@@ -62,13 +62,13 @@ fn expect_all_dropped(bench: &Bench, image: &Path, want: &Walk) -> Result<()> {
     let room = rustix::fs::statvfs(mount.dir())?;
     let used = (room.f_blocks - room.f_bfree) * room.f_frsize;
     mount.unmount()?;
-    // As many sectors as there are files, and their metadata.
+    // One sector for each file, twice, and their metadata.
     let most = FILES as u64 * 2 * 4096 + (64 << 20);
     ensure!(used < most, "{used} bytes are in use: the data of what was dropped was not given back");
     Ok(())
 }
 
-/// Killed again and again, while deleting and while going on, each time at another moment.
+/// Killed repeatedly, while deleting and while going on, each time at another moment.
 fn in_an_image(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     let want = populated(bench, &image)?;
@@ -109,7 +109,7 @@ fn in_an_image(bench: &Bench) -> Result<()> {
     expect_all_dropped(bench, &image, &want)
 }
 
-/// By Linux, by us in the image, or by us on a mount.
+/// Linux goes on, or we do in the image, or on a mount.
 fn go_on(bench: &Bench, image: &Path, turn: usize) -> Result<()> {
     match turn % 3 {
         0 => {
@@ -128,7 +128,7 @@ fn go_on(bench: &Bench, image: &Path, turn: usize) -> Result<()> {
     btrfs_check(image).with_context(|| format!("turn {turn}"))
 }
 
-/// Commits one time after the other until space comes back, until nothing is left to drop, or so many times as the seed says.
+/// Commits repeatedly until space comes back, until nothing is left to drop, or a number of times that the seed gives.
 fn work_until_it_drops(bench: &Bench, dir: &Path, random: &mut Random) -> Result<()> {
     let file = File::create(dir.join("file"))?;
     let free = || Ok::<_, anyhow::Error>(rustix::fs::statvfs(dir)?.f_bfree);
@@ -146,7 +146,7 @@ fn work_until_it_drops(bench: &Bench, dir: &Path, random: &mut Random) -> Result
         let left = bench.creamery().run(["subvolume", "list", "-d"]).arg(dir).ok()?;
         Ok(left.stdout.is_empty())
     })?;
-    // Requests that are answered meanwhile.
+    // Other requests that the server answers meanwhile.
     (0..random.below(60)).try_for_each(|_| free().map(drop))
 }
 
@@ -161,14 +161,14 @@ fn live(bench: &Bench) -> Result<()> {
             if waiting > 0 {
                 break;
             }
-            // All was dropped before its server was killed.
+            // Everything was dropped before the server was killed.
             let mount = LoopMount::mount(&image, &bench.scratch.file("kernel"), "noatime")?;
             snapshot(mount.dir(), number)?;
             mount.unmount()?;
         }
         let mut turn = 0;
         loop {
-            // The first one makes it deleted, the next ones go on until they are killed.
+            // The first server deletes the subvolume, the next ones go on until they are killed.
             let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("fuse"), "")?;
             if turn == 0 {
                 let path = mount.dir().join(format!("snapshot-{number}"));
@@ -196,14 +196,14 @@ fn live(bench: &Bench) -> Result<()> {
                 .ok()?;
         }
     }
-    // Whether a commit falls into the midst of a drop is a matter of chance.
+    // Chance decides whether a commit falls into the middle of a drop.
     println!(
         "killed {waiting} times while something waited for being dropped, {half} times in the midst of dropping"
     );
     expect_all_dropped(bench, &image, &want)
 }
 
-/// Linux' image as it is at a moment, while Linux drops: a clone of the file that its loop device lies in, made by another Btrfs.
+/// Linux' image at one moment while Linux drops: a clone, made by another Btrfs, of the file under its loop device.
 fn linux_cut_off(bench: &Bench) -> Result<()> {
     let outer = bench.scratch.file("outer.img");
     sparse_file(&outer, 3 << 30)?;
@@ -213,11 +213,11 @@ fn linux_cut_off(bench: &Bench) -> Result<()> {
     let want = populated(bench, &image)?;
     let copies = copies_while_dropping(bench, &image)?;
     let mut left = 0;
-    // The latest ones first, of which more is dropped.
+    // The latest ones come first; they have dropped more.
     for copy in copies.iter().rev() {
         if orphans(copy)? > 0 && left < 3 {
             left += 1;
-            // In the image, then on a mount.
+            // First in the image, then on a mount.
             go_on(bench, copy, left)?;
             expect_all_dropped(bench, copy, &want).with_context(|| copy.display().to_string())?;
         }
@@ -228,8 +228,8 @@ fn linux_cut_off(bench: &Bench) -> Result<()> {
     outer.unmount()
 }
 
-/// Clones of an image whose snapshots Linux drops, each some commits later. In the first one all of them wait for that: what deletes
-/// them is committed, and no timer of that mount's and no program has woken Linux' cleaner yet.
+/// Clones of an image whose snapshots Linux drops, some commits apart. In the first one all snapshots still wait: their deletion is
+/// committed, and neither a timer of that mount nor a program has woken Linux' cleaner yet.
 fn copies_while_dropping(bench: &Bench, image: &Path) -> Result<Vec<PathBuf>> {
     const MOMENTS: usize = 8;
     let mount = LoopMount::mount(image, &bench.scratch.file("dropping"), "noatime,commit=300")?;

@@ -1,4 +1,4 @@
-//! Subvolumes of a live mount: by the program's commands, and by the controls that other programs send to Linux' Btrfs.
+//! Subvolumes of a live mount: through the program's commands, and through the controls that other programs send to Linux' Btrfs.
 
 use std::io::Read;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
@@ -30,7 +30,7 @@ pub(crate) fn subvolume(bench: &Bench, words: &[&str]) -> Run {
     bench.creamery().run(["subvolume"]).args(words)
 }
 
-/// The names in a directory, as they are listed.
+/// The names in a directory, from a listing.
 pub(crate) fn names(dir: &Path) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in std::fs::read_dir(dir)? {
@@ -47,7 +47,7 @@ fn mounted(bench: &Bench, options: &str) -> Result<(PathBuf, FuseMount)> {
     Ok((image, mount))
 }
 
-/// What was listed and not found before is listed and found right after, and the other way round.
+/// Right after each command, listings and lookups show its change, although the kernel has cached the answers from before.
 fn commands(bench: &Bench) -> Result<()> {
     let (image, mount) = mounted(bench, "")?;
     let dir = mount.dir().to_owned();
@@ -86,7 +86,7 @@ fn commands(bench: &Bench) -> Result<()> {
             std::fs::write(&work, "the name is free")?;
         }
     }
-    // Into a directory it goes with its name, as elsewhere.
+    // In an existing directory the snapshot gets its source's name, as in btrfs-progs.
     subvolume(bench, &["snapshot"]).arg(dir.join("work-0")).arg(dir.join("inside")).ok()?;
     ensure!(dir.join("inside/work-0/file").is_file(), "a snapshot in a directory");
     subvolume(bench, &["create", "-p"]).arg(dir.join("far/away/there")).ok()?;
@@ -102,7 +102,7 @@ fn commands(bench: &Bench) -> Result<()> {
     judge_mount(bench, &image, mount)
 }
 
-/// What is refused is told in one line.
+/// Each refusal is one line.
 fn refused(bench: &Bench, dir: &Path) -> Result<()> {
     let at = |name: &str| dir.join(name);
     std::fs::write(at("a-file"), "")?;
@@ -128,9 +128,9 @@ fn refused(bench: &Bench, dir: &Path) -> Result<()> {
     expect_refusal(subvolume(bench, &["sync"]).arg(dir).arg("256"), &["256", "not deleted"])
 }
 
-/// Who has a file open in a deleted subvolume, or is in a directory of it, goes on; its space comes back when he leaves.
+/// A process with an open file or working directory in a deleted subvolume goes on; the space comes back when the process leaves.
 fn in_use(bench: &Bench) -> Result<()> {
-    // The commit timer has no part in this.
+    // The commit timer must not interfere.
     let (image, mount) = mounted(bench, "commit=3600")?;
     let work = mount.dir().join("work");
     subvolume(bench, &["create"]).arg(&work).ok()?;
@@ -169,7 +169,7 @@ fn in_use(bench: &Bench) -> Result<()> {
     inside.wait()?;
     outcome?;
     drop((open, other));
-    // A name of its own again, while the old one goes.
+    // The name can be used again while the old subvolume is dropped.
     subvolume(bench, &["create"]).arg(&work).ok()?;
     ensure!(names(&work)?.is_empty(), "the new one");
     subvolume(bench, &["sync"]).arg(mount.dir()).arg("256").ok()?;
@@ -180,7 +180,7 @@ fn in_use(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// With those in them, and by number, on a mount and in an image.
+/// Deletes subvolumes with nested ones, and by number, on a mount and in an image.
 fn recursively(bench: &Bench) -> Result<()> {
     let (image, mount) = mounted(bench, "")?;
     let paths = ["a", "a/b", "a/b/c", "a/d", "e"];
@@ -211,7 +211,7 @@ fn recursively(bench: &Bench) -> Result<()> {
     let said = subvolume(bench, &["delete", "-R"]).arg(inside(&image, "/a")).ok()?.stdout_text();
     ensure!(said.lines().count() == 4, "{said}");
     btrfs_check(&image)?;
-    // What is mounted stays, also when it is named from elsewhere.
+    // The mounted subvolume stays, also if an operand elsewhere names it.
     subvolume(bench, &["create"]).arg(inside(&image, "/top")).arg(inside(&image, "/top/inner")).ok()?;
     let mount = FuseMount::mount(bench.creamery(), &image, mount_point(bench).as_path(), "subvol=top")?;
     expect_refusal(subvolume(bench, &["delete", "-R", "-i", "256"]).arg(mount.dir()), &["what is mounted"])?;
@@ -226,7 +226,7 @@ pub(crate) fn mount_point(bench: &Bench) -> PathBuf {
 
 pub(crate) const AS_NOBODY: [&str; 4] = ["--reuid=65534", "--regid=65534", "--clear-groups", "--"];
 
-/// Lets everybody come to what lies in the folder of the case, and puts the program there.
+/// Opens the folder of the case to all users, and copies the program there.
 pub(crate) fn for_everybody(bench: &Bench) -> Result<PathBuf> {
     std::fs::set_permissions(bench.scratch.path(), std::fs::Permissions::from_mode(0o755))?;
     let copy = bench.scratch.file("creamery");
@@ -234,7 +234,7 @@ pub(crate) fn for_everybody(bench: &Bench) -> Result<PathBuf> {
     Ok(copy)
 }
 
-/// Who may make names somewhere may make subvolumes there, who owns one may take snapshots of it, and only root deletes.
+/// Permission to create names in a directory is enough to make subvolumes there; the owner of a subvolume can snapshot it; only root can delete.
 fn other_users(bench: &Bench) -> Result<()> {
     let (image, mount) = mounted(bench, "allow_other")?;
     let program = for_everybody(bench)?;
@@ -269,7 +269,7 @@ fn other_users(bench: &Bench) -> Result<()> {
     };
     expect_refusal(property("open/roots"), not_permitted)?;
     property("open/mine").ok()?;
-    // By an entry of the ACL alone.
+    // Only an entry of the ACL grants the permission.
     if Run::new("setfacl")
         .args(["-m", "u:65534:rwx"])
         .arg(at("closed"))
@@ -281,7 +281,7 @@ fn other_users(bench: &Bench) -> Result<()> {
         expect_refusal(nobody(&["create"]).arg(at("closed/newer")), not_permitted)?;
     }
     judge_mount(bench, &image, mount)?;
-    // Nothing is made on what is read-only, by root neither.
+    // A read-only mount refuses it, from root too.
     let mount = FuseMount::mount(bench.creamery(), &image, &mount_point(bench), "")?;
     Run::new("mount").args(["-i", "-o", "remount,ro"]).arg(mount.dir()).ok()?;
     let at = |name: &str| mount.dir().join(name);
@@ -291,7 +291,7 @@ fn other_users(bench: &Bench) -> Result<()> {
     btrfs_check(&image)
 }
 
-/// Several make, look and delete in one directory while others list it: nobody waits for ever, and each sees what he did.
+/// Several threads make, look up and delete in one directory while others list it: no thread waits for ever, and each sees its own changes.
 fn many_at_once(bench: &Bench) -> Result<()> {
     const THREADS: usize = 6;
     const ROUNDS: usize = 12;
@@ -338,7 +338,7 @@ fn many_at_once(bench: &Bench) -> Result<()> {
     judge_mount(bench, &image, mount)
 }
 
-/// Numbers of inodes are different in all subvolumes of a mount, and the same on the next one.
+/// Inode numbers differ between all subvolumes of a mount, and are equal on the next mount.
 fn numbers(bench: &Bench) -> Result<()> {
     let (image, mount) = mounted(bench, "")?;
     let fill = |dir: &Path| (0..20).try_for_each(|number| std::fs::write(dir.join(format!("{number}")), ""));
@@ -364,14 +364,14 @@ fn numbers(bench: &Bench) -> Result<()> {
     ensure!(different.len() == before.len(), "two have the same number");
     mount.unmount()?;
     let mount = FuseMount::mount(bench.creamery(), &image, &mount_point(bench), "")?;
-    // In another order.
+    // The next mount assigns them in another order.
     names(&mount.dir().join("d"))?;
     ensure!(all(mount.dir())? == before, "other numbers than before");
     judge_mount(bench, &image, mount)
 }
 
-/// Threads make subvolumes until the mount is read-only. From the moment that `remount,ro` returns the image stays as it is, and it
-/// has every subvolume that was reported as made.
+/// Threads make subvolumes until the mount is read-only. Once `remount,ro` has returned, the image does not change, and it has every
+/// subvolume that was reported as made.
 fn remounted_meanwhile(bench: &Bench) -> Result<()> {
     const THREADS: usize = 4;
     const ROUNDS: usize = 10;
@@ -409,8 +409,8 @@ fn remounted_meanwhile(bench: &Bench) -> Result<()> {
     judge_mount(bench, &image, mount)
 }
 
-/// Makes subvolumes in `dir` until that is read-only, and counts them; their names. There is room for some alone: from then on it asks for the
-/// last one again, which is there.
+/// Makes subvolumes in `dir` until the mount is read-only, and counts them; returns their names. The number of subvolumes is limited: from the
+/// limit on it asks for the last one again, which exists.
 fn make_until_read_only(dir: &Path, prefix: &str, made: &AtomicUsize) -> Result<Vec<String>> {
     const MOST: usize = 30;
     let dir = std::fs::File::open(dir)?;

@@ -1,5 +1,5 @@
-//! What is told of subvolumes: `creamery subvolume list`, `show`, `get-default`, `find-new` and `creamery property` of an image
-//! beside btrfs-progs on a mount of it.
+//! Information about subvolumes: `creamery subvolume list`, `show`, `get-default`, `find-new` and `creamery property` of an image, compared
+//! with btrfs-progs on a mount of it.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -57,7 +57,7 @@ fn expect_same_text(what: &str, linux: &[u8], ours: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Compares all that can be asked about the subvolumes of an image, of which `paths` are some.
+/// Compares all information about the subvolumes of an image; `paths` are some of them.
 fn expect_told_alike(bench: &Bench, image: &Path, paths: &[&[u8]]) -> Result<()> {
     let mount = LoopMount::mount(image, &bench.scratch.file("told"), "ro,subvolid=5")?;
     let at = |path: &[u8]| mount.dir().join(OsStr::from_bytes(path));
@@ -113,7 +113,7 @@ fn long_name() -> Vec<u8> {
     vec![b'n'; 255]
 }
 
-/// Subvolumes, snapshots, a received one and one that is being deleted, all by Linux.
+/// Subvolumes, snapshots, a received subvolume and one that is being deleted, all made by Linux.
 fn made_by_linux(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     mkfs_empty(bench.creamery(), &[], "300M", &image)?;
@@ -140,7 +140,7 @@ fn made_by_linux(bench: &Bench) -> Result<()> {
     std::fs::write(at(b"a/late"), "later")?;
     btrfs(&["-q", "subvolume", "set-default"]).arg(at(b"a/b")).ok()?;
     btrfs(&["filesystem", "sync"]).arg(mount.dir()).ok()?;
-    // In use, so that it is there in the list when the mount ends.
+    // An open file keeps the subvolume in the list when the mount ends.
     let open = std::fs::File::create(at(b"gone/file"))?;
     btrfs(&["-q", "subvolume", "delete"]).arg(at(b"gone")).ok()?;
     btrfs(&["filesystem", "sync"]).arg(mount.dir()).ok()?;
@@ -157,7 +157,7 @@ fn made_by_linux(bench: &Bench) -> Result<()> {
     btrfs_check(&image)
 }
 
-/// `show` finds the same by path, number and UUID.
+/// `show` finds a subvolume by path, number and UUID.
 fn by_number_and_uuid(bench: &Bench, image: &Path) -> Result<()> {
     let show = || bench.creamery().run(["subvolume", "show", "--subvolid=5"]);
     let by_path = show().arg(inside(image, "/a/b")).ok()?.stdout_text();
@@ -172,7 +172,7 @@ fn by_number_and_uuid(bench: &Bench, image: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Subvolumes and snapshots that we make.
+/// Subvolumes and snapshots made by us.
 fn made_by_us(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     mkfs_empty(bench.creamery(), &[], "300M", &image)?;
@@ -203,7 +203,7 @@ fn made_by_us(bench: &Bench) -> Result<()> {
     btrfs_check(&image)
 }
 
-/// Words before a path, the path, words after it, and what is said then.
+/// The words before the path, the path, the words after it, and the message.
 type Refused<'a> = (&'a [&'a str], &'a str, &'a [&'a str], &'a [&'a str]);
 
 fn refused(bench: &Bench) -> Result<()> {

@@ -1,4 +1,4 @@
-//! What the commands of subvolumes make of several words, of words that name nothing, and of what a live mount cannot tell.
+//! Commands of subvolumes with several operands, with operands that do not exist, and with questions that a live mount cannot answer.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -18,7 +18,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// What the program says on stderr; its status is 1.
+/// The message on stderr; the status must be 1.
 fn refused(bench: &Bench, words: &[&str], at: &[&Path]) -> Result<String> {
     let output = bench.creamery().run(words.iter().copied()).args(at).output()?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -26,7 +26,7 @@ fn refused(bench: &Bench, words: &[&str], at: &[&Path]) -> Result<String> {
     Ok(said)
 }
 
-/// As btrfs-progs: what comes behind a word that fails is done, each failure is a line, and the status is 1.
+/// As in btrfs-progs, operands behind a failing one are carried out, each failure is a line, and the status is 1.
 fn behind_a_failure(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("ours.img");
     mkfs_empty(bench.creamery(), &[], "256M", &image)?;
@@ -98,14 +98,14 @@ fn properties(bench: &Bench) -> Result<()> {
     let said = refused(bench, &["property", "get"], &[&work, Path::new("label")])?;
     ensure!(said.contains("there is no property label of it"), "{said}");
     on_a_mount(bench, &work)?;
-    // An image that somebody keeps on a mount is an image.
+    // An image on a mount is still an image.
     let inner = work.join("inner.img");
     mkfs_empty(bench.creamery(), &["-L", "inner"], "128M", &inner)?;
     ensure!(told(["property", "get"], &inner)?.contains("label=inner\n"), "an image in an image");
     judge_mount(bench, &image, mount)
 }
 
-/// Who names a plain directory, the default or the top level with all that is in it has deleted nothing.
+/// Deleting a plain directory, the default subvolume or the top level recursively fails and deletes nothing.
 fn what_stays(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("ours.img");
     mkfs_empty(bench.creamery(), &[], "256M", &image)?;
@@ -151,7 +151,7 @@ fn what_stays(bench: &Bench) -> Result<()> {
     judge_mount(bench, &image, mount)
 }
 
-/// What is on a live mount is taken for no image.
+/// A path on a live mount is not taken for an image.
 fn on_a_mount(bench: &Bench, work: &Path) -> Result<()> {
     let rows: [(&[&str], &str, &[&str], &str); 15] = [
         (&["property", "get"], "/proc", &[], "on no mount of Btrfs"),
@@ -174,7 +174,7 @@ fn on_a_mount(bench: &Bench, work: &Path) -> Result<()> {
         let run = bench.creamery().run(words).arg(work.join(name)).args(last);
         expect_refusal(run, &[why]).with_context(|| format!("{words:?} {name} {last:?}"))?;
     }
-    // Of a mount these tell all the same.
+    // These commands work on a mount as well.
     for words in [&["subvolume", "list"][..], &["subvolume", "get-default"], &["subvolume", "sync"]] {
         bench.creamery().run(words).arg(work.join("file")).ok()?;
     }

@@ -1,5 +1,4 @@
-//! A first superblock that is damaged: only it leads to what was synced after the last commit, so nobody writes without that
-//! unless he says so.
+//! A damaged first superblock: only it leads to data synced after the last commit, so writing without it needs an explicit option.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -21,7 +20,7 @@ const DAMAGED_AT: u64 = 0x10000 + 300;
 const COMMITTED: &[u8] = b"committed";
 const SYNCED: &[u8] = b"as synced";
 
-/// An image in which a file was synced after the last commit; a commit that falls due meanwhile takes another try.
+/// An image in which a file was synced after the last commit; if a commit falls due meanwhile, it tries again.
 pub(crate) fn with_a_log(bench: &Bench) -> Result<PathBuf> {
     let (image, cut) = (bench.scratch.file("disk.img"), bench.scratch.file("cut.img"));
     for _ in 0..10 {
@@ -85,7 +84,7 @@ fn first_damaged(bench: &Bench) -> Result<()> {
         let image = bench.scratch.file(name);
         Run::new("cp").arg("--sparse=always").args([&cut, &image]).ok()?;
         write(&image)?;
-        // The first one is whole again, so nobody needs a word any more.
+        // The first superblock is whole again, so no option is needed.
         bench.creamery().run(["mkdir"]).arg(inside(&image, "/after")).ok()?;
         expect_content(bench, &image, COMMITTED)?;
         btrfs_check(&image)?;
@@ -103,7 +102,7 @@ fn first_damaged(bench: &Bench) -> Result<()> {
             mount.unmount()
         })?;
     }
-    // What the refusal has kept.
+    // The refused command has changed nothing.
     flip_byte(&cut, DAMAGED_AT)?;
     bench.creamery().run(["mkdir"]).arg(inside(&cut, "/new")).ok()?;
     expect_content(bench, &cut, SYNCED)?;

@@ -1,4 +1,4 @@
-//! Steps that many cases take.
+//! Steps that many cases share.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -11,11 +11,11 @@ use creamery_testkit::harness::Bench;
 use creamery_testkit::walk::{Compare, Walk, expect_same};
 use creamery_testkit::{Finished, FuseMount, Judge, LoopMount, Program, Run, btrfs_check, tree};
 
-/// What judging an image takes: the program, and the kernel's and btrfs-progs' opinion.
+/// The judges of an image: the program, the kernel and btrfs-progs.
 pub(crate) const JUDGED: [Judge; 5] =
     [Judge::Program, Judge::Root, Judge::BtrfsProgs, Judge::KernelBtrfs, Judge::LoopDevices];
 
-/// The same with a FUSE mount.
+/// The judges of an image, and a FUSE mount.
 pub(crate) const MOUNTED: [Judge; 6] =
     [Judge::Program, Judge::Root, Judge::BtrfsProgs, Judge::KernelBtrfs, Judge::LoopDevices, Judge::Fuse];
 
@@ -58,13 +58,13 @@ pub(crate) fn judge(bench: &Bench, image: &Path, want: &Walk, compare: &Compare)
     mount.unmount()
 }
 
-/// What `creamery stats --json` says of a mount.
+/// The output of `creamery stats --json` for a mount.
 pub(crate) fn stats(bench: &Bench, dir: &Path) -> Result<serde_json::Value> {
     let said = bench.creamery().run(["stats", "--json"]).arg(dir).ok()?.stdout;
     Ok(serde_json::from_slice(&said)?)
 }
 
-/// Bytes that a process has read and written by its system calls: how far its work is, whatever else the machine does.
+/// Bytes that a process has read and written by its system calls: a measure of its progress that does not depend on the machine's load.
 pub(crate) fn moved_bytes(process: u32) -> Result<u64> {
     let file = format!("/proc/{process}/io");
     let text = std::fs::read_to_string(&file).with_context(|| format!("reading {file}"))?;
@@ -73,7 +73,7 @@ pub(crate) fn moved_bytes(process: u32) -> Result<u64> {
     Ok(numbers.map(str::parse::<u64>).sum::<Result<u64, _>>()?)
 }
 
-/// Runs `command` until it ends, or kills it when it has read and written `bytes`. Whether it was killed, and the bytes.
+/// Runs `command` until it ends, or kills it once it has read and written `bytes`. Returns whether it was killed, and the bytes.
 pub(crate) fn killed_after(command: &mut Command, bytes: u64) -> Result<(bool, u64)> {
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
     let mut moved = 0;
@@ -92,8 +92,8 @@ pub(crate) fn inside(image: &Path, path: &str) -> OsString {
     word
 }
 
-/// Insists that a run fails the way the issue of bad input wants: a status that is not 0, not a panic, and one line on
-/// stderr that contains all of `words`, whatever their case.
+/// Checks that a run fails properly: an exit status other than 0, no panic, and one line on stderr that contains all of `words`, in upper
+/// or lower case.
 pub(crate) fn expect_refusal(run: Run, words: &[&str]) -> Result<()> {
     let finished = expect_failure(run, words)?;
     let lines = finished.stderr_text().lines().filter(|line| !line.trim().is_empty()).count();
@@ -101,7 +101,8 @@ pub(crate) fn expect_refusal(run: Run, words: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// The same, in any number of lines: a command that goes on behind what failed sums up in the end.
+/// Checks a failure like [`expect_refusal`], but with any number of lines: a command that goes on after a failure prints a summary at its
+/// end.
 pub(crate) fn expect_failure(run: Run, words: &[&str]) -> Result<Finished> {
     let finished = run.output()?;
     let stderr = finished.stderr_text();
@@ -119,7 +120,7 @@ pub(crate) fn expect_failure(run: Run, words: &[&str]) -> Result<Finished> {
     Ok(finished)
 }
 
-/// Runs `change` and insists that the file has the same bytes afterwards.
+/// Runs `change` and checks that the file has the same bytes afterwards.
 pub(crate) fn expect_untouched(file: &Path, change: impl FnOnce() -> Result<()>) -> Result<()> {
     let copy = file.with_extension("before");
     Run::new("cp").args(["--sparse=always", "--"]).arg(file).arg(&copy).ok()?;
@@ -137,7 +138,7 @@ pub(crate) fn flip_byte(path: &Path, at: u64) -> Result<()> {
     Ok(file.write_all_at(&[!byte[0]], at)?)
 }
 
-/// The checksum of tree blocks and superblocks, by the book.
+/// The checksum of tree blocks and superblocks.
 pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, |mut crc: u32, byte| {
         crc ^= u32::from(*byte);
@@ -153,7 +154,7 @@ pub(crate) fn sparse_file(path: &Path, len: u64) -> Result<()> {
     Ok(File::create_new(path)?.set_len(len)?)
 }
 
-/// Ends a mount that somebody worked on and has the kernel see what it showed, and what a second one shows.
+/// Ends a mount after work on it, and checks that the kernel and a second mount show its content.
 pub(crate) fn judge_mount(bench: &Bench, image: &Path, mount: FuseMount) -> Result<()> {
     let compare = Compare { ctime: true, btime: true, ..Compare::default() };
     let live = Walk::take(mount.dir())?;

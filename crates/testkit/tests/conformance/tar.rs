@@ -1,4 +1,4 @@
-//! Archives, beside GNU tar: what either writes the other reads, and nothing is lost.
+//! Archives, beside GNU tar: each program reads the other's archives, and nothing is lost.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::support::{JUDGED, MOUNTED, expect_refusal, inside, judge, mkfs_empty,
 
 pub(crate) const TAR: [Judge; 4] = [Judge::Program, Judge::Root, Judge::BtrfsProgs, Judge::Tool("tar")];
 
-/// What GNU tar is told to keep as much as it can.
+/// Options with which GNU tar keeps as much as it can.
 pub(crate) const ALL: [&str; 4] = ["--xattrs", "--xattrs-include=*", "--acls", "--numeric-owner"];
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -54,7 +54,7 @@ fn read_by_gnu_tar(bench: &Bench) -> Result<()> {
     Run::new("find").arg(&source).args(["-type", "s", "-delete"]).ok()?;
     let out = bench.scratch.dir("out")?;
     Run::new("tar").args(ALL).arg("-xpf").arg(&archive).arg("-C").arg(&out).ok()?;
-    // What the sockets were in lost them just now.
+    // Removing the sockets has changed their directories.
     let want = Walk::take(&source)?;
     let loose = Compare { mtime: false, ..Compare::default() };
     expect_same("what GNU tar made of it", &want, &Walk::take(&out)?, &loose)
@@ -81,7 +81,7 @@ fn by_us(bench: &Bench) -> Result<()> {
     mkfs_empty(bench.creamery(), &[], "2G", &other)?;
     let archive = bench.scratch.file("a.tar");
     for round in 0..2 {
-        // Twice: what is there already is replaced by the same.
+        // Twice: existing files are replaced by equal ones.
         bench.creamery().run(["tar", "-c", "-f"]).arg(&archive).arg("-C").arg(inside(&one, "/")).ok()?;
         let said = bench.creamery().run(["tar", "-x", "-f"]).arg(&archive).arg(inside(&other, "/")).ok()?;
         ensure!(said.stderr.is_empty(), "round {round}: {said}");
@@ -116,7 +116,7 @@ fn holes(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// Owners that the fields of a header have no digits for, in both ways to say them, and such as nobody is.
+/// Owners that do not fit into a header's digits, in both encodings, and invalid owners.
 fn owners(bench: &Bench) -> Result<()> {
     let dir = bench.scratch.dir("source")?;
     for (number, owner) in [2_097_151_u32, 2_097_152, 4_000_000_000, u32::MAX - 1].into_iter().enumerate() {
@@ -153,7 +153,7 @@ fn owners(bench: &Bench) -> Result<()> {
     btrfs_check(&image)
 }
 
-/// Names and lines are those of GNU tar, with its escapes in names where nothing but a terminal would need them, too.
+/// Names and lines are those of GNU tar, including escapes in names that only a terminal would need.
 fn listed(bench: &Bench) -> Result<()> {
     let dir = bench.scratch.dir("source")?;
     let script = "mkdir -p d/e; echo 1 > f; ln f h; ln -s f l; mkfifo p; mknod c c 5 1; mknod b b 8 300; truncate -s 3T big; \
@@ -175,7 +175,7 @@ fn listed(bench: &Bench) -> Result<()> {
     let json = bench.creamery().run(["tar", "-t", "--json", "-f"]).arg(&archive).ok()?.stdout_text();
     ensure!(json.matches("\"name\":").count() == 15, "{json}");
     ensure!(json.contains("\"type\":\"hard link\"") && json.contains("\"device\":[8,300]"), "{json}");
-    // What came before the damage is listed.
+    // Members before the damage are listed.
     let bytes = std::fs::read(&archive)?;
     let half = bytes[..1100].to_vec();
     let cut = bench.creamery().run(["tar", "-t", "-f", "-"]).input(half).output()?;
@@ -184,7 +184,7 @@ fn listed(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// A member of an archive: name, kind, where a link leads, data.
+/// A member of an archive: name, kind, target of a link, data.
 pub(crate) type Member<'a> = (&'a str, u8, &'a str, &'a [u8]);
 
 pub(crate) fn archive_of(members: &[Member<'_>]) -> Vec<u8> {
@@ -210,7 +210,7 @@ pub(crate) fn archive_of(members: &[Member<'_>]) -> Vec<u8> {
     archive
 }
 
-/// Has a field of the member's header say something else.
+/// Rewrites a field of the member's header.
 fn rewrite(archive: &mut [u8], name: &str, at: usize, field: &[u8]) {
     let name = [name.as_bytes(), b"\0"].concat();
     let headers = (0..archive.len()).step_by(512);
@@ -261,14 +261,14 @@ fn hostile(bench: &Bench) -> Result<()> {
     );
     let listed = bench.creamery().run(["ls"]).arg(inside(&image, "/secret")).ok()?.stdout_text();
     ensure!(listed == "key\n", "{listed}");
-    // Of a link that leads out, what is meant is below the directory: it is made there.
+    // A link that leads outside is resolved below the directory, and the member is made there.
     let said = unpack(&[("secret/", b'5', "", b""), ("far/key", b'0', "", b"inside")])?;
     ensure!(said.code == Some(0) && cat("/in/secret/key")?.stdout_text() == "inside", "{said}");
     damaged_ones(bench, &image)?;
     btrfs_check(&image)
 }
 
-/// Damage ends it, with one line, and what came before is there.
+/// Damage ends the command with one line, and members before it are there.
 fn damaged_ones(bench: &Bench, image: &Path) -> Result<()> {
     let whole = archive_of(&[("first", b'0', "", b"1"), ("second", b'0', "", &[7; 4000])]);
     let lying = |key: &str| {
@@ -311,7 +311,7 @@ fn packed(bench: &Bench) -> Result<()> {
         };
         let half = unpack(bytes[..bytes.len() / 2].to_vec())?;
         ensure!(half.code == Some(1), "{program}: {half}");
-        // The sum at the end, behind all that is unpacked.
+        // The checksum at the end, behind the last member.
         let mut wrong_sum = bytes.clone();
         let sum = wrong_sum.len() - 5;
         wrong_sum[sum] ^= 1;
@@ -358,7 +358,7 @@ fn count(dir: &Path) -> Result<usize> {
     Ok(std::fs::read_dir(dir)?.count())
 }
 
-/// Incremental archives and labels, both packed with something behind.
+/// Incremental archives and labels, both compressed, with further bytes behind.
 fn what_gnu_tar_adds(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     mkfs_empty(bench.creamery(), &[], "256M", &image)?;
@@ -386,7 +386,7 @@ fn what_gnu_tar_adds(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// What is mounted would go on behind a name that is an archive's.
+/// An archive onto a mounted image is refused: the mount would write into the archive.
 fn onto_an_image_in_use(bench: &Bench) -> Result<()> {
     let (image, other) = (bench.scratch.file("disk.img"), bench.scratch.file("other.img"));
     for image in [&image, &other] {
@@ -402,7 +402,7 @@ fn onto_an_image_in_use(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// Of two members for one directory the last one's attributes count, also where something else took the place of another directory.
+/// Of two members for one directory, the last one's attributes count, also if another file has replaced another directory.
 fn last_one_counts(bench: &Bench) -> Result<()> {
     let (source, archive) = (bench.scratch.dir("source")?, bench.scratch.file("a.tar"));
     let script = "mkdir d e; echo > d/f; chmod 777 d; touch -d @1000 d; tar -cf \"$0\" d e; \
@@ -420,7 +420,7 @@ fn last_one_counts(bench: &Bench) -> Result<()> {
     judge(bench, &image, &want, &loose)
 }
 
-/// An archive is told to be cut short where GNU tar says so, and in the midst of a header, too: everywhere but between two members.
+/// An archive is reported as cut short where GNU tar says so, and in the middle of a header, too: everywhere but between two members.
 fn cut_short(bench: &Bench) -> Result<()> {
     let bytes = archive_of(&[("a", b'0', "", &[b'a'; 700]), ("b", b'0', "", b"b"), ("c", b'1', "a", b"")]);
     let members = 1536 + 1024 + 512;
@@ -433,7 +433,7 @@ fn cut_short(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// What is wrong with a member is told of that member, and those behind it are there.
+/// An error of a member is reported for that member, and later members are unpacked.
 fn one_member_ends_nothing(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     mkfs_empty(bench.creamery(), &[], "256M", &image)?;
@@ -458,7 +458,7 @@ fn one_member_ends_nothing(bench: &Bench) -> Result<()> {
         ("dangling", b'2', "nowhere", b""),
         ("dangling/x", b'0', "", b"6"),
     ]);
-    // An old archive's link says the size of what it leads to; there is no such device on Linux, and no such mode anywhere.
+    // A link in an old archive has the size of its target; the device and the mode do not exist on Linux.
     rewrite(&mut bytes, "link", 124, b"00000001130\0");
     rewrite(&mut bytes, "device", 329, b"0010001\0");
     rewrite(&mut bytes, "mode", 100, b"zzzzzzz\0");

@@ -1,4 +1,4 @@
-//! Logs: what fsync left on a device when power went is brought back as Linux brings it back from the same device.
+//! Logs: after a power cut, we replay an fsync's log with the result of Linux' replay of the same device.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -45,26 +45,26 @@ pub(crate) fn cases() -> Vec<Case> {
     runs.into_iter().map(case).chain(ours.into_iter().map(of_ours)).chain([lies, packed]).collect()
 }
 
-/// Power cuts of a run: of every change, and of a proof.
+/// Power cuts of a run: for every change, and in a proof.
 const CUTS: (u64, u64) = (6, 30);
-/// Operations before the first one.
+/// Operations before the first power cut.
 const OPERATIONS: u64 = 100;
-/// Between two of them, and what is synced of it.
+/// Operations between two power cuts.
 const OPERATIONS_MAX: u64 = 40;
 const SYNCS_MAX: u64 = 6;
-/// In an inode item: the transaction that wrote it last, and how often it was written.
+/// Offsets in an inode item: the transaction that wrote it last, and the number of writes.
 const TRANSID: Range<usize> = 8..16;
 const SEQUENCE: Range<usize> = 72..80;
-/// When the inode was changed, and its data.
+/// Offsets in an inode item: the times of change and of modification.
 const TIMES: [Range<usize>; 2] = [124..136, 136..148];
 const REGULAR: u8 = 1;
-/// In a file extent item.
+/// Offset in a file extent item.
 const RAM_BYTES: Range<usize> = 8..16;
 const EXTENT_OFFSET: Range<usize> = 37..45;
-/// Where a superblock says which log there is.
+/// Offset of the log root's address on the device.
 pub(crate) const LOG_ROOT_AT: u64 = 0x10000 + 96;
 
-/// All that is seen after a replay.
+/// The visible state after a replay.
 struct Seen {
     walk: Walk,
     items: BTreeMap<u64, Vec<TreeItem>>,
@@ -82,9 +82,9 @@ impl Seen {
         Ok(Self { walk, items })
     }
 
-    /// Linux began its replay at `start`, seconds.
+    /// Compares with Linux, whose replay began at `start` (seconds).
     fn expect_as_linux(&self, what: &str, linux: &Self, start: u64) -> Result<()> {
-        // Times are in the items.
+        // The comparison of items covers the times.
         let all =
             Compare { mtime: false, btime: true, xattrs_not: &["security.selinux"], ..Compare::default() };
         expect_same(what, &linux.walk, &self.walk, &all)?;
@@ -101,7 +101,7 @@ impl Seen {
     }
 }
 
-/// The items of a subvolume, without what tells who wrote an inode item last, and where in which hole a hole was before that was cut.
+/// The items of a subvolume, without the last writer of an inode item, and without former holes inside a larger hole.
 fn items_to_compare(top: &Path, id: u64) -> Result<Vec<TreeItem>> {
     let mut items = tree_items(top, id)?;
     for item in &mut items {
@@ -116,7 +116,7 @@ fn items_to_compare(top: &Path, id: u64) -> Result<Vec<TreeItem>> {
     Ok(items)
 }
 
-/// Takes the times for equal that Linux has from its clock when it replays: it removes names then as at any time.
+/// Treats times as equal if Linux took them from its clock during the replay: it removes names as at any other time.
 fn forget_times_since(start: u64, ours: &TreeItem, theirs: &TreeItem) -> TreeItem {
     let mut same = ours.clone();
     if ours.kind == INODE_ITEM && theirs.kind == INODE_ITEM {
@@ -137,22 +137,22 @@ fn cuts() -> u64 {
     rounds(CUTS.0, CUTS.1)
 }
 
-/// Two copies of a device as it is at this moment.
+/// Two copies of the device in its current state.
 fn copies(bench: &Bench, image: &Path) -> Result<[PathBuf; 2]> {
     let copies = ["ours.img", "linux.img"].map(|name| bench.scratch.file(name));
-    // One after the other: meanwhile data may be written in place.
+    // One copy after the other: data may be written in place meanwhile.
     for (from, to) in [(image, &copies[0]), (&copies[0], &copies[1])] {
         Run::new("cp").arg("--sparse=always").args([from, to]).ok()?;
     }
     Ok(copies)
 }
 
-/// Has the log of an image replayed and committed, with no other change.
+/// Replays and commits the log of an image, with no other change.
 fn write_replay(bench: &Bench, image: &Path) -> Result<()> {
     bench.creamery().run(["rescue", "clear-space-cache", "v1"]).arg(image).ok().map(drop)
 }
 
-/// Replays the logs of two copies, one by Linux and one by us, and compares all that is seen then.
+/// Replays the logs of two copies, one by Linux and one by us, and compares the results.
 fn expect_same_replays(bench: &Bench, what: &str, [ours, theirs]: &[PathBuf; 2]) -> Result<()> {
     let file = |name: &str| bench.scratch.file(name);
     let start = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_secs();
@@ -167,7 +167,7 @@ fn expect_same_replays(bench: &Bench, what: &str, [ours, theirs]: &[PathBuf; 2])
     Seen::take(ours, &file("linux"))?.expect_as_linux(what, &linux, start)
 }
 
-/// What Linux makes of our logs is what we make of them, and the file that was synced last is there.
+/// Linux replays our logs with our result, and the file that was synced last is there.
 fn logs_of_ours_are_replayed_by_linux_as_by_us(bench: &Bench, options: &[&str], seed: u64) -> Result<()> {
     let file = |name: &str| bench.scratch.file(name);
     let image = file("disk.img");
@@ -186,7 +186,7 @@ fn logs_of_ours_are_replayed_by_linux_as_by_us(bench: &Bench, options: &[&str], 
         let synced = work.some(OPERATIONS_MAX, SYNCS_MAX).with_context(|| what.clone())?;
         let copies = copies(bench, &image)?;
         if !has_log(&copies[0])? {
-            continue; // what was done could not be told by a log
+            continue; // the sync committed, as no log could hold the change
         }
         logs += 1;
         let name = synced.strip_prefix(mount.dir())?;
@@ -229,7 +229,7 @@ fn logs_of_linux_are_replayed_as_linux_does(bench: &Bench, options: &[&str], see
         work.some(OPERATIONS_MAX, SYNCS_MAX).with_context(|| what.clone())?;
         let copies = copies(bench, &image)?;
         if !has_log(&copies[0])? {
-            continue; // what was done could not be told by a log
+            continue; // the sync committed, as no log could hold the change
         }
         logs += 1;
         expect_same_replays(bench, &what, &copies)?;
@@ -239,11 +239,11 @@ fn logs_of_linux_are_replayed_as_linux_does(bench: &Bench, options: &[&str], see
     Ok(())
 }
 
-/// In a superblock: what who reads has to know, and the bit of zstd.
+/// Offset of the superblock's incompatible features, with the bit of zstd.
 const INCOMPAT_AT: u64 = 0x10000 + 188;
 const COMPRESS_ZSTD: u64 = 1 << 4;
 
-/// The first zstd of a filesystem is in a log: Linux leaves no word of it in the superblock that leads there, so the replay has to.
+/// The first zstd data of a filesystem is in a log: Linux does not set the bit in the superblock with that log, so the replay must.
 fn a_log_with_compressed_data(bench: &Bench) -> Result<()> {
     for _ in 0..10 {
         let [image, copy] = ["disk.img", "copy.img"].map(|name| bench.scratch.file(name));
@@ -266,7 +266,7 @@ fn a_log_with_compressed_data(bench: &Bench) -> Result<()> {
         std::fs::copy(&image, &copy)?;
         linux.unmount()?;
         if !has_log(&copy)? || superblock_word(&copy, INCOMPAT_AT)? & COMPRESS_ZSTD != 0 {
-            continue; // somebody has called sync(2)
+            continue; // another process has called sync(2)
         }
         write_replay(bench, &copy)?;
         ensure!(!has_log(&copy)?, "the log was not replayed");
@@ -281,21 +281,21 @@ fn a_log_with_compressed_data(bench: &Bench) -> Result<()> {
 }
 
 const TREE_LOG: u64 = 6_u64.wrapping_neg();
-/// In a root item: the transaction that wrote the root, and where it is.
+/// Offsets in a root item: the transaction that wrote the root, and its address.
 const ROOT_GENERATION: usize = 160;
 const ROOT_AT: usize = 176;
-/// In a file extent item: where the extent begins, and how much of it is shown.
+/// Offsets in a file extent item: the extent's address, and the part of it in use.
 const DISK_BYTENR: usize = 21;
 const NUM_BYTES: usize = 45;
-/// The number of an encoding that there is not, before its type.
+/// Offset of the encoding in a file extent item, before the type; no encoding is defined.
 const OTHER_ENCODING: usize = 18;
-/// A transaction.
+/// A transaction that never comes.
 const NEVER: u64 = 1 << 40;
-/// Bytes of a file that was there before.
+/// Bytes of an older file.
 const OLDER_LEN: u64 = 90_000;
-/// In a superblock: where the root tree is.
+/// Offset of the root tree's address on the device.
 const ROOT_TREE_AT: u64 = 0x10000 + 80;
-/// In a key.
+/// Offset of the type in a key.
 const KIND: usize = 8;
 const OFFSET: usize = 9;
 
@@ -315,8 +315,8 @@ pub(crate) fn superblock_word(image: &Path, at: u64) -> Result<u64> {
     Ok(u64::from_le_bytes(bytes))
 }
 
-/// A device as it was after an fsync, and where data lies that was there before. Whoever calls sync(2) on this host in that moment
-/// commits, so it may take several tries.
+/// A device after an fsync, with data from before it. A sync(2) of another process on this host in that moment commits, so it may take
+/// several tries.
 fn with_a_log(bench: &Bench, image: &Path) -> Result<()> {
     for _ in 0..10 {
         if synced_by_linux(bench, image)? {
@@ -326,7 +326,7 @@ fn with_a_log(bench: &Bench, image: &Path) -> Result<()> {
     bail!("an fsync left no log")
 }
 
-/// Whether the device has a log then.
+/// Syncs on a mount of Linux; returns whether the device has a log then.
 fn synced_by_linux(bench: &Bench, image: &Path) -> Result<bool> {
     let mounted = bench.scratch.file("mounted.img");
     for old in [&*mounted, image] {
@@ -341,7 +341,7 @@ fn synced_by_linux(bench: &Bench, image: &Path) -> Result<bool> {
     for name in ["before", "dir/older"] {
         std::fs::write(at(name), vec![7; usize::try_from(OLDER_LEN)?])?;
     }
-    // An fsync commits where a block group was made since the last commit: so there is to be room enough.
+    // An fsync commits if a block group was made since the last commit, so this makes enough room first.
     std::fs::write(at("room"), vec![9; 20 << 20])?;
     sync_filesystem(kernel.dir())?;
     std::fs::remove_file(at("room"))?;
@@ -356,15 +356,15 @@ fn synced_by_linux(bench: &Bench, image: &Path) -> Result<bool> {
     Ok(superblock_word(image, LOG_ROOT_AT)? != 0)
 }
 
-/// Addresses that a log has no business with.
+/// Addresses that a log must not use.
 struct Known {
-    /// Data that was there before.
+    /// Data from before the fsync.
     used: u64,
     log_root: u64,
     root_tree: u64,
 }
 
-/// Changes a key and its data; whether it did.
+/// Changes a key and its data; returns whether it did.
 type Lie = fn(&mut [u8], &mut [u8], &Known) -> bool;
 
 fn is_on_disk(data: &[u8]) -> bool {
@@ -381,7 +381,7 @@ fn slash(_: &mut [u8], name: &mut [u8], _: &Known) -> bool {
     true
 }
 
-/// What is a lie, in items of which type, and how it is refused.
+/// The name of a lie, the type of its items, the change, and the words of the refusal.
 const LIES: [(&str, u8, Lie, &str); 19] = [
     ("items of no inode", INODE_ITEM, next_kind, "no inode"),
     ("an item of another kind", XATTR_ITEM, next_kind, "does not belong"),
@@ -440,7 +440,7 @@ fn add(data: &mut [u8], at: usize, more: u64) -> bool {
     put(data, at, word(data, at).wrapping_add(more))
 }
 
-/// A log is replayed as a whole, or refused by name, and then nothing was changed.
+/// A log is replayed as a whole, or refused by name without any change.
 fn logs_that_lie_are_refused_by_name(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("lies.img");
     with_a_log(bench, &image)?;
@@ -479,7 +479,7 @@ fn logs_that_lie_are_refused_by_name(bench: &Bench) -> Result<()> {
             .with_context(|| what.to_owned())?;
         victim.restore()?;
     }
-    // No lie: what a sealed file has besides, here of one that is not.
+    // A valid change: a sealed file's extended attribute, on a file that is not sealed.
     let changed = victim.edit(XATTR_ITEM, &mut |key, _| {
         key[KIND] = VERITY_DESC_ITEM;
         true

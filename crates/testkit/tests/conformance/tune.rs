@@ -1,4 +1,4 @@
-//! `btrfstune`: what ours and that of btrfs-progs make of two copies of an image.
+//! `btrfstune`: compares the results of ours and of btrfs-progs on two copies of an image.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -25,7 +25,7 @@ pub(crate) fn cases() -> Vec<Case> {
 
 const UUID: &str = "5c0ac001-1111-4222-8333-123456789abc";
 
-/// An image of before these features, with something in it.
+/// An image without these features, with some files.
 fn old_image(bench: &Bench, name: &str) -> Result<std::path::PathBuf> {
     let image = bench.scratch.file(name);
     sparse_file(&image, 256 << 20)?;
@@ -33,7 +33,7 @@ fn old_image(bench: &Bench, name: &str) -> Result<std::path::PathBuf> {
     Ok(image)
 }
 
-/// What is in the superblock, without what every commit changes, of which ours makes none.
+/// The content of the superblock, without the fields that every commit changes (ours makes no commit).
 fn told(image: &Path) -> Result<String> {
     let said = Run::new("btrfs").args(["inspect-internal", "dump-super"]).arg(image).ok()?.stdout_text();
     let changes =
@@ -85,7 +85,7 @@ fn as_btrfstune(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// What was there is there; Linux and we write more, with the new features and beside the new UUID.
+/// Old files are there; Linux and we write more, with the new features and with the new UUID.
 fn used_after_it(bench: &Bench) -> Result<()> {
     let image = old_image(bench, "disk.img")?;
     let (source, want) = torture_source(bench)?;
@@ -106,7 +106,7 @@ fn used_after_it(bench: &Bench) -> Result<()> {
     let mount = LoopMount::mount(&image, &bench.scratch.file("kernel"), "")?;
     Run::new("cp").arg("-a").arg(&source).arg(mount.dir().join("theirs")).ok()?;
     for (name, want) in [("before", &Walk::take(&before)?), ("ours", &want), ("theirs", &want)] {
-        // What a hole was, cp may write.
+        // cp may write the holes.
         let compare = Compare { holes: name != "theirs", ..Compare::default() };
         expect_same(name, want, &Walk::take(&mount.dir().join(name))?, &compare)?;
     }
@@ -119,8 +119,8 @@ fn used_after_it(bench: &Bench) -> Result<()> {
     btrfs_check(&image)
 }
 
-/// A filesystem of before these trees gets them, as by btrfstune, and gives one of them up; Linux and we go on with it. What is free in
-/// one of its block groups is told in bitmaps, and Linux left space caches of the old kind.
+/// A filesystem without these trees gets them, as by btrfstune, and gives one of them up; Linux and we go on with it. One of its block
+/// groups has bitmaps of free space, and Linux left space caches of the old kind (v1).
 fn converted(bench: &Bench) -> Result<()> {
     let (ours, theirs) = (bench.scratch.file("ours.img"), bench.scratch.file("theirs.img"));
     sparse_file(&ours, 512 << 20)?;
@@ -179,7 +179,7 @@ fn converted(bench: &Bench) -> Result<()> {
     btrfs_check(&ours)
 }
 
-/// A seed is mounted by Linux, for reading, and nobody of ours writes it; what is not there is named, and changes nothing.
+/// Linux mounts a seed for reading, and our commands do not write it. An option for a missing feature names it and changes nothing.
 fn refused(bench: &Bench) -> Result<()> {
     let image = old_image(bench, "disk.img")?;
     let run = |words: &[&str]| bench.creamery().run(["tune"]).args(words).arg(&image);
@@ -204,8 +204,8 @@ fn refused(bench: &Bench) -> Result<()> {
     btrfs_check(&image)
 }
 
-/// Cut off behind the first superblock, whose UUID counts: the other copy is taken for the filesystem's own, and is written anew. A UUID
-/// that is mounted is not given twice.
+/// A cut behind the first superblock, whose UUID counts: the other copy is taken for the filesystem's own, and is written anew. The UUID of
+/// a mounted filesystem is refused.
 fn cut_off(bench: &Bench) -> Result<()> {
     let (image, before) = (bench.scratch.file("disk.img"), bench.scratch.file("before.img"));
     mkfs_empty(bench.creamery(), &[], "128M", &image)?;

@@ -1,5 +1,5 @@
-//! `btrfstune -u` and `-U`: another UUID in all tree blocks, by ours and by that of btrfs-progs, ended in the middle by one and gone on
-//! with by the other.
+//! `btrfstune -u` and `-U`: writes another UUID to all tree blocks, with ours and with that of btrfs-progs; one stops in the middle and the
+//! other one goes on.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -32,7 +32,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// What each test gives: the others run beside it, and Linux mounts no two filesystems with one UUID.
+/// The UUID of this case: other cases run at the same time, and Linux mounts no two filesystems with one UUID.
 const EVERYWHERE: &str = "5c0ac001-1111-4222-8333-000000000001";
 const SEED: &str = "5c0ac001-1111-4222-8333-000000000002";
 const UUIDS: [&str; 3] = [
@@ -40,16 +40,16 @@ const UUIDS: [&str; 3] = [
     "5c0ac001-1111-4222-8333-000000000004",
     "5c0ac001-1111-4222-8333-000000000005",
 ];
-/// Tries to end a program in the middle.
+/// Maximum tries to stop a program in the middle.
 const TRIES: usize = 60;
-/// Files, for so many tree blocks that there is a middle.
+/// Files: their tree blocks are so many that there is a middle.
 const FILES: usize = 20_000;
 
 fn copy(from: &Path, to: &Path) -> Result<()> {
     Run::new("cp").arg("--sparse=always").arg(from).arg(to).ok().map(drop)
 }
 
-/// What all blocks say, but for the UUID of the chunk tree, which is a random one.
+/// The content of all blocks, without the chunk tree's UUID, which is random.
 fn told(image: &Path) -> Result<String> {
     let tree = Run::new("btrfs").args(["inspect-internal", "dump-tree"]).arg(image).ok()?.stdout_text();
     let tree = tree.lines().filter(|line| !line.starts_with("chunk uuid"));
@@ -60,7 +60,7 @@ fn told(image: &Path) -> Result<String> {
     Ok(tree.chain(superblock).map(|line| format!("{line}\n")).collect())
 }
 
-/// The same words have the same effect, block by block, and Linux and we go on with it.
+/// Equal words have an equal effect in every block, and Linux and we go on with it.
 fn in_all_blocks(bench: &Bench) -> Result<()> {
     let (ours, theirs) = (bench.scratch.file("ours.img"), bench.scratch.file("theirs.img"));
     let (source, want) = torture_source(bench)?;
@@ -73,7 +73,7 @@ fn in_all_blocks(bench: &Bench) -> Result<()> {
     Run::new("btrfstune").args(["-f", "-U", EVERYWHERE]).arg(&theirs).ok()?;
     let (found, wanted) = (told(&ours)?, told(&theirs)?);
     ensure!(found == wanted && found != first, "not as btrfs-progs has it");
-    // Asked for, and at random.
+    // With a question, and with a random UUID.
     bench.creamery().run(["tune", "-u"]).arg(&ours).input("yes\n").ok()?;
     ensure!(!told(&ours)?.contains(EVERYWHERE), "the UUID is the same");
     for copy in ["0", "1"] {
@@ -90,7 +90,7 @@ fn in_all_blocks(bench: &Bench) -> Result<()> {
     btrfs_check(&ours)
 }
 
-/// Where btrfstune refuses, and where it should.
+/// Cases in which btrfstune refuses, and those in which it should.
 fn refused(bench: &Bench) -> Result<()> {
     let (image, theirs) = (bench.scratch.file("disk.img"), bench.scratch.file("theirs.img"));
     mkfs_empty(bench.creamery(), &[], "128M", &image)?;
@@ -105,7 +105,7 @@ fn refused(bench: &Bench) -> Result<()> {
         Ok(())
     };
     expect_untouched(&image, || {
-        // btrfstune refuses what blkid(8) remembers of any file, and else writes all as it is.
+        // btrfstune refuses a UUID that blkid(8) remembers of any file; and it accepts the present one, and writes all blocks unchanged.
         let same = run(&["-f", "-U", own]).ok()?.stderr_text();
         ensure!(same.contains(own) && same.contains("already, and nothing is changed"), "{same}");
         expect_refusal(run(&["-M", own]), &[own, "already"])?;
@@ -122,7 +122,7 @@ fn refused(bench: &Bench) -> Result<()> {
     run(&["-m"]).ok()?;
     both_refuse(&["-f", "-u"], &["METADATA_UUID", own])?;
     run(&["-M", own]).ok()?;
-    // A seed is none of those where it refuses.
+    // The seed flag does not make it refuse.
     run(&["-S", "1"]).ok()?;
     run(&["-f", "-U", SEED]).ok()?;
     btrfs_check(&image)?;
@@ -146,14 +146,14 @@ fn refused(bench: &Bench) -> Result<()> {
     })
 }
 
-/// Whether the first superblock says that the UUID is being changed.
+/// Whether the first superblock is marked as changing its UUID.
 fn is_changing(image: &File) -> bool {
     const FLAGS: u64 = (64 << 10) + 56;
     let mut flags = [0; 8];
     image.read_exact_at(&mut flags, FLAGS).is_ok() && u64::from_le_bytes(flags) & 1 << 35 != 0
 }
 
-/// Runs a program on a copy of `whole` and sends it a signal when it is in the middle, until it was; what it said last.
+/// Runs a program on a copy of `whole` and stops it by a signal in the middle; repeats that until it succeeds. Returns the last output.
 fn end_in_the_middle(
     whole: &Path,
     image: &Path,
@@ -164,8 +164,8 @@ fn end_in_the_middle(
     for _ in 0..TRIES {
         copy(whole, image)?;
         let file = File::open(image)?;
-        // Whoever watches it is to see the middle, also where all processors are busy; and SIGINT, which tests in the background
-        // ignore, is to end it.
+        // The watching thread must see the middle, also on a busy machine; and SIGINT, which tests in the background ignore, must end the
+        // program.
         let mut command = Command::new("env");
         command
             .args(["--default-signal=INT", "nice", "-n", "19"])
@@ -189,7 +189,7 @@ fn end_in_the_middle(
     bail!("{} is never in the middle", program.display())
 }
 
-/// Killed, or by SIGINT, which says how to go on: nobody opens it, and either program makes it whole.
+/// Stopped by SIGKILL, or by SIGINT (with a message on how to go on): the image cannot be opened, and either program completes the change.
 fn ended_in_the_middle(bench: &Bench) -> Result<()> {
     let (whole, image) = (bench.scratch.file("whole.img"), bench.scratch.file("disk.img"));
     let names = bench.scratch.dir("names")?;
@@ -199,8 +199,8 @@ fn ended_in_the_middle(bench: &Bench) -> Result<()> {
     mkfs_empty(bench.creamery(), &[], "256M", &whole)?;
     bench.creamery().run(["cp", "-a"]).arg(&names).arg(inside(&whole, "/names")).ok()?;
     let ours = bench.creamery().path().to_owned();
-    // btrfstune is too fast for who watches it: it ends where it would write the second copies of its blocks. To it a UUID that was
-    // mounted a moment ago is in use.
+    // btrfstune is too fast to watch: it stops where it would write the second copies of its blocks. It takes a UUID that was mounted a
+    // moment ago for one in use.
     let theirs = PathBuf::from("prlimit");
     let by_theirs = &["--fsize=73400320", "btrfstune", "-f", "-U", UUIDS[2]][..];
     for (program, words, by, uuid) in [
@@ -241,7 +241,7 @@ fn ended_in_the_middle(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// The UUID stays, and so do all bytes; the `count` files of a directory can be read.
+/// Checks that the UUID and all bytes are unchanged, and that the `count` files of a directory can be read.
 fn expect_refusal_for_unlisted(bench: &Bench, image: &Path, dir: &str, count: usize) -> Result<()> {
     expect_untouched(image, || {
         let run = bench.creamery().run(["tune", "-f", "-u"]).arg(image);
@@ -253,7 +253,7 @@ fn expect_refusal_for_unlisted(bench: &Bench, image: &Path, dir: &str, count: us
     Ok(())
 }
 
-/// One leaf of the files that the extent tree does not list would keep the old UUID, and its files would be lost: nothing is changed.
+/// A leaf of the file tree that the extent tree lacks would keep the old UUID, and its files would be lost: so nothing is changed.
 fn unlisted_block(bench: &Bench) -> Result<()> {
     const FILES_TREE: u64 = 5;
     let image = bench.scratch.file("disk.img");
@@ -265,7 +265,7 @@ fn unlisted_block(bench: &Bench) -> Result<()> {
     let mut victim = Victim::new(image.clone())?;
     let removed = victim.remove_item(METADATA_ITEM, &|key, data| {
         let word = |bytes: &[u8], at: usize| bytes[at..at + 8].try_into().map_or(0, u64::from_le_bytes);
-        // A leaf, to which the tree of the files alone refers.
+        // A leaf to which only the file tree refers.
         word(key, 9) == 0 && data.len() == 33 && word(data, 25) == FILES_TREE
     })?;
     ensure!(removed > 0, "the extent tree lists no leaf of the files");
@@ -273,7 +273,7 @@ fn unlisted_block(bench: &Bench) -> Result<()> {
     expect_refusal_for_unlisted(bench, &image, "/", 200)
 }
 
-/// A subvolume that is being dropped may lack blocks. Its snapshot, which has the same ones and is not dropped, may not.
+/// A subvolume that is being dropped may lack blocks. Its snapshot, which shares them and is not dropped, may not.
 fn unlisted_block_of_a_dropped_tree(bench: &Bench) -> Result<()> {
     const DROPPED: u64 = 256;
     const REFS: usize = 216;

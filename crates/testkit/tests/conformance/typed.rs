@@ -1,4 +1,4 @@
-//! Commands as people type them: an image or its mount point, mounts listed, words of btrfs-progs, images that are in use.
+//! Commands as users type them: an image or its mount point, lists of mounts, words of btrfs-progs, images in use.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -35,19 +35,19 @@ fn mounted(bench: &Bench, options: &str) -> Result<(PathBuf, FuseMount)> {
     Ok((image, mount))
 }
 
-/// What is printed for `words` and `place`.
+/// The output for `words` and `place`.
 fn said(bench: &Bench, words: &str, place: &Path) -> Result<String> {
     Ok(bench.creamery().run(words.split(' ')).arg(place).ok()?.stdout_text())
 }
 
-/// The row of `mounts --json` of what is mounted at `point`.
+/// The row of `mounts --json` for the mount at `point`.
 fn row_of(bench: &Bench, point: &Path) -> Result<Option<Value>> {
     let told = bench.creamery().run(["mounts", "--json"]).ok()?.stdout_text();
     let rows: Vec<Value> = serde_json::from_str(&told).with_context(|| told.clone())?;
     Ok(rows.into_iter().find(|row| row["mount_point"] == point.to_string_lossy().as_ref()))
 }
 
-/// With image, place, subvolume, mode and process, and `filesystem show` has what the image says when nothing is mounted.
+/// The list has image, place, subvolume, mode and process. `filesystem show` prints the same as for the unmounted image.
 fn mounts_are_listed(bench: &Bench) -> Result<()> {
     let (image, mount) = mounted(bench, "")?;
     let dir = mount.dir().to_owned();
@@ -64,7 +64,7 @@ fn mounts_are_listed(bench: &Bench) -> Result<()> {
         line.contains("disk.img") && line.contains(" rw ") && line.ends_with(&process.to_string()),
         "{line}"
     );
-    // By its mount point, by its image, and without a word.
+    // By mount point, by image, and without an operand.
     let by_point = said(bench, "filesystem show", &dir)?;
     ensure!(by_point.contains("'milk'") && by_point.contains("path /"), "{by_point}");
     ensure!(by_point == said(bench, "filesystem show", &image)?, "the image and its mount differ");
@@ -84,7 +84,7 @@ fn mounts_are_listed(bench: &Bench) -> Result<()> {
     mount.unmount()
 }
 
-/// Either is taken, also by another name; where only one works, the error names the other.
+/// Either is accepted, also under another name; where only one works, the error names the other.
 fn image_or_mount_point(bench: &Bench) -> Result<()> {
     let (image, mount) = mounted(bench, "")?;
     let dir = mount.dir().to_owned();
@@ -100,14 +100,14 @@ fn image_or_mount_point(bench: &Bench) -> Result<()> {
     };
     let (one, other) = (said(bench, "df --raw", &image)?, said(bench, "df --raw", &dir)?);
     ensure!(figures(&one)? == figures(&other)?, "df: {one}{other}");
-    // The mount answers: there is nothing to wait for.
+    // The mount answers, so there is no wait.
     let waiting = said(bench, "df --raw --wait 1000000", &image)?;
     ensure!(waiting == one, "df --wait: {waiting}{one}");
     said(bench, "stats", &image)?;
     said(bench, "stats", &dir.join("sub"))?;
     let deleted = bench.creamery().run(["subvolume", "delete", "--subvol", "x"]).arg(dir.join("sub"));
     expect_refusal(deleted, &["is on a live mount", "--subvol"])?;
-    // What a mount shows is what it was mounted with.
+    // A mount shows the view that it was mounted with.
     for words in [
         "df --generation 7",
         "filesystem usage --rescue all",
@@ -125,7 +125,7 @@ fn image_or_mount_point(bench: &Bench) -> Result<()> {
         expect_refusal(refused, &["is on a live mount", "is about an image", "unmount it first"])
             .with_context(|| words.to_owned())?;
     }
-    // Places on no mount have refusals of their own.
+    // Places on no mount have their own errors.
     let (plain, none) = (bench.scratch.dir("plain")?, bench.scratch.file("none"));
     for (words, place, told) in [
         ("filesystem fiemap --subvol x", &none, "no such file"),
@@ -145,7 +145,7 @@ fn image_or_mount_point(bench: &Bench) -> Result<()> {
     }
     expect_refusal(bench.creamery().run(["ls"]).arg(&image), &["use `ls` of the host", "creamery umount"])?;
     expect_refusal(bench.creamery().run(["ls"]).arg(&dir), &["on a live mount", "use `ls` of the host"])?;
-    // A link to it is the image, too.
+    // A link to the image counts as the image.
     let link = bench.scratch.file("link.img");
     symlink(&image, &link)?;
     bench.creamery().run(["umount"]).arg(&link).ok()?;
@@ -154,7 +154,7 @@ fn image_or_mount_point(bench: &Bench) -> Result<()> {
     expect_refusal(bench.creamery().run(["sync"]).arg(&image), &["no mount", "creamery mounts"])
 }
 
-/// A process that waits for its standard input to end, in the directory `dir`.
+/// A process in the directory `dir` that waits for the end of its standard input.
 fn waiting_in(dir: &Path) -> Result<Child> {
     Ok(Command::new("cat").current_dir(dir).stdin(Stdio::piped()).stdout(Stdio::null()).spawn()?)
 }
@@ -176,7 +176,7 @@ fn busy_umount_names_users(bench: &Bench) -> Result<()> {
     mount.unmount()
 }
 
-/// What lies on a mount of Linux' own Btrfs is done by the `btrfs` behind ours in PATH, and by none of ours again.
+/// A place on a mount of Linux' own Btrfs goes to the `btrfs` behind ours in PATH, and to no copy of ours again.
 fn handed_over(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     mkfs_empty(bench.creamery(), &["-L", "of-linux"], "256M", &image)?;
@@ -201,18 +201,18 @@ fn handed_over(bench: &Bench) -> Result<()> {
             "{words}: {handed}\nbtrfs-progs: {theirs}"
         );
     }
-    // Without one, and with one that leads back.
+    // Without another `btrfs`, and with one that leads back.
     let none = call("OURS", "subvolume list", linux.dir());
     expect_failure(none, &["Linux' own Btrfs", "PATH has no `btrfs` but this one", "install btrfs-progs"])?;
     call("OURS", "filesystem df", linux.dir()).ok()?;
-    // Neither a wrapper nor a copy of ours is the one that is looked for.
+    // Neither a wrapper nor a copy of ours counts as the other one.
     let copies = bench.scratch.dir("copies")?;
     bench.creamery().copy_to(&copies.join("btrfs"))?;
     let before = format!("OURS:{}:{}", wrappers.display(), copies.display());
     let came_back = expect_failure(call(&before, "subvolume list", linux.dir()), &["came back"])?;
     ensure!(came_back.stderr_text().contains("copies/btrfs"), "{came_back}");
     call(&format!("{before}:PATH"), "subvolume list", linux.dir()).ok()?;
-    // All filesystems: those of Linux, and then ours, each once, also where a wrapper stands between. Other cases have some, too.
+    // All filesystems: those of Linux, and then ours, each once, also through a wrapper. Other cases have some mounted, too.
     let of_ours = bench.scratch.file("ours.img");
     mkfs_empty(bench.creamery(), &["-L", "our-own"], "200M", &of_ours)?;
     let mount = FuseMount::mount(bench.creamery(), &of_ours, &bench.scratch.file("mount"), "")?;
@@ -227,7 +227,7 @@ fn handed_over(bench: &Bench) -> Result<()> {
         ensure!(count("'of-linux'") == 1 && count("'our-own'") == 1, "{words:?} {before}: {all}");
     }
     mount.unmount()?;
-    // btrfs-progs gets each file there, images too, and names that lead nowhere.
+    // btrfs-progs gets every file there, also images, and names that lead nowhere.
     let inner = linux.dir().join("in.img");
     mkfs_empty(bench.creamery(), &[], "200M", &inner)?;
     let before = std::fs::read(&inner)?;
@@ -242,13 +242,13 @@ fn handed_over(bench: &Bench) -> Result<()> {
     let theirs = Run::new("btrfs").args(["subvolume", "delete"]).arg(linux.dir().join("none")).output()?;
     ensure!(missing.stderr_text() == theirs.stderr_text(), "{missing}\nbtrfs-progs: {theirs}");
     linux.unmount()?;
-    // Of an image nothing is handed over.
+    // A call about an image is not handed over.
     call("OURS:PATH", "subvolume list", &image).ok()?;
     expect_failure(call("OURS:PATH", "balance start", &image), &["balance start is not there in creamery"])
         .map(drop)
 }
 
-/// In a directory on a mount of Linux a partition of a disk is an image, and a word is no file: nothing of these is handed over.
+/// In a directory on a mount of Linux, a partition of a disk is an image, and a word is no file: such calls are not handed over.
 fn kept_beside_linux(bench: &Bench) -> Result<()> {
     let (image, of_ours) = (bench.scratch.file("disk.img"), bench.scratch.file("ours.img"));
     mkfs_empty(bench.creamery(), &[], "512M", &image)?;
@@ -256,7 +256,7 @@ fn kept_beside_linux(bench: &Bench) -> Result<()> {
     let ours = bench.scratch.dir("ours")?;
     symlink(bench.creamery().path(), ours.join("btrfs"))?;
     let linux = LoopMount::mount(&image, &bench.scratch.file("kernel"), "")?;
-    // No other one is there.
+    // There is no other one.
     let call = |words: &str, place: &Path| {
         let run = Run::new(ours.join("btrfs")).args(words.split(' ')).arg(place).within(linux.dir());
         run.env("PATH", &ours)
@@ -272,7 +272,7 @@ fn kept_beside_linux(bench: &Bench) -> Result<()> {
     call("filesystem resize max", loop_device.path()).ok()?;
     call("filesystem label", loop_device.path()).arg("third").ok()?;
     loop_device.detach()?;
-    // Words that are names of files there, too: only the operand is looked at.
+    // Words that are also names of files there: only the operand counts.
     for word in ["compression", "data", "subvol"] {
         std::fs::create_dir(linux.dir().join(word))?;
     }
@@ -285,7 +285,7 @@ fn kept_beside_linux(bench: &Bench) -> Result<()> {
     linux.unmount()
 }
 
-/// Who waits says so, and goes on when the other one is gone.
+/// A command that waits prints so, and goes on when the holder is gone.
 fn wait_for_an_image(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     mkfs_empty(bench.creamery(), &[], "256M", &image)?;
@@ -318,7 +318,7 @@ fn wait_for_an_image(bench: &Bench) -> Result<()> {
         errors.read_line(&mut line)?;
         told.push((*words, line, errors));
     }
-    // All of them wait; then the holder goes.
+    // All of them wait; then the holder ends.
     drop(holder.stdin.take());
     holder.wait()?;
     for (words, line, _) in &told {
@@ -331,7 +331,7 @@ fn wait_for_an_image(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// By our own name in the same words as by the name `btrfs`.
+/// Under our own name the messages are those under the name `btrfs`.
 fn missing_commands(bench: &Bench) -> Result<()> {
     let link = bench.scratch.file("btrfs");
     symlink(bench.creamery().path(), &link)?;

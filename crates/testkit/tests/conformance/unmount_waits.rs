@@ -1,4 +1,4 @@
-//! An unmount ends when the image is closed, whatever is mounted meanwhile.
+//! An unmount ends when the image is closed, regardless of other mounts made meanwhile.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// A host's filesystem that takes no writes until it is let go.
+/// A filesystem of the host that is frozen until drop.
 struct Frozen(PathBuf);
 
 impl Frozen {
@@ -34,14 +34,14 @@ impl Drop for Frozen {
     }
 }
 
-/// How often a process has waited.
+/// The number of waits of a process.
 fn waits(process: u32) -> Result<u64> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
     Ok(line.context("a count")?.trim().parse()?)
 }
 
-/// Mounts something until that has the device number `device`; whoever else has taken it will do.
+/// Mounts filesystems until one has the device number `device`; it does not matter if another process has taken the number.
 fn take_number(folder: &Path, device: u64) -> Result<()> {
     for number in 0..256 {
         let point = folder.join(number.to_string());
@@ -60,8 +60,8 @@ fn ended(child: &mut Child) -> Result<bool> {
     Ok(child.try_wait()?.is_some())
 }
 
-/// The image lies on a filesystem that stands still, so the server cannot end; the device number goes to another mount. The unmount
-/// looks again and again, and goes on waiting.
+/// The image lies on a frozen filesystem, so the server cannot end; the device number goes to another mount. The unmount polls, and goes on
+/// waiting.
 fn number_is_taken(bench: &Bench) -> Result<()> {
     let (disk, host) = (bench.scratch.file("host.img"), bench.scratch.dir("host")?);
     sparse_file(&disk, 1 << 30)?;
@@ -94,8 +94,8 @@ fn number_is_taken(bench: &Bench) -> Result<()> {
     btrfs_check(&image)
 }
 
-/// A mount is unmounted while its server sleeps, and another filesystem is mounted at its place, with all its numbers. The server that
-/// ends then leaves that mount alone.
+/// A mount is unmounted while its server sleeps, and another filesystem is mounted at its place, with all its numbers. When the server
+/// ends, it leaves that mount alone.
 fn next_mount_stays(bench: &Bench) -> Result<()> {
     let (image, point) = (bench.scratch.file("disk.img"), bench.scratch.file("fuse"));
     mkfs_empty(bench.creamery(), &[], "300M", &image)?;

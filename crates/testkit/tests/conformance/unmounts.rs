@@ -1,4 +1,4 @@
-//! What `umount` and its like reach: the image that is named, and everything that was done there is durable when they end.
+//! `umount` and similar commands reach the image that is named, and all changes are durable when they end.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -41,7 +41,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// The image of that name, empty.
+/// Makes an empty image of that name.
 fn image(bench: &Bench, name: &str) -> Result<std::path::PathBuf> {
     let image = bench.scratch.file(name);
     mkfs_empty(bench.creamery(), &["-L", name], "200M", &image)?;
@@ -52,7 +52,7 @@ fn server_of(bench: &Bench, image: &Path) -> Result<(String, Option<u32>)> {
     row_of(&bench.creamery().run(["mounts", "--json"]).ok()?.stdout_text(), image)
 }
 
-/// What the list `told` says of the server of `image`, and which process that is.
+/// The lines of the list `told` about the server of `image`, and the server's process id.
 fn row_of(told: &str, image: &Path) -> Result<(String, Option<u32>)> {
     let rows: Vec<Value> = serde_json::from_str(told).with_context(|| told.to_owned())?;
     let row = rows.into_iter().find(|row| row["image"] == image.to_string_lossy().as_ref());
@@ -61,7 +61,7 @@ fn row_of(told: &str, image: &Path) -> Result<(String, Option<u32>)> {
     Ok((row["server"].as_str().unwrap_or_default().to_owned(), process))
 }
 
-/// Of two images at one directory the first is hidden: no command by its name reaches the other.
+/// Of two images at one directory the first is hidden: no command with its name reaches the other.
 fn one_hides_another(bench: &Bench) -> Result<()> {
     let (first, second) = (image(bench, "first.img")?, image(bench, "second.img")?);
     let private = bench.scratch.dir("private")?;
@@ -80,7 +80,7 @@ fn one_hides_another(bench: &Bench) -> Result<()> {
     let shown = bench.creamery().run(["df"]).arg(&first).output()?;
     ensure!(shown.code == Some(1), "df of a hidden mount: {shown}");
     ensure!(server_of(bench, &second)?.0 == "answers", "the second is gone");
-    // A stranger who may not look at the mount point does not know that either.
+    // A user without access to the mount point does not know that either.
     let program = bench.scratch.file("creamery");
     bench.creamery().copy_to(&program)?;
     Run::new("chmod").arg("755").arg(bench.scratch.path()).ok()?;
@@ -97,7 +97,7 @@ fn one_hides_another(bench: &Bench) -> Result<()> {
     btrfs_check(&second)
 }
 
-/// The image that is mounted gets another name, and a new one has its old name: that is not the one that is mounted.
+/// The mounted image is renamed, and a new image gets its old name: that one is not mounted.
 fn new_by_an_old_name(bench: &Bench) -> Result<()> {
     let old = image(bench, "disk.img")?;
     let dir = bench.scratch.dir("dir")?;
@@ -116,7 +116,7 @@ fn new_by_an_old_name(bench: &Bench) -> Result<()> {
         Ok(shown.lines().next().unwrap_or_default().to_owned())
     };
     ensure!(label_of(&new)?.contains("'new'"), "{}", label_of(&new)?);
-    // Also while another process reads the new one: its lock is no sign of a mount.
+    // Also while another process reads the new image: its lock is no sign of a mount.
     let mut reader = Command::new("flock");
     reader.args(["-s"]).arg(&new).args(["sh", "-c", "echo locked; exec cat"]);
     let mut reader = reader.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
@@ -126,7 +126,7 @@ fn new_by_an_old_name(bench: &Bench) -> Result<()> {
     drop(reader.stdin.take());
     reader.wait()?;
     refused.context("beside a reader")?;
-    // The one that is mounted is reached by the name that it has now.
+    // The mounted image is reached by its new name.
     let renamed = bench.scratch.file("renamed.img");
     ensure!(label_of(&renamed)?.contains("'disk.img'"), "{}", label_of(&renamed)?);
     bench.creamery().run(["sync"]).arg(&renamed).ok()?;
@@ -134,15 +134,15 @@ fn new_by_an_old_name(bench: &Bench) -> Result<()> {
         bench.creamery().run(["ls"]).arg(&renamed),
         &["renamed.img", &format!("creamery umount {}", dir.display())],
     )?;
-    // Both mounted: each by its own name.
+    // Both are mounted: each is reached by its own name.
     let other = bench.scratch.dir("other")?;
     bench.creamery().run(["mount"]).arg(&new).arg(&other).ok()?;
     ensure!(label_of(&new)?.contains("'new'") && label_of(&renamed)?.contains("'disk.img'"), "mixed up");
-    // Mounts of others, whatever state these are in, are listed too.
+    // Mounts of other cases, in any state, are listed too.
     let all = bench.creamery().run(["filesystem", "show"]).output()?.stdout_text();
     ensure!(all.contains("'new'") && all.contains("'disk.img'"), "{all}");
     bench.creamery().run(["umount"]).arg(&new).ok()?;
-    // A mount that hangs, of another image, keeps nobody: it is not asked.
+    // A mount of another image that hangs stops no command: it is not asked.
     let third = image(bench, "third.img")?;
     let third_dir = bench.scratch.dir("third")?;
     bench.creamery().run(["mount"]).arg(&third).arg(&third_dir).ok()?;
@@ -152,17 +152,17 @@ fn new_by_an_old_name(bench: &Bench) -> Result<()> {
     signal(Signal::CONT, hung)?;
     beside?;
     bench.creamery().run(["umount"]).arg(&third).ok()?;
-    // A server that died has no lock: its mount is known by the name.
+    // A dead server has no lock: its mount is found by name.
     let (_, server) = server_of(bench, &new)?;
     signal(Signal::KILL, server.context("no process")?)?;
-    // It keeps nobody from the image itself.
+    // The dead mount does not block the image itself.
     bench.creamery().run(["df", "--wait", "1000000"]).arg(&new).ok()?;
     let dead = bench.creamery().run(["umount"]).arg(&new).output()?;
     ensure!(dead.code == Some(1) && dead.stderr_text().contains("died"), "{dead}");
     btrfs_check(&new)
 }
 
-/// Two mounted images, of which one has got the name that the other one had: each is reached by the name that it has.
+/// Two mounted images, one of which has got the other's old name: each is reached by its present name.
 fn names_that_move_on(bench: &Bench) -> Result<()> {
     let (first, second) = (image(bench, "now.img")?, image(bench, "next.img")?);
     let (first_dir, second_dir) = (bench.scratch.dir("first")?, bench.scratch.dir("second")?);
@@ -185,7 +185,7 @@ fn names_that_move_on(bench: &Bench) -> Result<()> {
     }
     std::fs::write(second_dir.join("precious"), "milk\n")?;
     bench.creamery().run(["sync"]).arg(&now).ok()?;
-    // A mount that lets the caller not in says so at once: it is not waited for.
+    // A mount that refuses the caller says so at once: there is no wait.
     let program = bench.scratch.file("creamery");
     bench.creamery().copy_to(&program)?;
     for path in [bench.scratch.path(), &now] {
@@ -194,7 +194,7 @@ fn names_that_move_on(bench: &Bench) -> Result<()> {
     let stranger = Run::new("setpriv").args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]);
     let refused = stranger.arg(&program).args(["df", "--wait", "1000000"]).arg(&now).output()?;
     ensure!(refused.code == Some(1) && refused.stderr_text().contains("ermission denied"), "{refused}");
-    // A server that has the lock of another image from whoever started it has not mounted that.
+    // A server that inherited the lock of another image has not mounted that image.
     let (third, third_dir) = (image(bench, "third.img")?, bench.scratch.dir("third")?);
     let free = image(bench, "free.img")?;
     let inherits = "exec 9<\"$1\"; flock -x 9; shift; exec \"$@\"";
@@ -204,7 +204,7 @@ fn names_that_move_on(bench: &Bench) -> Result<()> {
         expect_refusal(bench.creamery().run(words).arg(&free), &["no mount of this image"])?;
     }
     bench.creamery().run(["umount"]).arg(&third).ok()?;
-    // The one with the old name is unmounted, and no other.
+    // Only the image with the old name is unmounted.
     bench.creamery().run(["umount"]).arg(&now).ok()?;
     let listed = bench.creamery().run(["mounts"]).ok()?.stdout_text();
     ensure!(
@@ -218,7 +218,7 @@ fn names_that_move_on(bench: &Bench) -> Result<()> {
     btrfs_check(&now)
 }
 
-/// A mount that has another place stays there, which is said; what was done is durable all the same.
+/// An image that is mounted at a second place stays mounted there, and the message says so; changes are durable all the same.
 fn still_mounted_elsewhere(bench: &Bench) -> Result<()> {
     let image = image(bench, "disk.img")?;
     let (dir, bind) = (bench.scratch.dir("dir")?, bench.scratch.dir("bind")?);
@@ -237,7 +237,8 @@ fn still_mounted_elsewhere(bench: &Bench) -> Result<()> {
     btrfs_check(&image)
 }
 
-/// A mount of one of its files (`mount --bind`) is unmounted like any other, and keeps the image mounted. Through it alone nothing can be made durable.
+/// A mount of a single file of it (`mount --bind`) is unmounted like any other, and keeps the image mounted. That mount alone gives no way to make
+/// changes durable.
 fn file_mounted_elsewhere(bench: &Bench) -> Result<()> {
     let image = image(bench, "disk.img")?;
     let (dir, bind) = (bench.scratch.dir("dir")?, bench.scratch.file("bind"));
@@ -263,7 +264,7 @@ fn file_mounted_elsewhere(bench: &Bench) -> Result<()> {
     btrfs_check(&image)
 }
 
-/// Two servers may read one image: which of the mounts is meant has to be said, and one that is out of sight hides no other.
+/// Two servers may read one image: the operand must say which mount is meant, and an invisible mount hides no other.
 fn two_readers(bench: &Bench) -> Result<()> {
     let image = image(bench, "disk.img")?;
     let (one, two) = (bench.scratch.dir("one")?, bench.scratch.dir("two")?);
@@ -280,7 +281,7 @@ fn two_readers(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// By its number, its name, and where it begins, a partition is the same image.
+/// A partition by number, by name, and by offset is one image.
 fn other_names_of_a_partition(bench: &Bench) -> Result<()> {
     let disk = bench.scratch.file("disk.raw");
     sparse_file(&disk, 400 << 20)?;
@@ -296,7 +297,7 @@ fn other_names_of_a_partition(bench: &Bench) -> Result<()> {
         bench.creamery().run(["sync"]).arg(part(behind)).ok()?;
     }
     expect_refusal(bench.creamery().run(["umount"]).arg(part("rest")), &["no mount of this image"])?;
-    // Neither is the disk, of which it is a part.
+    // The whole disk, of which it is a part, is not that image.
     for words in ["umount", "sync", "stats"] {
         expect_refusal(bench.creamery().run([words]).arg(&disk), &["no mount of this image"])?;
     }
@@ -304,7 +305,7 @@ fn other_names_of_a_partition(bench: &Bench) -> Result<()> {
     bench.creamery().run(["check"]).arg(part("boot")).ok().map(drop)
 }
 
-/// A list of mounts holds each for a moment, which is no reason to refuse.
+/// Listing mounts holds each mount for a moment, which makes no command fail.
 fn beside_others(bench: &Bench) -> Result<()> {
     let image = image(bench, "disk.img")?;
     let dir = bench.scratch.dir("dir")?;

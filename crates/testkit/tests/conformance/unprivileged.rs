@@ -1,4 +1,4 @@
-//! The same for somebody who is not root: images from a tree one may read, and mounts through fusermount3.
+//! Use without root: images from a readable tree, and mounts through fusermount3.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// A folder that nobody (the user) owns, with a copy of the program: the real one may lie where nobody may look.
+/// A folder of the user `nobody`, with a copy of the program: the real one may lie where that user has no access.
 pub(crate) fn place(bench: &Bench) -> Result<(PathBuf, Program)> {
     use std::os::unix::fs::{PermissionsExt, chown};
     let dir = bench.scratch.dir("place")?;
@@ -47,7 +47,7 @@ fn keeps_owners(bench: &Bench) -> Result<()> {
     let (dir, _) = place(bench)?;
     let source = bench.scratch.dir("source")?;
     tree::torture(&source, true)?;
-    // What nobody may not read is not part of this case; nor are xattrs that only root sees.
+    // Files that this user cannot read are not part of this case; nor are xattrs that only root sees.
     Run::new("chmod").args(["-R", "a+rX", "--"]).arg(&source).ok()?;
     let image = dir.join("disk.img");
     as_nobody(&dir).args(["mkfs", "--rootdir"]).arg(&source).arg(&image).ok()?;
@@ -55,8 +55,8 @@ fn keeps_owners(bench: &Bench) -> Result<()> {
     judge(bench, &image, &Walk::take(&source)?, &unseen)
 }
 
-/// A mount namespace in which everybody may open `/dev/fuse`, as on an ordinary system; not every host is set up so. The
-/// mount lives and dies in there.
+/// A mount namespace in which everybody can open `/dev/fuse`, as on an ordinary system; not every host is set up so. The mount exists only
+/// there.
 const MOUNTS: &str = r#"
 set -e
 mkdir dev && mount -t tmpfs -o mode=755 tmpfs dev
@@ -85,7 +85,7 @@ fn mounts(bench: &Bench) -> Result<()> {
     judge(bench, &dir.join("disk.img"), &want, &Compare { mtime: false, ..Compare::default() })
 }
 
-/// What root has made in an image is edited by an ordinary user, and stays root's; what he makes is root's, too.
+/// An ordinary user edits root's files in an image: they stay root's, and new ones are root's, too.
 const FAKEROOT: &str = r#"
 set -e
 mkdir dev && mount -t tmpfs -o mode=755 tmpfs dev
@@ -139,7 +139,7 @@ fn fakeroot(bench: &Bench) -> Result<()> {
     btrfs_check(&image)
 }
 
-/// Who wants to unmount what somebody else has mounted is told that he may not, which is not that it is in use.
+/// Unmounting another user's mount is refused for lack of permission, not as "in use".
 fn unmounts(bench: &Bench) -> Result<()> {
     let (dir, program) = place(bench)?;
     let (image, point) = (bench.scratch.file("disk.img"), dir.join("mnt"));
@@ -150,8 +150,8 @@ fn unmounts(bench: &Bench) -> Result<()> {
     mount.unmount()
 }
 
-/// The server of a user answers no request of root, and without the root directory of its mount nobody can ask it. The last command unmounts
-/// what can be asked.
+/// The server of a user answers no request of root, and without the root directory of its mount no control reaches it. The last command
+/// unmounts the mounts that can be reached.
 const UNASKED: &str = r#"
 set -e
 mkdir dev && mount -t tmpfs -o mode=755 tmpfs dev

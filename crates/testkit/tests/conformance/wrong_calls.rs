@@ -1,4 +1,4 @@
-//! A hundred wrong calls, and the one line that each is told: what, where, why, and what to do.
+//! A hundred wrong calls and their error lines: what, where, why, and what to do.
 
 use std::fs;
 
@@ -15,11 +15,11 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![Case::new("bad-input/wrong-calls", &needs, wrong_calls)]
 }
 
-/// What is called, the exit status, and what is said.
+/// The call, the exit status, and the message.
 type Row = (&'static str, i32, &'static str);
 
-/// In a folder with a directory `d` and a file in it, an image that has both and a subvolume, one device of two, and a disk whose
-/// second partition has a Btrfs.
+/// The calls run in a folder with a directory `d` and a file in it, an image that has both and a subvolume, one device of two, and a disk
+/// whose second partition has a Btrfs.
 #[rustfmt::skip]
 const ROWS: [Row; 165] = [
     ("ls raw.img", 1, "ls: raw.img: no Btrfs filesystem: it holds a disk with a DOS partition table; name a partition, as in raw.img@2, which has a Btrfs"),
@@ -217,7 +217,7 @@ fn wrong_calls(bench: &Bench) -> Result<()> {
         }
     }
     ensure!(problems.is_empty(), "{}", problems.join("\n"));
-    // As cp(1), which goes on behind a source that has no name.
+    // As with cp(1), which goes on behind a missing source.
     fs::create_dir(at("to"))?;
     let (source, target) = (["", "d/f", "x.img:/s"], ["", "d/f", "to"]);
     for (ours, theirs) in [(&["d/f", ""][..], &["d/f", ""][..]), (&source, &target)] {

@@ -1,8 +1,8 @@
-//! `bench compress`: a tree packed into compressed images beside mkfs.btrfs, and a file of text written, read whole and read piece by
-//! piece through the library and the mount beside the kernel's Btrfs on a loop device. All on one tmpfs, in turn, medians.
+//! `bench compress`: a tree packed into compressed images beside mkfs.btrfs, and a file of text written, read whole and read piece by piece
+//! through the library and the mount beside the kernel's Btrfs on a loop device. All are on one tmpfs and run in turn; figures are medians.
 //!
-//! Back of the envelope: zstd at level 3 takes 250 to 350 MiB of prose a second and processor, and gives 800 back. mkfs.btrfs packs on one
-//! thread. So on two cores twice its speed is what the packing allows, and more only as far as the rest costs less.
+//! Back of the envelope: zstd at level 3 compresses 250 to 350 MiB of prose a second and processor, and decompresses 800. mkfs.btrfs
+//! compresses on one thread. So on two cores compression allows twice its speed, and more only as far as the other work costs less.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ struct Step {
     workload: &'static str,
     piece: u64,
     order: &'static str,
-    /// Pieces at most; 0: all.
+    /// Maximum number of pieces; 0: all.
     pieces: u64,
 }
 
@@ -41,7 +41,7 @@ const STEPS: [Step; 4] = [
     Step { name: "4 KiB in order", workload: "read", piece: 4096, order: "sequential", pieces: 0 },
 ];
 
-/// Who keeps the file.
+/// The side that keeps the file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Side {
     Library,
@@ -51,7 +51,7 @@ enum Side {
 
 const SIDES: [Side; 3] = [Side::Library, Side::Kernel, Side::Mount];
 
-/// What was taken of one row, by side.
+/// The results of one row, by side.
 type Row = [Vec<f64>; SIDES.len()];
 
 struct Stage {
@@ -60,7 +60,7 @@ struct Stage {
     bytes: u64,
 }
 
-/// `cargo xtask bench compress`. `--files` and `--bytes` say how large the tree is, and the file is as large as that.
+/// `cargo xtask bench compress`. `--files` and `--bytes` give the size of the tree; the file has that many bytes.
 pub(crate) fn compress(words: &[&str]) -> Result<()> {
     let options = options(Options { files: 30_000, bytes: 400_000_000, runs: 3, dry: false }, words)?;
     let needed = [Judge::Root, Judge::Fuse, Judge::KernelBtrfs, Judge::LoopDevices, Judge::BtrfsProgs];
@@ -90,7 +90,7 @@ pub(crate) fn compress(words: &[&str]) -> Result<()> {
 }
 
 impl Stage {
-    /// The tree packed by both, alternating.
+    /// Packs the tree with both programs in turn.
     fn images(&self, source: &Path, method: &str, runs: usize) -> Result<String> {
         let (mut times, mut stored) = ([Vec::new(), Vec::new()], [0, 0]);
         for round in 0..runs {
@@ -125,7 +125,7 @@ impl Stage {
         ))
     }
 
-    /// The file written and read on all sides, alternating.
+    /// Writes and reads the file on all sides in turn.
     fn files(&self, method: &str, runs: usize) -> Result<String> {
         let mut rows: Vec<Row> = STEPS.iter().map(|_| Row::default()).collect();
         for round in 0..runs {
@@ -152,7 +152,7 @@ impl Stage {
         Ok(text)
     }
 
-    /// What each step made by the second.
+    /// The rate of each step, a second.
     fn play(&self, side: Side, method: &str) -> Result<Vec<f64>> {
         let image = self.scratch.file("file.img");
         match side {
@@ -172,7 +172,7 @@ impl Stage {
         Ok(rates)
     }
 
-    /// One step, opened or mounted anew.
+    /// Runs one step; the filesystem is opened or mounted anew.
     fn step(&self, side: Side, image: &Path, method: &str, step: &Step) -> Result<Said> {
         let dir = self.scratch.dir("mount")?;
         let mut words = vec![
@@ -212,7 +212,7 @@ impl Stage {
         }
     }
 
-    /// A path where nothing is.
+    /// A path without a file.
     fn fresh(&self, name: &str) -> Result<PathBuf> {
         let path = self.scratch.file(name);
         if path.exists() {

@@ -1,11 +1,11 @@
-//! `bench gate`: how long a commit keeps strangers waiting, and how many commits threads need that write and sync; the library
-//! beside the kernel's Btrfs on a loop device, both on one tmpfs, in turn, medians. The same program (`creamery-bench`) does the
-//! same on both sides, and afterwards reads back what must be there.
+//! `bench gate`: how long a commit keeps strangers waiting, and how many commits serve threads that write and sync; the library beside the
+//! kernel's Btrfs on a loop device. Both are on one tmpfs and run in turn; figures are medians. One program (`creamery-bench`) does the
+//! work on both sides, and afterwards reads back the expected content.
 //!
-//! Back of the envelope: 262,144 overwrites make twice as many changes of references; running one takes 3 to 5 us, so all of them
-//! with the gate closed would keep everybody out for a second or two. In steps of 64 a stranger waits for one of these and for a
-//! processor, half a millisecond, and at the end for what is left: 512 changes and some passes over the roots, 2 to 5 ms.
-//! 16 threads with 100 fsyncs each need 100 commits if each serves all of them, and twice that if they come in two halves.
+//! Back of the envelope: 262,144 overwrites make twice as many changes of references. Running one takes 3 to 5 us, so all of them with the
+//! gate closed would block all threads for a second or two. In steps of 64 a stranger waits for one step and for a processor, half a
+//! millisecond, and at the end for the rest: 512 changes and some passes over the roots, 2 to 5 ms. 16 threads with 100 fsyncs each need
+//! 100 commits if each commit serves all of them, and twice that if they come in two halves.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use super::options::{Options, options};
 use super::programs::Programs;
 use super::report::publish;
 
-/// Where `creamery-bench` says what the library counted.
+/// The path of the library's counter in the output of `creamery-bench`.
 const GATE_CLOSED: [&str; 4] = ["statistics", "commits", "gate_closed_micros", "max"];
 const COMMITS: [&str; 3] = ["statistics", "commits", "count"];
 const DELAYED_REFS: [&str; 2] = ["gate", "delayed_refs_max"];
@@ -38,13 +38,13 @@ enum Side {
     Kernel,
 }
 
-/// What one run said.
+/// The output of one run.
 struct Played {
     overwritten: Said,
     appended: Said,
 }
 
-/// `cargo xtask bench gate`. With `--quick` everything is done once with so little that it takes seconds, and nothing is published.
+/// `cargo xtask bench gate`. With `--quick` everything runs once at a size that takes seconds, and nothing is published.
 pub(crate) fn gate(words: &[&str]) -> Result<()> {
     let mut words = words.to_vec();
     let quick = words.iter().position(|word| *word == "--quick").map(|at| words.remove(at)).is_some();
@@ -58,7 +58,7 @@ pub(crate) fn gate(words: &[&str]) -> Result<()> {
     let stage = Stage::new(options.bytes, quick)?;
     let (mut library, mut kernel) = (Vec::new(), Vec::new());
     for round in 1..=options.runs {
-        // Who comes later finds memory that the one before warmed.
+        // A later side finds memory that an earlier one warmed, so the sides take turns in coming first.
         let sides =
             if round % 2 == 1 { [Side::Library, Side::Kernel] } else { [Side::Kernel, Side::Library] };
         for side in sides {
@@ -78,7 +78,7 @@ pub(crate) fn gate(words: &[&str]) -> Result<()> {
     publish("bench gate", &text, options.dry)
 }
 
-/// Where it is played.
+/// The images and programs of the bench.
 struct Stage {
     scratch: Scratch,
     programs: Programs,
@@ -89,30 +89,30 @@ struct Stage {
 struct Set<'s> {
     stage: &'s Stage,
     image: PathBuf,
-    /// Where the kernel finds it; none, and it is the library's.
+    /// The kernel's device; `None` for the library.
     device: Option<LoopDevice>,
 }
 
 type Words = Vec<(&'static str, String)>;
 
-/// Options that have numbers.
+/// Options with numbers.
 fn words(numbers: &[(&'static str, u64)]) -> Words {
     numbers.iter().map(|(option, number)| (*option, number.to_string())).collect()
 }
 
 impl Stage {
-    /// Builds what is measured; in a quick run, which measures nothing, without optimising it.
+    /// Builds the measured programs; a quick run measures nothing, so it builds without optimisation.
     fn new(bytes: u64, quick: bool) -> Result<Self> {
         let programs = Programs::build(quick)?;
         Ok(Self { scratch: Scratch::new("bench-gate")?, programs, bytes })
     }
 
-    /// Plays both parts, each on a filesystem of its own.
+    /// Runs both parts, each on its own filesystem.
     fn play(&self, side: Side) -> Result<Played> {
         let file =
             |generation| words(&[("--bytes", self.bytes), ("--piece", PIECE), ("--generation", generation)]);
         let set = self.set(side)?;
-        // In a random order each piece is an extent of its own.
+        // In random order each piece becomes an extent of its own.
         set.step("write", file(0).into_iter().chain([("--order", "random".to_owned())]).collect())?;
         let overwritten = set.step("gate", file(1))?;
         set.step("verify", file(1))?;
@@ -142,7 +142,7 @@ impl Stage {
 }
 
 impl Set<'_> {
-    /// One workload, opened or mounted anew.
+    /// Runs one workload; the filesystem is opened or mounted anew.
     fn step(&self, workload: &str, mut words: Words) -> Result<Said> {
         let run = |words: &Words| self.stage.programs.bench(workload, words).context(workload.to_owned());
         let Some(device) = &self.device else {
@@ -157,7 +157,7 @@ impl Set<'_> {
         said
     }
 
-    /// A figure counts only if the image is accepted.
+    /// Checks the image: a figure counts only if it is accepted.
     fn end(self) -> Result<()> {
         match self.device {
             None => btrfs_check(&self.image),
@@ -166,12 +166,12 @@ impl Set<'_> {
     }
 }
 
-/// What the runs of a side said, one figure of each.
+/// One figure of each run of a side.
 fn figures(played: &[Played], of: impl Fn(&Played) -> Result<f64>) -> Result<Vec<f64>> {
     played.iter().map(of).collect()
 }
 
-/// Operations a second, the final sync in the time.
+/// Operations a second, with the final sync in the time.
 fn rate(said: &Said) -> Result<f64> {
     Ok(said.number("operations")? / said.durable_time()?.as_secs_f64())
 }
@@ -181,7 +181,7 @@ fn cpu(said: &Said) -> Result<f64> {
     Ok(said.number("cpu_seconds")? * 1e6 / said.number("operations")?)
 }
 
-/// A time of the stranger's, milliseconds.
+/// A time of the stranger, milliseconds.
 fn stranger(played: &Played, when: &str, what: &str) -> Result<f64> {
     Ok(played.overwritten.at(&["gate", when, what])? * 1e3)
 }
@@ -213,7 +213,7 @@ fn table(library: &[Played], kernel: &[Played]) -> Result<String> {
     }
     row("fsyncs a second by 16 threads", 0, both(&|played| rate(&played.appended), middle)?);
     row("CPU time of an append with its fsync, us", 1, both(&|played| cpu(&played.appended), middle)?);
-    // What only the library tells.
+    // Only the library reports this.
     let closed = most(figures(library, |played| played.overwritten.at(&GATE_CLOSED))?) / 1e3;
     let commits = most(figures(library, |played| played.overwritten.at(&COMMITS))?);
     let waiting = most(figures(library, |played| played.overwritten.at(&DELAYED_REFS))?);

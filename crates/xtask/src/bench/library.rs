@@ -1,4 +1,4 @@
-//! What the benches of the library have in common: a fresh image, and the program `creamery-bench` on it or on a mount.
+//! Common parts of the library's benches: a fresh image, and the program `creamery-bench` on it or on a mount.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -11,13 +11,13 @@ use serde_json::Value;
 
 use crate::workspace::{build_program, cargo, run, target};
 
-/// Builds `creamery` and `creamery-bench` as they are measured.
+/// Builds `creamery` and `creamery-bench` in the measured profile.
 pub(super) fn build() -> Result<()> {
     build_program()?;
     build_bench(&RELEASE)
 }
 
-/// Words of cargo that build what is measured.
+/// Cargo's words for the measured profile.
 pub(super) const RELEASE: [&str; 3] = ["build", "--locked", "--release"];
 
 /// Builds `creamery-bench` with these words.
@@ -28,7 +28,7 @@ pub(super) fn build_bench(words: &[&str]) -> Result<()> {
 /// Directories of a thread, unless a bench says otherwise.
 pub(super) const ROUNDS: u64 = 4;
 
-/// Where a bench has its images, and how many files each directory gets.
+/// The directory of a bench's images, and the number of files in each directory.
 pub(super) struct Place {
     pub(super) scratch: Scratch,
     creamery: Program,
@@ -36,7 +36,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// For the bench `name`. Builds what it measures.
+    /// The place of the bench `name`. Builds the measured programs.
     pub(super) fn new(name: &str, files: u64) -> Result<Self> {
         build()?;
         Ok(Self { scratch: Scratch::new(&format!("bench-{name}"))?, creamery: Program::find()?, files })
@@ -55,13 +55,13 @@ impl Place {
     }
 }
 
-/// An empty filesystem of ours, metadata once, in the place of what is there.
+/// Makes an empty filesystem of ours with single metadata, and overwrites an existing image.
 pub(super) fn empty_filesystem(creamery: &Program, image: &Path, bytes: u64) -> Result<()> {
     empty_image(image, bytes)?;
     creamery.run(["mkfs", "-q", "-f", "-m", "single"]).arg(image).ok().map(drop)
 }
 
-/// An empty file of `bytes` bytes in the place of what is there.
+/// Makes an empty file of `bytes` bytes, and replaces an existing one.
 pub(super) fn empty_image(image: &Path, bytes: u64) -> Result<()> {
     if image.exists() {
         std::fs::remove_file(image)?;
@@ -69,16 +69,16 @@ pub(super) fn empty_image(image: &Path, bytes: u64) -> Result<()> {
     Ok(std::fs::File::create_new(image)?.set_len(bytes)?)
 }
 
-/// The kernel's filesystem, in the place of what is there.
+/// Makes the kernel's filesystem, and overwrites an existing one.
 pub(super) fn kernel_filesystem(image: &Path, bytes: u64) -> Result<()> {
     empty_image(image, bytes)?;
     Run::new("mkfs.btrfs").args(["-q", "-f", "-m", "single", "-d", "single"]).arg(image).ok().map(drop)
 }
 
-/// What `creamery-bench` said of one workload.
+/// The output of `creamery-bench` for one workload.
 pub(super) struct Said(Value);
 
-/// Runs `creamery-bench` in a process of its own, so with nothing cached. The side is `--image` or `--dir`.
+/// Runs `creamery-bench` in a new process, so nothing is cached. The side is `--image` or `--dir`.
 pub(super) fn bench(
     workload: &str,
     side: &str,
@@ -91,7 +91,7 @@ pub(super) fn bench(
     bench_of(&target().join("release"), workload, &[side].into_iter().chain(options).collect::<Vec<_>>())
 }
 
-/// The same with the program in the folder `programs`; the options say the side, too.
+/// Runs `creamery-bench` from the folder `programs`; the options name the side, too.
 pub(super) fn bench_of(
     programs: &Path,
     workload: &str,
@@ -108,44 +108,44 @@ pub(super) fn bench_of(
 }
 
 impl Said {
-    /// A number by its name at the top.
+    /// The number `name` at the top level.
     pub(super) fn number(&self, name: &str) -> Result<f64> {
         self.0[name].as_f64().with_context(|| format!("creamery-bench says no {name}"))
     }
 
-    /// A number by the names that lead to it.
+    /// The number at the path `names`.
     pub(super) fn at(&self, names: &[&str]) -> Result<f64> {
         let found = names.iter().fold(&self.0, |value, name| &value[name]);
         found.as_f64().with_context(|| format!("creamery-bench says no {}", names.join(".")))
     }
 
-    /// Whether something is so, if it is told.
+    /// The flag `name`, if the output has it.
     pub(super) fn flag(&self, name: &str) -> Option<bool> {
         self.0[name].as_bool()
     }
 
-    /// The names below those that lead to them.
+    /// The names below the path `names`.
     pub(super) fn names(&self, names: &[&str]) -> Vec<String> {
         let found = names.iter().fold(&self.0, |value, name| &value[name]);
         found.as_object().map_or_else(Vec::new, |object| object.keys().cloned().collect())
     }
 
-    /// A time by its name at the top.
+    /// The time `name` at the top level.
     pub(super) fn time(&self, name: &str) -> Result<Duration> {
         self.number(name).map(Duration::from_secs_f64)
     }
 
-    /// The work, and making it durable.
+    /// The time of the work and of making it durable.
     pub(super) fn durable_time(&self) -> Result<Duration> {
         Ok(self.time("work_seconds")? + self.time("sync_seconds")?)
     }
 
-    /// A count of all trees; 0 on a mount, which counts nothing here.
+    /// A count over all trees; 0 on a mount, which has no counters here.
     pub(super) fn trees(&self, name: &str) -> u64 {
         self.0["statistics"]["trees"][name].as_u64().unwrap_or(0)
     }
 
-    /// A number of the waits for write locks of one level; 0 when nobody waited.
+    /// A number about the waits for write locks of one level; 0 without any wait.
     pub(super) fn waits(&self, level: u64, name: &str) -> u64 {
         let locks = self.0["statistics"]["locks"].as_array();
         let lock = locks.and_then(|locks| locks.iter().find(|lock| lock["level"] == level));

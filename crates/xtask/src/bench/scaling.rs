@@ -1,8 +1,8 @@
-//! `bench scaling`: files made by several threads of one filesystem, beside as many processes with one thread and a filesystem
-//! each, which share nothing but the machine.
+//! `bench scaling`: several threads make files in one filesystem, beside as many processes with one thread and a filesystem each, which
+//! share only the machine.
 //!
-//! Back of the envelope: cores share memory, caches and the page allocator, so the processes do not make N times what one makes
-//! either. What they make together is what the machine gives; what the threads make less is what they cost each other.
+//! Back of the envelope: cores share memory, caches and the page allocator, so N processes do not make N times the files of one either.
+//! Their total is the machine's capacity; the threads' shortfall from it is what they cost each other.
 
 use std::path::Path;
 
@@ -19,11 +19,11 @@ const IMAGE_BYTES: u64 = 6 << 30;
 /// One row: files made a second, in each run.
 struct Row {
     threads: usize,
-    /// By one thread.
+    /// One thread.
     one: Vec<f64>,
-    /// By one thread each of so many processes.
+    /// One thread in each of N processes.
     apart: Vec<f64>,
-    /// By so many threads of one process.
+    /// N threads of one process.
     together: Vec<f64>,
 }
 
@@ -40,7 +40,7 @@ pub(crate) fn scaling(words: &[&str]) -> Result<()> {
         for row in &mut rows {
             let mut ways =
                 [(1, 1, &mut row.one), (row.threads, 1, &mut row.apart), (1, row.threads, &mut row.together)];
-            // Who comes later finds memory that the one before warmed: each comes first in its turn.
+            // A later way finds memory that an earlier one warmed, so the ways take turns in coming first.
             ways.rotate_left(round % 3);
             for (processes, threads, rates) in ways {
                 rates.push(place.create(processes, threads)?);
@@ -71,7 +71,7 @@ pub(crate) fn scaling(words: &[&str]) -> Result<()> {
 }
 
 impl Place {
-    /// Files a second by so many processes at once, each on a filesystem of its own.
+    /// Files a second by `processes` processes at once, each on its own filesystem.
     fn create(&self, processes: usize, threads: usize) -> Result<f64> {
         let images = (0..processes)
             .map(|number| self.filesystem(&format!("{number}.img"), IMAGE_BYTES))

@@ -1,9 +1,9 @@
-//! `bench snapshot`, `bench clone` and `bench drop`: snapshots, clones and the end of a subvolume, through the library beside the
-//! kernel's Btrfs on a loop device, both on one tmpfs, in turn, medians. The same program (`creamery-bench`) does the same on both
-//! sides; copies by `cp` go through our mount, too.
+//! `bench snapshot`, `bench clone` and `bench drop`: making snapshots and clones, and dropping a subvolume, through the library beside the
+//! kernel's Btrfs on a loop device. Both are on one tmpfs and run in turn; figures are medians. One program (`creamery-bench`) does the
+//! work on both sides; copies by `cp` go through our mount, too.
 //!
-//! Back of the envelope: what a snapshot or the end of one costs is a reference for each block below its root, in as many leaves of
-//! the extent tree as have their items. 350 of them at 3 us are a millisecond, and writing a commit to memory is half of one.
+//! Back of the envelope: making or dropping a snapshot costs one reference for each block below its root, spread over the leaves of the
+//! extent tree with these items. 350 of them at 3 us are a millisecond, and writing a commit to memory is half of one.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -20,7 +20,7 @@ use super::server::Server;
 
 const IMAGE_BYTES: u64 = 8 << 30;
 const LIMIT: Duration = Duration::from_secs(900);
-/// Snapshots that are there in the end, and how many of these are measured.
+/// The final number of snapshots, and how many of them are measured.
 const SNAPSHOTS: [(u64, u64); 3] = [(1, 1), (16, 16), (1000, 100)];
 const EXTENT: u64 = 128 << 10;
 /// Bytes of each file that `cp` copies.
@@ -39,7 +39,7 @@ fn words(numbers: &[(&'static str, u64)]) -> Words {
     numbers.iter().map(|(option, number)| (*option, number.to_string())).collect()
 }
 
-/// Where a bench takes place.
+/// The images and programs of a bench.
 struct Stage {
     scratch: Scratch,
     creamery: Program,
@@ -59,7 +59,7 @@ impl Stage {
         self.scratch.file("disk.img")
     }
 
-    /// Does one after the other in a new filesystem of a side, each opened or mounted anew. A figure counts only if the image is
+    /// Runs the works one after the other in a new filesystem of a side, each opened or mounted anew. A figure counts only if the image is
     /// accepted.
     fn play(&self, side: Side, works: &[(&str, Words)]) -> Result<Vec<Said>> {
         let image = self.image();
@@ -100,7 +100,7 @@ impl Stage {
         said
     }
 
-    /// What the sides said, run by run; who comes later finds memory that the one before warmed.
+    /// The output of the sides, run by run. Every second run reverses their order, as a later side finds memory that an earlier one warmed.
     fn runs(&self, runs: usize, sides: &[Side], works: &[(&str, Words)]) -> Result<Vec<Vec<Vec<Said>>>> {
         let mut said: Vec<Vec<Vec<Said>>> = sides.iter().map(|_| Vec::new()).collect();
         for run in 1..=runs {
@@ -123,7 +123,7 @@ fn middle(runs: &[Vec<Said>], figure: impl Fn(&Said) -> Result<f64>) -> Result<f
     Ok(median(&all?))
 }
 
-/// Milliseconds of an operation that is durable then, and of CPU time; `part` is where it is told.
+/// Milliseconds of an operation including durability, and of CPU time; `part` is the path of the figures in the output.
 fn costs(said: &Said, part: &[&str]) -> Result<[f64; 2]> {
     let at = |name: &'static str| said.at(&[part, &[name]].concat());
     let operations = at("operations")?;
@@ -131,7 +131,7 @@ fn costs(said: &Said, part: &[&str]) -> Result<[f64; 2]> {
     Ok([time, at("cpu_seconds")?].map(|seconds| seconds * 1e3 / operations))
 }
 
-/// A row of the library, or the mount, beside the kernel.
+/// A row of the library or the mount, beside the kernel.
 fn row(name: &str, ours: &[Vec<Said>], theirs: &[Vec<Said>], part: &[&str]) -> Result<String> {
     let of = |runs: &[Vec<Said>], which: usize| middle(runs, |said| Ok(costs(said, part)?[which]));
     let [time, cpu] = [of(ours, 0)?, of(ours, 1)?];

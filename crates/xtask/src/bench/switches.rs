@@ -1,5 +1,5 @@
-//! `bench early-unlock` and `bench fingers`: creating with a mechanism of the tree on and with it switched off; how fast, and
-//! how long threads wait for a leaf's parent.
+//! `bench early-unlock` and `bench fingers`: creates files with a mechanism of the tree on and off, and measures the rate, and the waits of
+//! threads for a leaf's parent.
 
 use std::path::Path;
 use std::time::Duration;
@@ -17,14 +17,14 @@ const THREADS: [u64; 4] = [2, 4, 8, 16];
 /// The level of the leaves' parents.
 const PARENTS: u64 = 1;
 
-/// A mechanism that can be switched off.
+/// A mechanism that a switch turns off.
 struct Switch {
     name: &'static str,
-    /// Other switches that are off on both sides, so that this one's worth is not hidden.
+    /// Other switches that are off on both sides, as they would hide the effect of this one.
     off: &'static [&'static str],
-    /// The last column.
+    /// The title of the last column.
     column: &'static str,
-    /// What it counts, and of which insertions.
+    /// The count in the last column, and the number of insertions it relates to.
     counts: fn(&Taken) -> (u64, u64),
 }
 
@@ -45,7 +45,7 @@ const FINGERS: Switch = Switch {
 /// One run.
 struct Taken {
     work: Duration,
-    /// Of all threads, for write locks one level above the leaves.
+    /// Waits of all threads for write locks one level above the leaves.
     waits: u64,
     waited: Duration,
     longest: Duration,
@@ -72,7 +72,7 @@ fn compare(switch: &Switch, words: &[&str]) -> Result<()> {
     let mut rows = THREADS.map(|threads| (threads, Vec::new(), Vec::new()));
     for round in 1..=options.runs {
         for (threads, on, off) in &mut rows {
-            // Who comes second finds memory that the first one warmed: each comes first in every other round.
+            // The second way finds memory that the first one warmed, so the ways swap places in every round.
             let mut ways = [("on", &mut *on), ("off", &mut *off)];
             if round % 2 == 0 {
                 ways.reverse();

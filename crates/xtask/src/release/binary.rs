@@ -1,6 +1,6 @@
 //! The program as one static file, in the profile `dist`.
 //!
-//! It is linked with musl, whose allocator is made to be small. So the program brings another one for this target
+//! It is linked with musl, whose allocator is optimised for size. So the program has another allocator for this target
 //! (`crates/cli/src/main.rs`).
 
 use std::path::{Path, PathBuf};
@@ -13,15 +13,16 @@ use crate::install::install_packages;
 use crate::workspace::{cargo, root, run, target};
 
 pub(super) const TARGET: &str = "x86_64-unknown-linux-musl";
-/// The longest that the program may be.
+/// The maximum size of the program, bytes.
 const LEN_MAX: u64 = 8 << 20;
-/// The addresses that the program adjusts when it starts take a bit each in place of 24 bytes, which saves 150 KB. musl reads this form.
+/// Packs the addresses that the program relocates at its start: a bit each in place of 24 bytes, which saves 150 KB. musl reads this
+/// format.
 const PACKED_RELOCATIONS: &str = "-Clink-arg=-Wl,-z,pack-relative-relocs";
 
-/// No panic goes through what is written in C, so that needs no tables of its frames.
+/// Omits unwind tables of C code, as no panic passes through it.
 const WITHOUT_UNWINDING: &str = "-fno-asynchronous-unwind-tables -fno-unwind-tables";
 
-/// Builds the program and looks at it, unless `CREAMERY_BIN` names another one.
+/// Builds the program and checks it, unless `CREAMERY_BIN` names another one.
 pub(crate) fn build() -> Result<PathBuf> {
     if let Some(other) = std::env::var_os("CREAMERY_BIN") {
         println!("xtask: CREAMERY_BIN is set, packing {}", other.to_string_lossy());
@@ -33,7 +34,7 @@ pub(crate) fn build() -> Result<PathBuf> {
     }
     let mut build =
         cargo(&["build", "--profile", "dist", "--locked", "--package", "creamery", "--target", TARGET]);
-    // Names of files are in what a panic says. Those of this machine are no business of who reads it.
+    // Panic messages have names of source files. The paths of this machine do not belong in them.
     let mut flags: Vec<String> =
         here()?.iter().map(|(path, name)| format!("--remap-path-prefix={}={name}", path.display())).collect();
     flags.push(PACKED_RELOCATIONS.to_owned());
@@ -41,8 +42,8 @@ pub(crate) fn build() -> Result<PathBuf> {
     build.env("CFLAGS_x86_64_unknown_linux_musl", WITHOUT_UNWINDING);
     run(build.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f")))?;
     let built = target().join(TARGET).join("dist/creamery").canonicalize()?;
-    // The names of functions are in it still, though the profile says that they go.
-    // It keeps its name: what it says of itself, and what processes are called, is looked at.
+    // The names of functions are still in it, although the profile strips them. The file keeps its name, as its own messages and the
+    // process name are checked.
     let folder = built.with_file_name("stripped");
     std::fs::create_dir_all(&folder)?;
     let program = folder.join("creamery");
@@ -51,8 +52,8 @@ pub(crate) fn build() -> Result<PathBuf> {
     Ok(program)
 }
 
-/// Has the linker that comes with the toolchain fold functions that are the same bytes into one, which saves 90 KB. A toolchain without
-/// it links as ever.
+/// Makes the toolchain's own linker fold functions of equal bytes into one, which saves 90 KB. A toolchain without that linker links as
+/// usual.
 fn folding() -> Result<Vec<String>> {
     let said = rustc(&["--print", "sysroot"])?;
     let host = rustc(&["--print", "host-tuple"])?;
@@ -65,16 +66,16 @@ fn folding() -> Result<Vec<String>> {
     Ok(vec!["-Clink-arg=-fuse-ld=lld".to_owned(), linkers, "-Clink-arg=-Wl,--icf=all".to_owned()])
 }
 
-/// What the compiler says, without the end of its line.
+/// The output of the compiler, without the final line break.
 fn rustc(words: &[&str]) -> Result<String> {
     let said = Command::new("rustc").args(words).current_dir(root()).output().context("asking rustc")?;
     ensure!(said.status.success(), "rustc {}: {}", words.join(" "), said.status);
     Ok(String::from_utf8(said.stdout)?.trim().to_owned())
 }
 
-/// The standard library for the target, for a toolchain that rustup keeps.
+/// Installs the standard library for the target, if rustup manages the toolchain.
 pub(crate) fn install_target() -> Result<()> {
-    // One without the target says an error.
+    // A toolchain without the target gives an error.
     let libraries = rustc(&["--print", "target-libdir", "--target", TARGET]);
     if libraries.is_ok_and(|libraries| Path::new(&libraries).is_dir()) {
         return Ok(());
@@ -83,7 +84,7 @@ pub(crate) fn install_target() -> Result<()> {
     run(Command::new("rustup").args(["target", "add", TARGET]).current_dir(root()))
 }
 
-/// Paths of this machine, and what they are called in the program.
+/// Paths of this machine, and their replacements in the program.
 fn here() -> Result<[(PathBuf, &'static str); 2]> {
     let cargo_home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
     let cargo_home = cargo_home.or_else(|| std::env::home_dir().map(|home| home.join(".cargo")));

@@ -1,16 +1,16 @@
-//! `cargo xtask release [--out DIR] [--try]`: what is handed out, and whether it does its job where nothing else is.
+//! `cargo xtask release [--out DIR] [--try]`: makes the release, and tries it on a system with nothing else.
 //!
 //! A release is a folder:
 //!
 //! - the program, one static file (`binary`);
 //! - a Debian package (`debian`) and a tarball (`tarball`), which have beside it the same files (`tree`): links by which other
 //!   programs find it, manual pages, completions, licences;
-//! - what a container is built from (`container`), after `packaging/Containerfile`;
-//! - the sums of these.
+//! - the files to build a container (`container`), after `packaging/Containerfile`;
+//! - the checksums of these.
 //!
-//! The same commit gives the same bytes with the same tools: times are that of the commit or what `SOURCE_DATE_EPOCH`
-//! says, owners are nobody of this machine, and no path of it is in the program. With `--try` the packages are made twice and
-//! compared, and each is installed and used in a root folder that has nothing else (`trial`).
+//! One commit gives equal bytes with equal tools: times are that of the commit or `SOURCE_DATE_EPOCH`, owners are no users of this machine,
+//! and no path of it is in the program. With `--try` the packages are made twice and compared, and each is installed and used in a root
+//! folder that has nothing else (`trial`).
 
 mod binary;
 mod container;
@@ -51,7 +51,7 @@ pub(crate) fn release(words: &[&str]) -> Result<()> {
     if tried { trial::try_out(&parts, &out).map(drop) } else { Ok(()) }
 }
 
-/// Makes the packages and tries all of them, none left out.
+/// Makes the packages and tries all of them.
 pub(crate) fn release_and_try() -> Result<()> {
     let parts = Parts::gather()?;
     make(&parts, &usual_place())?;

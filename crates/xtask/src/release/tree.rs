@@ -1,4 +1,4 @@
-//! What is laid beside the program, below a prefix: links, manual pages, completions, documents.
+//! The files beside the program, below a prefix: links, manual pages, completions, documents.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -11,8 +11,8 @@ use super::files::{make_parent, write};
 use super::parts::Parts;
 use crate::workspace::root;
 
-/// Links below the prefix, and where each leads. mount(8) and umount(8) call the first two. The others have a folder of their own,
-/// beside which btrfs-progs can be installed; who wants them puts it first in PATH.
+/// Links below the prefix, and their targets. mount(8) and umount(8) call the first two. The others have a folder of their own, so
+/// btrfs-progs can be installed beside it; put that folder first in PATH to use them.
 pub(super) const LINKS: [(&str, &str); 5] = [
     ("sbin/mount.fuse.creamery", "../bin/creamery"),
     ("sbin/umount.fuse.creamery", "../bin/creamery"),
@@ -20,23 +20,23 @@ pub(super) const LINKS: [(&str, &str); 5] = [
     ("lib/creamery/bin/mkfs.btrfs", "../../../bin/creamery"),
     ("lib/creamery/bin/fsck.btrfs", "../../../bin/creamery"),
 ];
-/// Shells, and where each looks below a prefix.
+/// Shells, and the folder below a prefix where each looks for completions.
 const COMPLETIONS: [(&str, &str); 2] = [
     ("bash", "share/bash-completion/completions/creamery"),
     ("fish", "share/fish/vendor_completions.d/creamery.fish"),
 ];
-/// The sections of the manual that have pages of ours; one has a folder each, below this one.
+/// The sections of the manual with pages of ours; each has its own folder, below this one.
 pub(super) const SECTIONS: [&str; 2] = ["share/man/man1", "share/man/man5"];
-/// Units of systemd, none of which is enabled: their place in the source tree, and below the prefix.
+/// Units of systemd, none of which is enabled: their paths in the source tree, and below the prefix.
 const UNITS: [(&str, &str); 2] = [
     ("packaging/creamery-scrub@.service", "lib/systemd/system/creamery-scrub@.service"),
     ("packaging/creamery-scrub@.timer", "lib/systemd/system/creamery-scrub@.timer"),
 ];
-/// What users read, in the source tree.
+/// The pages for users in the source tree.
 const PAGES: &str = "docs/use";
 pub(super) const DOCUMENTS: &str = "share/doc/creamery";
 
-/// Lays all below `prefix`, which is made. Where zsh looks is another place for what a distribution brings: `zsh`.
+/// Creates `prefix` and lays all files below it. `zsh` is the folder for zsh's completions, which differs for files of a distribution.
 pub(super) fn lay(parts: &Parts, prefix: &Path, zsh: &str) -> Result<()> {
     let program = prefix.join("bin/creamery");
     make_parent(&program)?;
@@ -73,7 +73,7 @@ fn lay_manual(program: &Path, prefix: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Documents of the source tree by name, the pages for users, and what the authors of others' work want to be told.
+/// Lays documents of the source tree by name, the pages for users, and the licences of dependencies.
 pub(super) fn lay_documents(parts: &Parts, place: &Path, names: &[&str]) -> Result<()> {
     for name in names {
         let text = fs::read(root().join(name)).with_context(|| format!("reading {name}"))?;

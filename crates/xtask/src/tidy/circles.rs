@@ -1,9 +1,8 @@
-//! Circles of files: none uses another that uses it, even by way of third ones.
+//! Cycles of files: no file may use another that uses it, directly or through further files.
 //!
-//! A file uses another when it names something of it, by a `use` or by a path. Who names what a module re-exports uses the
-//! file where that is. The root of a crate is the table of contents: it is in no circle. Files that were in circles when the rule
-//! came are counted for each crate in `docs/tidy-ratchet.toml`: they may become fewer. (Methods of a type that has them in
-//! several files are called without a path; those are not seen.)
+//! A file uses another when it names an item of it, by a `use` or by a path. A path through a re-export uses the file of the item. The root
+//! of a crate is the table of contents: it is in no cycle. `docs/tidy-ratchet.toml` has, for each crate, the number of files in cycles: it
+//! may only fall. (Methods of a type in several files are called without a path; the check does not see them.)
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,13 +12,13 @@ use super::ratchet::{self, Debts};
 use crate::workspace::{files, read};
 
 const SECTION: &str = "circles";
-/// Re-exports of re-exports that are followed.
+/// The maximum length of a chain of re-exports.
 const REEXPORTS_MAX: usize = 8;
 
-/// A module: the names that lead to it.
+/// The path of a module.
 pub(super) type Path = Vec<String>;
 
-/// Complains about every crate that has more files in circles than it had.
+/// Complains about every crate with more files in cycles than the ratchet allows.
 pub(super) fn check(complaints: &mut Vec<String>) -> Result<()> {
     let allowed = ratchet::section(SECTION)?;
     let found = circles()?;
@@ -35,7 +34,7 @@ pub(super) fn check(complaints: &mut Vec<String>) -> Result<()> {
     Ok(())
 }
 
-/// How many files of each crate are in circles.
+/// The number of files in cycles, by crate.
 pub(super) fn debts() -> Result<Debts> {
     Ok(circles()?.into_iter().map(|(room, names)| (room, names.len())).collect())
 }
@@ -61,10 +60,10 @@ pub(super) fn rooms() -> Result<BTreeMap<String, Room>> {
     Ok(rooms)
 }
 
-/// The files of a crate by the modules they are.
+/// The files of a crate by module.
 pub(super) type Room = BTreeMap<Path, File>;
 
-/// The module that a file is; none for tests and programs.
+/// The module of a file; `None` for tests and programs.
 pub(super) fn module(path: &[&str]) -> Option<Path> {
     let (last, folders) = path.split_last()?;
     let name = last.strip_suffix(".rs")?;
@@ -76,11 +75,11 @@ pub(super) fn module(path: &[&str]) -> Option<Path> {
     Some(folders.iter().copied().chain(own).map(str::to_owned).collect())
 }
 
-/// What a file names.
+/// The names that a file uses.
 #[derive(Default)]
 pub(super) struct File {
     uses: Vec<Path>,
-    /// By the names that others know it by.
+    /// Re-exported items, by the name that other files use.
     reexports: BTreeMap<String, Path>,
 }
 
@@ -134,7 +133,7 @@ fn code(text: &str) -> String {
     code
 }
 
-/// Words, `::`, and other signs one by one.
+/// Splits code into words, `::`, and single other signs.
 fn tokens(code: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let mut rest = code.trim_start();
@@ -152,7 +151,7 @@ fn tokens(code: &str) -> Vec<&str> {
     found
 }
 
-/// The paths of a `use`, each with the name that it is known by.
+/// The paths of a `use`, each with the local name.
 fn use_tree(tokens: &[&str], before: &[String], paths: &mut Vec<(Path, String)>) {
     let mut path = before.to_vec();
     let words = tokens.iter().take_while(|token| !["{", "as"].contains(*token));
@@ -180,7 +179,7 @@ fn use_tree(tokens: &[&str], before: &[String], paths: &mut Vec<(Path, String)>)
     }
 }
 
-/// The module that has what `path` names in module `here`.
+/// The module of the item that `path` names in module `here`.
 fn resolve(room: &Room, here: &[String], path: &[String], depth: usize) -> Option<Path> {
     let child = |module: &[String], name: &String| -> Path {
         module.iter().cloned().chain(std::iter::once(name.clone())).collect()
@@ -210,7 +209,7 @@ fn resolve(room: &Room, here: &[String], path: &[String], depth: usize) -> Optio
     Some(at)
 }
 
-/// The files that each file of a crate uses. Nothing uses the root.
+/// The files that each file of a crate uses. No file uses the root.
 pub(super) fn arrows(room: &Room) -> BTreeMap<&Path, BTreeSet<Path>> {
     let mut arrows = BTreeMap::new();
     for (module, file) in room {
@@ -238,7 +237,7 @@ fn files_in_circles(room: &Room) -> Vec<String> {
     modules.map(|module| module.join("/")).collect()
 }
 
-/// Whether `one` comes back to itself by `used`.
+/// Whether a cycle of `used` leads from `one` back to itself.
 pub(super) fn reaches_itself<N: Ord + Clone>(one: &N, used: impl Fn(&N) -> Vec<N>) -> bool {
     let mut reached = BTreeSet::new();
     let mut next = used(one);

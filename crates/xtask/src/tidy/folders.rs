@@ -1,9 +1,9 @@
-//! Circles of folders: the parts of a crate stand above each other.
+//! Cycles of folders: the parts of a crate must form layers.
 //!
-//! A folder below `src` is a part of its crate, and a file that lies there by itself is one, too, together with the folder of its
-//! name. A part uses another when one of its files uses one of the other's, as `circles` finds out. Parts that use each other
-//! cannot be read one after the other. How many parts of a crate are in circles of any length, and how many pairs use each other
-//! directly, stands in `docs/tidy-ratchet.toml`: both may become less.
+//! A part of a crate is a folder below `src`, or a file there, together with the folder of its name. A part uses another when one of its
+//! files uses one of the other's, by the rules of `circles`. Parts that use each other cannot be read one after the other.
+//! `docs/tidy-ratchet.toml` has, for each crate, the number of parts in cycles of any length, and the number of pairs that use each other
+//! directly: both may only fall.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +16,7 @@ use super::ratchet::{self, Debts};
 const FOLDERS: &str = "folders";
 const PAIRS: &str = "pairs";
 
-/// Complains about every crate that has more parts in circles, or more pairs of them, than it had.
+/// Complains about every crate with more parts in cycles, or more pairs, than the ratchet allows.
 pub(super) fn check(complaints: &mut Vec<String>) -> Result<()> {
     let found = Found::of(&rooms()?);
     let kinds = [
@@ -37,14 +37,14 @@ pub(super) fn check(complaints: &mut Vec<String>) -> Result<()> {
     Ok(())
 }
 
-/// How many parts of each crate are in circles, and how many pairs use each other.
+/// The number of parts in cycles, and of pairs that use each other, by crate.
 pub(super) fn debts() -> Result<[(&'static str, Debts); 2]> {
     let found = Found::of(&rooms()?);
     let count = |found: ByRoom| found.into_iter().map(|(room, names)| (room, names.len())).collect();
     Ok([(FOLDERS, count(found.folders)), (PAIRS, count(found.pairs))])
 }
 
-/// What is told of crates, by crate.
+/// Names by crate.
 type ByRoom = BTreeMap<String, Vec<String>>;
 
 struct Found {
@@ -62,7 +62,7 @@ impl Found {
     }
 }
 
-/// The arrows from part to part, each with the files that draw it.
+/// The arrows from part to part, each with the files that cause it.
 type Arrows = BTreeMap<(String, String), BTreeSet<String>>;
 
 fn folder_arrows(room: &Room) -> Arrows {
@@ -89,7 +89,7 @@ fn folders_in_circles(arrows: &Arrows) -> Vec<String> {
     folders.into_iter().filter(|folder| reaches_itself(*folder, used)).cloned().collect()
 }
 
-/// The pairs that use each other, with the files of the direction that has fewer, or of both.
+/// The pairs that use each other, with the files of the direction that has fewer, or of both directions.
 fn pairs(arrows: &Arrows) -> Vec<String> {
     let mut found = Vec::new();
     for ((from, to), files) in arrows {

@@ -1,10 +1,10 @@
-//! Locks without a rank: there are none outside the room that makes them.
+//! Locks without a rank: only `base`, which makes locks, may have them.
 
 use anyhow::Result;
 
 use crate::workspace::{files, read};
 
-/// Where locks are made, and who is no part of the program.
+/// The files that make locks, and files that are not part of the program.
 const EXEMPT: [&str; 7] = [
     "crates/base/src/sync/",
     "crates/base/src/lock/",
@@ -15,11 +15,11 @@ const EXEMPT: [&str; 7] = [
     "crates/xtask/",
 ];
 const KINDS: [&str; 4] = ["Mutex", "RwLock", "Condvar", "ReentrantMutex"];
-/// A lock of another kind: its guards note their place themselves.
+/// A lock of another kind: its guards check the order of locks themselves.
 const OWNED: &str = "OwnedLock";
 const ITS_ROOMS: [&str; 1] = ["crates/tree/src/buffer.rs"];
 
-/// Complains about every lock that is not one of `base::lock`.
+/// Complains about every lock that does not come from `base::lock`.
 pub(super) fn check(complaints: &mut Vec<String>) -> Result<()> {
     for path in files("crates", &[".rs"])? {
         let shown = path.display().to_string();

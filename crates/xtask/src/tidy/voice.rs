@@ -1,7 +1,8 @@
-//! How the project speaks: the subject of a sentence is a noun of the code or of the reader's world, and the verb is active (CONTRIBUTING, "Style").
+//! The language of the project: the subject of a sentence is a noun of the code or of the reader's world, and the verb is active (CONTRIBUTING,
+//! "Style").
 //!
-//! A machine sees four ways to miss that: a clause with "who" in place of a subject, "is told" in place of the verb that happens, a doc comment that begins with a
-//! reference to the one before, and "he" for a thread. It looks at all lines of sources and pages: comments, messages, help texts.
+//! A machine detects four ways to miss that: a clause with "who" in place of a subject, "is told" in place of an active verb, a doc comment that begins with a
+//! reference to the one before, and "he" for a thread. The check covers all lines of sources and pages: comments, messages, help texts.
 
 use anyhow::Result;
 
@@ -18,7 +19,7 @@ const HABITS: [(&str, Habit); 4] =
 /// Files with other people's words.
 const FOREIGN: [&str; 2] = ["LICENSE", "NOTICE"];
 
-/// Complains about rooms that speak this way more often than the ratchet allows.
+/// Complains about rooms with more such lines than the ratchet allows.
 pub(super) fn check(complaints: &mut Vec<String>) -> Result<()> {
     let (allowed, found) = (ratchet::section("voice")?, debts()?);
     for (place, count) in &found {
@@ -33,7 +34,7 @@ pub(super) fn check(complaints: &mut Vec<String>) -> Result<()> {
     Ok(())
 }
 
-/// Lines of each room that speak this way.
+/// Counts such lines in each room.
 pub(super) fn debts() -> Result<Debts> {
     let mut debts = Debts::new();
     for_each_line(|room, habit, _| *debts.entry(format!("{room}: {habit}")).or_default() += 1)?;
@@ -72,7 +73,7 @@ fn room(path: &str) -> &str {
     }
 }
 
-/// The words of a line, each with what follows it at once. A word of code with an underscore is one word.
+/// The words of a line, each with the text directly behind it. A word of code with an underscore is one word.
 fn words(line: &str) -> impl Iterator<Item = (&str, &str)> {
     let is_part = |letter: char| letter.is_alphanumeric() || letter == '_';
     line.split(move |letter| !is_part(letter)).filter(|word| !word.is_empty()).map(move |word| {
@@ -102,7 +103,7 @@ fn begins_with_same(line: &str) -> bool {
     text.is_some_and(|text| begins_with(text.trim_start(), "The same"))
 }
 
-/// Whether `text` begins with these words and no longer ones.
+/// Whether `text` begins with exactly these words.
 fn begins_with(text: &str, words: &str) -> bool {
     text.strip_prefix(words).is_some_and(|rest| !rest.starts_with(char::is_alphanumeric))
 }

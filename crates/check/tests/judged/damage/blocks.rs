@@ -116,9 +116,9 @@ pub(super) const ROWS: &[Row] = &[
     ),
 ];
 
-/// Where a block has several sectors.
+/// Rows for blocks of several sectors.
 pub(super) const SECTORS: &[Row] = &[
-    // All that is below the block is looked at, for the copies have it whole together. Linux looks at whole copies only.
+    // The check goes on below the block, as the copies together have all of it. Linux looks at whole copies only.
     row(
         "another sector of each copy",
         Any(|image| {

@@ -1,4 +1,4 @@
-//! What rows are made of: which item, and what is done to it.
+//! The parts of a row: the item, and the edit.
 
 use anyhow::{Context, Result};
 use creamery_base::{Logical, ObjectId, TreeId};

@@ -14,7 +14,7 @@ use super::{Row, row};
 use crate::image::{Image, Item};
 
 const FS: TreeId = TreeId::FS;
-/// Whose files share nothing.
+/// A subvolume whose files share nothing.
 const SUBVOLUME: TreeId = TreeId::new(256);
 
 pub(super) const ROWS: &[Row] = &[
@@ -262,7 +262,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
 ];
 
-/// Makes one extent of a file without checksums say that it is compressed.
+/// Marks one extent of a file without checksums as compressed.
 fn compress_unsummed(image: &Image) -> Result<()> {
     let items = image.items(FS)?;
     let unsummed = |it: &&Item| it.key.kind == KeyType::INODE_ITEM && is_file(it) && u64_at(it, 64) & 1 == 1;
@@ -289,7 +289,7 @@ fn name_twice(image: &Image) -> Result<()> {
     Ok(())
 }
 
-/// Makes the last attribute of a file the item that is about its fs-verity, which it has not.
+/// Makes the last attribute of a file an fs-verity item of it; the file has no fs-verity.
 fn verity(image: &Image, offset: u64) -> Result<()> {
     let items = image.items(FS)?;
     let is_last =
@@ -299,7 +299,7 @@ fn verity(image: &Image, offset: u64) -> Result<()> {
     rekey_with_parents(image, FS, &last[0], key)
 }
 
-/// Makes the last inode of the tree, which has nothing but a name, the one of the inode cache.
+/// Makes the last inode of the tree, which has only a name, the inode of the inode cache.
 fn inode_cache(image: &Image) -> Result<()> {
     let items = image.items(FS)?;
     let inode = items.iter().rfind(|it| it.key.kind == KeyType::INODE_ITEM).context("no inode")?;
@@ -311,7 +311,7 @@ fn inode_cache(image: &Image) -> Result<()> {
     Ok(())
 }
 
-/// Of a filesystem in which holes are described.
+/// Rows for a filesystem in which items describe holes.
 pub(super) const HOLES: &[Row] =
     &[row("hole lost", One(FS, KeyType::EXTENT_DATA, hole, remove), &[FileHole], true)];
 

@@ -1,7 +1,7 @@
-//! The table of damage: one thing is changed in all copies and sealed, and the finding has to be the one stated.
+//! The table of damage: each row changes one thing in all copies and seals it, and must give the stated finding.
 //!
-//! Where btrfs check complains, so must we; whether it does is stated, too, and shown. A row that wants no error at all, and
-//! with which btrfs check is content, is no damage but a state that only looks like it.
+//! If btrfs check complains, we must, too; each row states whether it does, and the test shows it. A row without an error, which btrfs
+//! check accepts, is no damage but a state that only looks like it.
 
 mod blocks;
 mod caches;
@@ -28,7 +28,7 @@ use crate::shapes::{self, Shape};
 type Edit = fn(&mut [u8], usize);
 
 enum Change {
-    /// The first item of this type in the tree for which the function says yes.
+    /// The first item of this type in the tree for which the function returns true.
     Item(TreeId, KeyType, fn(&Item) -> bool, Edit),
     /// The last such item.
     Last(TreeId, KeyType, fn(&Item) -> bool, Edit),
@@ -57,8 +57,8 @@ fn apply(image: &Image, change: &Change) -> Result<()> {
     let pick = |tree, kind, wanted: fn(&Item) -> bool, last: bool| -> Result<Item> {
         let mut items = image.items(tree)?;
         items.retain(|it| it.key.kind == kind && wanted(it));
-        // The first slot of a leaf is its parent's key: taking it away is another kind of damage. Where items lie depends on
-        // when the kernel commits, so all that there are may lie there.
+        // The first slot of a leaf is its parent's key: removing it is another kind of damage. The place of items depends on the kernel's
+        // commits, so all candidates may lie there.
         let inside = |it: &&Item| it.slot > 0;
         let found = if last {
             items.iter().rfind(inside).or(items.last())
@@ -90,10 +90,10 @@ fn judge(base: &Path, damaged: &Path, row: &Row) -> Result<()> {
     shapes::copy(base, damaged)?;
     apply(&Image::open(damaged)?, &row.change)?;
     let finished = Run::new("btrfs").args(["check", "--check-data-csum"]).arg(damaged).output()?;
-    // Of some mismatches it tells and ends with 0 all the same.
+    // It reports some mismatches and ends with 0 all the same.
     let said = finished.stderr_text();
     let harmless = row.want.iter().all(|want| want.severity() == Severity::Warning);
-    // Of an old cache that it throws away it tells, and finds no error. A mismatch that it calls minor is a warning where Linux mounts it.
+    // It reports an old cache that it discards, and finds no error. A mismatch that it calls minor is a warning if Linux mounts the image.
     let is_minor = |line: &str| harmless && line.contains("WARNING: minor");
     let told = said.lines().filter(|line| !line.contains("free space cache") && !is_minor(line));
     let told = told.flat_map(|line| {

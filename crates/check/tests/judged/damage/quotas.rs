@@ -1,4 +1,4 @@
-//! Quota groups, proper and simple ones.
+//! Quota groups, full and simple ones.
 
 use creamery_base::TreeId;
 use creamery_check::Problem::*;
@@ -11,7 +11,7 @@ use crate::image::Item;
 
 const QUOTA: TreeId = TreeId::QUOTA;
 
-/// Of the subvolume 256.
+/// Whether the item is about subvolume 256.
 fn of_a_subvolume(item: &Item) -> bool {
     item.key.offset == 256
 }

@@ -1,4 +1,4 @@
-//! States that filesystems pass through, and what can be wrong with them: inodes that are being deleted, and logs.
+//! States that filesystems pass through, and damage to them: inodes that are being deleted, and logs.
 
 use anyhow::{Context, Result};
 use creamery_base::TreeId;
@@ -48,7 +48,7 @@ fn unlinked(item: &Item) -> bool {
     item.data[40..44] == [0; 4]
 }
 
-/// Puts an item where its key belongs.
+/// Inserts an item at the place of its key.
 fn insert(image: &Image, tree: TreeId, key: Key, data: &[u8]) -> Result<()> {
     let before =
         image.items(tree)?.into_iter().rfind(|item| item.key < key).context("it would be the first")?;
@@ -59,7 +59,7 @@ fn insert(image: &Image, tree: TreeId, key: Key, data: &[u8]) -> Result<()> {
     })
 }
 
-/// An entry that names a file without links, as deleting a directory's items one after the other leaves it.
+/// An entry for a file without links, as in a directory whose items are being deleted one after the other.
 fn entry_of_deleted(image: &Image) -> Result<()> {
     let mut inodes = image.items(FS)?;
     inodes.retain(|it| it.key.kind == KeyType::INODE_ITEM && unlinked(it));
@@ -73,13 +73,13 @@ fn entry_of_deleted(image: &Image) -> Result<()> {
     insert(image, FS, Key::new(directory.key.objectid, KeyType::DIR_INDEX, 2), &entry)
 }
 
-/// What the log named has no extent item, and the checksums are left.
+/// The data named by the log has no extent item, but its checksums are left.
 fn give_up_moved(image: &Image) -> Result<()> {
     move_checksums(image)?;
     image.change_superblocks(|raw| (raw.log_root, raw.log_root_level) = (0.into(), 0))
 }
 
-/// From the log to the checksum tree.
+/// Moves checksums from the log to the checksum tree.
 fn move_checksums(image: &Image) -> Result<()> {
     let items = image.items(TreeId::TREE_LOG)?;
     let sums = items.into_iter().find(|it| it.key.kind == KeyType::EXTENT_CSUM).context("no checksums")?;

@@ -51,14 +51,14 @@ pub(crate) struct FindArgs {
     words: Vec<OsString>,
 }
 
-/// How what is found is told.
+/// How matches are printed.
 enum Printer<'a> {
-    /// Each path with this behind it.
+    /// Each path, followed by this byte.
     Paths(&'a mut Output, &'static [u8; 1]),
     Json(Array<'a, Output>),
 }
 
-/// What is told of something that was found.
+/// The output for one match.
 enum Line {
     Path(PathBuf),
     Json(Box<FileJson>),
@@ -84,7 +84,7 @@ impl Printer<'_> {
 }
 
 pub(crate) fn run(args: &FindArgs) -> Result<(), Failure> {
-    // What the expression begins with is no place.
+    // A word that begins the expression is no place.
     let is_expression = |word: &OsString| {
         let bytes = word.as_encoded_bytes();
         bytes.starts_with(b"-") || matches!(bytes, b"!" | b"(" | b")")
@@ -108,7 +108,7 @@ fn find(
     out: &mut Output,
 ) -> Result<(), Failure> {
     let told = |error| Failure::new("find", writing(error));
-    // What the words mean can depend on the image, but not whether they are any.
+    // The meaning of the words can depend on the image; their syntax does not.
     let question = read(words, None)?;
     let json = args.json || question.json;
     if json && question.zero {
@@ -123,7 +123,7 @@ fn find(
         let failed = images.failed(&place.image);
         let fs = images.open(&place.image, Purpose::Read)?;
         let question = read(words, Some((fs, &failed)))?;
-        // Behind what cannot be looked at there is more.
+        // After an unreadable place the others are still searched.
         let mut first = None;
         for entry in fs.walk_unfollowed(&place.path).map_err(&failed)?.at_most(question.depth_max) {
             let found = entry.and_then(|entry| {

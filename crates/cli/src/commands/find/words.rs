@@ -1,4 +1,4 @@
-//! The words of a question to find(1).
+//! The words of an expression of find(1).
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -13,10 +13,10 @@ use creamery_tools::glob::Glob;
 
 use crate::failure::Failure;
 
-/// Parentheses and negations in each other.
+/// Limit of nested parentheses and negations.
 const NESTING_MAX: usize = 100;
 
-/// What is asked.
+/// The parsed expression.
 pub(super) struct Question {
     pub(super) test: FileTest,
     pub(super) depth_min: usize,
@@ -26,17 +26,17 @@ pub(super) struct Question {
     pub(super) json: bool,
 }
 
-/// The filesystem that words may ask, and how what it says is told.
+/// The filesystem that the words may refer to, and a function that turns its errors into failures.
 pub(super) type Asked<'a> = Option<(&'a Filesystem, &'a dyn Fn(Error) -> Failure)>;
 
-/// Reads all of `words`. Without a filesystem names and files in them are not looked for.
+/// Parses all of `words`. Without a filesystem the names and files in them are not looked up.
 pub(super) fn read(words: &[OsString], asked: Asked<'_>) -> Result<Question, Failure> {
     let question =
         Question { test: FileTest::True, depth_min: 0, depth_max: usize::MAX, zero: false, json: false };
     let mut reader = Reader { words, asked, question, nesting: 0 };
     if !words.is_empty() {
         let Term { holds, prints } = reader.either()?;
-        // Where nothing says what is printed, all is for which everything holds.
+        // Without `-print` every file for which the expression holds is printed.
         reader.question.test = prints.unwrap_or(holds);
     }
     match reader.words.first() {
@@ -45,16 +45,17 @@ pub(super) fn read(words: &[OsString], asked: Asked<'_>) -> Result<Question, Fai
     }
 }
 
-/// A part of the question.
+/// A part of the expression.
 struct Term {
-    /// Whether it holds.
+    /// The test of the part.
     holds: FileTest,
-    /// Whether a `-print` in it is come to; none without one.
+    /// The condition under which a `-print` in the part runs; `None` without one.
     prints: Option<FileTest>,
 }
 
 impl Term {
-    /// Terms of which the next is looked at when those before it hold, or when none of them does. The last one decides.
+    /// Combines terms with short-circuit evaluation: the next term is evaluated if the terms before it hold, or if none of them does. The
+    /// last one decides.
     fn in_turn(
         terms: Vec<Self>,
         join: fn(Vec<FileTest>) -> FileTest,
@@ -105,7 +106,7 @@ impl<'a> Reader<'a> {
         is_one
     }
 
-    /// The word behind `test`.
+    /// The argument of `test`.
     fn value(&mut self, test: &str) -> Result<&'a OsString, Failure> {
         self.next().ok_or_else(|| usage(format!("{test} wants a word behind it")))
     }
@@ -115,7 +116,7 @@ impl<'a> Reader<'a> {
         word.to_str().ok_or_else(|| usage(format!("{test} {}: it is no text", word.display())))
     }
 
-    /// Tests with `-o` between them.
+    /// Parses tests with `-o` between them.
     fn either(&mut self) -> Result<Term, Failure> {
         let mut all = vec![self.both()?];
         while self.next_is(&["-o", "-or"]) {
@@ -124,7 +125,7 @@ impl<'a> Reader<'a> {
         Ok(Term::in_turn(all, FileTest::Or, |test| FileTest::Not(Box::new(test))))
     }
 
-    /// Tests that all have to hold.
+    /// Parses tests that all have to hold.
     fn both(&mut self) -> Result<Term, Failure> {
         let mut all = vec![self.one()?];
         loop {
@@ -242,7 +243,7 @@ impl<'a> Reader<'a> {
         };
         let change: ModeChange =
             mode.parse().map_err(|error: Error| usage(format!("{name} {text}: {}", error.without_kind())))?;
-        // The bits that the mode gives to who has none.
+        // The bits that the mode gives to a file without permissions.
         Ok(make(change.apply(Permissions::from_mode(0), FileType::File, 0).mode()))
     }
 

@@ -83,7 +83,7 @@ pub(crate) struct LimitArgs {
     write: WriteArgs,
 }
 
-/// A limit, or that there is none.
+/// A limit in bytes, or no limit.
 #[derive(Clone, Copy, Debug)]
 struct Most(Option<u64>);
 
@@ -121,7 +121,7 @@ fn related(command: &'static str, args: &AssignArgs, change: QuotaChange) -> Res
             return Ok(());
         }
         tell(format_args!("Quota data changed, rescan scheduled"));
-        // One that runs begins anew by itself.
+        // A running rescan begins anew by itself.
         if report.rescan.is_none() {
             side.change(QuotaChange::Rescan)?;
         }
@@ -135,7 +135,7 @@ pub(super) fn limit(args: &LimitArgs) -> Result<(), Failure> {
     let (group, place) = match &args.of[..] {
         [place] => (None, place),
         [group, place] => (Some(group), place),
-        // Options between them hide from clap how many there are.
+        // Options between the operands keep clap from counting them.
         _ => return Err(Failure::usage(COMMAND, "there is more than a group and a place")),
     };
     let parse =

@@ -107,7 +107,7 @@ pub(crate) struct StatusArgs {
     json: bool,
 }
 
-/// Runs one of `creamery quota`.
+/// Runs a subcommand of `creamery quota`.
 pub(crate) fn run(command: &QuotaCommand) -> Result<(), Failure> {
     match command {
         QuotaCommand::Enable(args) => Side::with("quota enable", &args.place, |side| enable(args, side)),
@@ -124,7 +124,7 @@ pub(crate) fn run(command: &QuotaCommand) -> Result<(), Failure> {
     }
 }
 
-/// Runs one of `creamery qgroup`.
+/// Runs a subcommand of `creamery qgroup`.
 pub(crate) fn run_qgroup(command: &QgroupCommand) -> Result<(), Failure> {
     match command {
         QgroupCommand::Show(args) => show::run(args),
@@ -139,7 +139,7 @@ pub(crate) fn run_qgroup(command: &QgroupCommand) -> Result<(), Failure> {
     }
 }
 
-/// Quotas that are on already stay as they are, as on Linux: inconsistent, perhaps.
+/// Turns quotas on. As on Linux, quotas that are on already stay as they are, also inconsistent ones.
 fn enable(args: &EnableArgs, side: &mut Side<'_>) -> Result<(), Failure> {
     let before = side.report()?.0;
     side.change(QuotaChange::Enable { simple: args.simple })?;

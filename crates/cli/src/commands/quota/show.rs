@@ -1,4 +1,4 @@
-//! `creamery qgroup show` and `creamery quota status`, as btrfs-progs prints them.
+//! `creamery qgroup show` and `creamery quota status`, in the format of btrfs-progs.
 
 use std::cmp::Ordering;
 use std::io::{self, Write};
@@ -112,7 +112,7 @@ impl FromStr for Sort {
 
 impl Sort {
     fn compare(self, a: &QgroupReport, b: &QgroupReport) -> Ordering {
-        // No limit is the highest.
+        // No limit counts as the highest.
         let limit = |most: Option<u64>| most.unwrap_or(u64::MAX);
         let order = match self.0 {
             Column::Id => a.id.cmp(&b.id),
@@ -175,12 +175,12 @@ fn names(ids: &[QgroupId]) -> String {
     ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// What stands in the last column.
+/// The text of the last column.
 fn path_of(group: &QgroupReport, simple: bool) -> String {
     match &group.path {
         Some(path) if path.is_empty() => "<toplevel>".to_owned(),
         Some(path) => Escaped(path).to_string(),
-        // btrfs-progs has it the other way round: these are the groups of which it is a member.
+        // btrfs-progs names the relation the other way round: these are the groups that this one is a member of.
         None if group.id.level() > 0 => {
             let of: Vec<_> = group.parents.iter().map(ToString::to_string).collect();
             let plural = if of.len() == 1 { "" } else { "s" };
@@ -195,7 +195,7 @@ fn path_of(group: &QgroupReport, simple: bool) -> String {
 /// A column of the table.
 struct Shown {
     title: &'static str,
-    /// Characters, at least.
+    /// Minimum number of characters.
     width: usize,
     is_right: bool,
     cells: Vec<String>,
@@ -205,7 +205,7 @@ fn print(report: &QuotaReport, args: &ShowArgs) -> io::Result<()> {
     let size = |bytes: u64| args.units.show(bytes);
     let limit = |most: Option<u64>| most.map_or_else(|| "none".to_owned(), size);
     let mut columns = Vec::new();
-    // Widths are those of btrfs-progs.
+    // The widths of btrfs-progs.
     let mut column = |is_wanted: bool, title, width, is_right, of: &dyn Fn(&QgroupReport) -> String| {
         if is_wanted {
             columns.push(Shown { title, width, is_right, cells: report.groups.iter().map(of).collect() });
@@ -303,7 +303,7 @@ struct StatusJson {
     qgroups: usize,
 }
 
-/// Prints how quotas stand.
+/// Prints the status of quotas.
 pub(super) fn status(report: &QuotaReport, json: bool) -> Result<(), Failure> {
     let mode = match (report.enabled, report.simple) {
         (false, _) => None,

@@ -1,4 +1,4 @@
-//! Whose quotas: those of an image that is not mounted, or of a live mount.
+//! The quotas of an image that is not mounted, or of a live mount.
 
 use std::ffi::OsString;
 use std::time::{Duration, Instant};
@@ -19,9 +19,9 @@ use crate::view::WriteArgs;
 
 const COUNTED: &str = "all is counted";
 const NOT_ENABLED: &str = "`creamery quota enable` begins to count";
-/// Time between two looks at a mount.
+/// Time between two polls of a mount.
 const AGAIN: Duration = Duration::from_millis(50);
-/// Longer than any step of a rescan takes, and the rest after one that failed.
+/// Time without progress after which a rescan counts as stalled: longer than one step takes, and than the pause after a failed step.
 const STALLED: Duration = Duration::from_secs(60);
 
 #[derive(Args, Debug)]
@@ -34,14 +34,14 @@ pub(crate) struct PlaceArgs {
     pub(super) write: WriteArgs,
 }
 
-/// One of both.
+/// An image, or a live mount.
 pub(super) enum Side<'a> {
     Image { command: &'static str, fs: &'a Filesystem, place: Place },
     Live { command: &'static str, on_mount: OnMount },
 }
 
 impl Side<'_> {
-    /// Does something to what `args` names, and makes it durable.
+    /// Opens the place that `args` names for writing, runs `work` on it, and makes the change durable.
     pub(super) fn with(
         command: &'static str,
         args: &PlaceArgs,
@@ -50,7 +50,7 @@ impl Side<'_> {
         Self::with_for(command, args, Purpose::Write, work)
     }
 
-    /// The same for who only looks.
+    /// Opens the place that `args` names for reading, and runs `work` on it.
     pub(super) fn look(
         command: &'static str,
         args: &PlaceArgs,
@@ -80,7 +80,7 @@ impl Side<'_> {
         matches!(self, Self::Image { .. })
     }
 
-    /// Puts where it is in front of what went wrong.
+    /// Prefixes an error with the image or mount.
     fn failed(&self) -> impl Fn(Error) -> Failure + use<> {
         let (command, shown) = match self {
             Self::Image { command, place, .. } => (*command, place.image.display().to_string()),
@@ -109,7 +109,7 @@ impl Side<'_> {
         .map_err(failed)
     }
 
-    /// What there is, and the subvolume that was named.
+    /// The quotas, and the subvolume that the path is in.
     pub(super) fn report(&self) -> Result<(QuotaReport, TreeId), Failure> {
         let told = match self {
             Self::Image { fs, place, .. } => {
@@ -120,7 +120,7 @@ impl Side<'_> {
         told.map_err(self.failed())
     }
 
-    /// The same; it is an error when there are no quotas.
+    /// Like [`Side::report`], but an error if quotas are off.
     pub(super) fn enabled(&self) -> Result<(QuotaReport, TreeId), Failure> {
         let told = self.report()?;
         if told.0.enabled {
@@ -130,7 +130,7 @@ impl Side<'_> {
         Err(self.failed()(error))
     }
 
-    /// Makes durable what was written, so that it is counted.
+    /// Makes earlier writes durable, so that quotas count them.
     pub(super) fn sync(&self) -> Result<(), Failure> {
         match self {
             Self::Image { .. } => Ok(()),
@@ -140,7 +140,7 @@ impl Side<'_> {
         }
     }
 
-    /// Waits until everything is counted, and shows that on a terminal.
+    /// Waits until the rescan is complete, and shows its progress on a terminal.
     pub(super) fn wait_for_rescan(&self, progress: ProgressArgs) -> Result<(), Failure> {
         let (Self::Image { command, .. } | Self::Live { command, .. }) = self;
         let shown = Shown::unbounded(command, progress);
@@ -153,11 +153,11 @@ impl Side<'_> {
     }
 }
 
-/// Who is told to end leaves the rest for the next time somebody writes to the image, as after a crash.
+/// Runs a rescan to its end. If a signal interrupts it, the next writer of the image goes on with the rest, as after a crash.
 fn count_all(fs: &Filesystem, shown: &Shown) -> creamery::Result<()> {
     interrupt::watch();
     let mut steps: u64 = 0;
-    // The report says what ended a rescan, whoever took the step. That it has ended is written with the next commit.
+    // The report has the error that ended a rescan, also if another thread took that step. The next commit writes the end of the rescan.
     while fs
         .quotas()
         .rescan_step()
@@ -186,7 +186,7 @@ fn wait_live(dir: &Live, shown: &Shown) -> creamery::Result<()> {
         match report.rescan {
             None => return check_counted(&report).and_then(|()| dir.sync()),
             mark if mark != seen => (seen, since) = (mark, Instant::now()),
-            // Nobody counts on a mount that is read-only.
+            // A read-only mount does not count.
             _ if since.elapsed() > STALLED => {
                 return Err(Error::new(ErrorKind::Busy, "a rescan that does not go on"));
             }

@@ -1,4 +1,4 @@
-//! A scrub that goes on when the command has returned: this program, started again.
+//! A scrub that goes on after the command has returned: in this program, started again.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -11,19 +11,19 @@ use super::kept::status_file;
 use super::run_args::{RunArgs, Which};
 use crate::waits;
 
-/// What the process says when its scrub has begun, at the beginning of a line.
+/// Output of the process once its scrub has begun, at the beginning of a line.
 const READY: &[u8] = b"scrub started on ";
-/// More is no answer of that process.
+/// Limit of the answer of that process, bytes.
 const ANSWER_MAX: u64 = 1 << 20;
 
-/// Starts this program again to scrub, and returns when that has begun. Its complaints are already printed when it ends before.
-/// Errors: it cannot be started.
+/// Starts this program again to scrub, and returns when the scrub has begun. If the process ends earlier, its error is printed already.
+/// Errors: the process cannot be started.
 pub(super) fn begin(args: &RunArgs, which: Which) -> Result<(), Error> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(which.name().split(' ')).args(["-B", "--announce"]);
     let switches = [(args.reads_only, "-r"), (args.rewrite_parity, "--rewrite-parity")];
     command.args(switches.into_iter().filter(|(is, _)| *is).map(|(_, word)| word));
-    // The first program has looked at the status.
+    // The first program has checked the status already.
     command.args((which == Which::Start).then_some("-f"));
     let numbers = [
         ("--limit", args.limit.map(|limit| limit.0)),
@@ -47,13 +47,13 @@ pub(super) fn begin(args: &RunArgs, which: Which) -> Result<(), Error> {
         return Ok(());
     }
     let status = child.wait()?;
-    std::process::exit(status.code().unwrap_or(1)); // it said why
+    std::process::exit(status.code().unwrap_or(1)); // the process printed its error
 }
 
-/// Says that the scrub has begun, and lets go of the terminal. What it prints goes to a file beside the status.
-/// Errors: that cannot be done.
+/// Announces the scrub, and detaches from the terminal. Further output goes to a file beside the status.
+/// Errors: that fails.
 pub(super) fn announce(args: &RunArgs, filesystem: Uuid, devices: &[DevId]) -> Result<(), Error> {
-    // Not the leader of a group when the parent is a shell with job control: then it stays in its session.
+    // This fails if a shell with job control started the process, which is a group leader then; it stays in its session.
     let _ = rustix::process::setsid();
     let output = status_file(&args.image, &args.set)?.make_output()?;
     let mut text = format!(
@@ -72,8 +72,8 @@ pub(super) fn announce(args: &RunArgs, filesystem: Uuid, devices: &[DevId]) -> R
     Ok(())
 }
 
-/// Has ionice(1) give this process the class and level of I/O priority.
-/// Errors: it is not there, or refuses.
+/// Sets the class and level of I/O priority of this process through ionice(1).
+/// Errors: ionice is missing, or fails.
 pub(super) fn set_io_priority(class: u8, level: Option<u8>) -> Result<(), Error> {
     let mut command = Command::new("ionice");
     command.args(["-c", &class.to_string()]);

@@ -14,9 +14,9 @@ use crate::output::tell;
 use crate::view::DeviceArgs;
 
 const COMMAND: &str = "scrub cancel";
-/// Time between two questions whether it has ended.
+/// Time between two polls for the end.
 const AGAIN: Duration = Duration::from_millis(10);
-/// Nothing runs.
+/// The exit status if no scrub runs.
 const NOT_RUNNING: u8 = 2;
 
 /// End a scrub that runs.
@@ -46,7 +46,7 @@ pub(super) fn run(args: &CancelArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Has the server of a mount end its scrub, and waits for that.
+/// Makes the server of a mount end its scrub, and waits for the end.
 fn cancel_live(mount: &Live, args: &CancelArgs) -> Result<(), Failure> {
     let failed = |error| Failure::new(COMMAND, error);
     let mut now = LiveScrub::status(mount).map_err(failed)?;

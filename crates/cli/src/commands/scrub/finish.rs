@@ -1,4 +1,4 @@
-//! The end of a scrub in the foreground: what was found, and the exit status.
+//! The end of a scrub in the foreground: its findings, and the exit status.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -13,10 +13,10 @@ use crate::failure::Failure;
 use crate::interrupt;
 use crate::output::{Output, writing};
 
-/// The exit status where errors are left.
+/// The exit status if errors are left.
 pub(super) const LEFT: u8 = 3;
 
-/// Prints what was found. Errors: errors are left; a signal came.
+/// Prints the findings. Errors: errors are left; a signal came.
 pub(super) fn finish(
     args: &RunArgs,
     which: Which,
@@ -43,7 +43,7 @@ pub(super) fn finish(
     }
 }
 
-/// What is said of errors that are left, if some are.
+/// The message about errors that are left, if there are any.
 fn left(args: &RunArgs, shown: &text::Shown) -> Option<Error> {
     let counts = shown.counts();
     let left = counts.uncorrectable_errors.saturating_add(counts.unverified_errors);
@@ -83,7 +83,7 @@ fn left(args: &RunArgs, shown: &text::Shown) -> Option<Error> {
     Some(what.advise(advice))
 }
 
-/// What helps where a scrub does not decide about a superblock.
+/// The advice if a scrub cannot decide which superblock is right.
 fn of_superblocks(shown: &text::Shown) -> Option<String> {
     let is_left = |finding: &&Finding| matches!(finding.outcome, Outcome::Lost | Outcome::Undecided);
     let mut left = shown.findings.iter().map(|found| &found.finding).filter(is_left);

@@ -1,4 +1,4 @@
-//! Where what is known of the scrub of an image is kept.
+//! The place of the status of an image's scrub.
 
 use std::path::Path;
 

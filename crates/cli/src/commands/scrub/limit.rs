@@ -68,7 +68,7 @@ struct LimitsJson {
 struct LimitJson {
     id: u64,
     path: PathBuf,
-    /// Bytes a second; none, as fast as it can be.
+    /// Bytes a second; `None` is no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     limit: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! Scrubs of live mounts, which their servers take on.
+//! Scrubs of live mounts, which their servers carry out.
 
 use std::path::Path;
 use std::thread::sleep;
@@ -19,12 +19,12 @@ use crate::output::tell;
 use crate::progress;
 use crate::view::refuse_on_mount;
 
-/// Time between the first two questions how far it is, and between the later ones at most: a question costs the mount something, too.
+/// Time between the first two polls, and maximum for later ones: a poll costs the mount something, too.
 const AGAIN: Duration = Duration::from_millis(10);
 const AGAIN_MAX: Duration = Duration::from_millis(500);
 
-/// The mount that a directory is on; none of what is no directory.
-/// Errors: it is on no mount of ours; devices are named, which are those of the mount.
+/// The mount that a directory is on; `None` if the place is no directory.
+/// Errors: it is not on a mount of ours; devices are named, although the mount has its own.
 pub(super) fn mount_at(place: &Path) -> Result<Option<Live>, Error> {
     let is_closed = |error: &std::io::Error| error.kind() == std::io::ErrorKind::PermissionDenied;
     if std::fs::metadata(place).is_err_and(|error| is_closed(&error)) && is_fuse_mount(place) {
@@ -58,7 +58,7 @@ pub(super) fn begin(mount: &Live, args: &RunArgs, which: Which) -> Result<(), Fa
         return Err(Failure::usage(which.name(), what));
     }
     if args.io_class.is_some() || args.io_level.is_some() {
-        // Those who tidy up every night give them with `btrfs scrub`, and go without a scrub if that is an error.
+        // Nightly jobs pass these options to `btrfs scrub`, and would not scrub at all if they were an error.
         warn(
             "-c and -n change nothing on a mount: its server keeps its own I/O priority; --limit holds a scrub back",
         );

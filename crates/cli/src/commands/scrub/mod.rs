@@ -15,7 +15,7 @@ use clap::Subcommand;
 
 use crate::failure::Failure;
 
-/// Exit statuses besides 0 and 1, which are those of `btrfs scrub`: there is nothing to end or to resume; something bad is left.
+/// Exit statuses besides 0 and 1, as in `btrfs scrub`: there is nothing to end or to resume; errors are left.
 pub(crate) const STATUSES: [u8; 2] = [run_args::NOTHING, finish::LEFT];
 
 /// Read everything that is in use, and mend what is bad.

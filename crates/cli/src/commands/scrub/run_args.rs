@@ -1,4 +1,4 @@
-//! How to scrub, as `start` and `resume` take it.
+//! The options of a scrub, for `start` and `resume`.
 
 use std::path::PathBuf;
 
@@ -9,10 +9,10 @@ use crate::size::Size;
 use crate::units::UnitArgs;
 use crate::view::DeviceArgs;
 
-/// The exit status where there is nothing to resume.
+/// The exit status if there is nothing to resume.
 pub(super) const NOTHING: u8 = 2;
 
-/// What is said when a signal ends a scrub.
+/// The message when a signal ends a scrub.
 pub(super) const INTERRUPTED: &str = "the scrub ended in between, and what it mended is good; `creamery scrub resume` goes on where it stopped";
 
 /// How to scrub.
@@ -78,13 +78,13 @@ pub(super) struct RunArgs {
 }
 
 impl RunArgs {
-    /// The limit that holds in spite of those that are noted.
+    /// The limit that overrides the stored ones.
     pub(super) fn limit(&self) -> Option<u64> {
         self.limit.map(|Size(limit)| if limit == 0 { u64::MAX } else { limit })
     }
 }
 
-/// Which of the two commands.
+/// The command: start or resume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Which {
     Start,

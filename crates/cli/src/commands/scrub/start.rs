@@ -71,12 +71,12 @@ pub(super) fn start(args: &StartArgs) -> Result<(), Failure> {
     if let Some(mount) =
         live::mount_at(&run.image).map_err(|error| Failure::new(Which::Start.name(), error))?
     {
-        // With -f or without: a scrub of a mount begins whatever the last status says.
+        // With -f or without: a scrub of a mount begins regardless of the last status.
         return live::begin(&mount, run, Which::Start);
     }
     let failed = |error| Failure::new(Which::Start.name(), error);
     if !force && let Ok(dir) = state::dir() {
-        // A status that lies is no reason to lose it in silence.
+        // A status that is wrong is still reported, not lost silently.
         let file = Scrub::status_file(run.set.of(&run.image), &dir).map_err(failed)?;
         match file.read() {
             Err(error) if error.kind() == ErrorKind::InvalidData => {
@@ -93,7 +93,7 @@ pub(super) fn resume(args: &ResumeArgs) -> Result<(), Failure> {
     match live::mount_at(&args.run.image).map_err(failed)? {
         Some(mount) => live::begin(&mount, &args.run, Which::Resume),
         None => {
-            // Of what cannot be opened nothing is to be resumed, either, and that is said as for other commands.
+            // An image that cannot be opened has no scrub to resume; the error is that of other commands.
             Scrub::status_file(args.run.set.of(&args.run.image), &state::dir().map_err(failed)?)
                 .map_err(failed)?;
             begin(&args.run, Which::Resume)
@@ -109,11 +109,11 @@ fn begin(args: &RunArgs, which: Which) -> Result<(), Failure> {
     background::begin(args, which).map_err(failed)
 }
 
-/// Shows how far it is.
+/// Shows the progress of a scrub.
 struct Terminal<'s> {
     args: &'s RunArgs,
     shown: &'s Shown,
-    /// Why the program could not let go of the terminal.
+    /// The error that kept the program from detaching from the terminal.
     failure: RankedMutex<OnceCell<Error>, { rank::LEAF }>,
 }
 
@@ -136,7 +136,7 @@ impl Progress for Terminal<'_> {
     }
 }
 
-/// How a scrub is made as the options say.
+/// The scrub that the options describe.
 fn wanted(args: &RunArgs, which: Which) -> Result<Scrub, Failure> {
     let mut scrub = Scrub::default();
     if args.reads_only {
@@ -160,11 +160,11 @@ fn wanted(args: &RunArgs, which: Which) -> Result<Scrub, Failure> {
     }
 }
 
-/// The directory for the status, if that can be kept there.
-/// Errors: it cannot; that a scrub runs is none of these.
+/// The directory for the status.
+/// Errors: no status can be kept there. A running scrub is no error here.
 fn usable(args: &RunArgs) -> Result<PathBuf, Error> {
     let dir = state::dir()?;
-    // The scrub says why an image cannot be opened.
+    // The scrub itself reports why the image cannot be opened.
     let Ok(file) = Scrub::status_file(args.set.of(&args.image), &dir) else { return Ok(dir) };
     match file.begin() {
         Err(error) if error.kind() != ErrorKind::Busy => {
@@ -192,7 +192,7 @@ fn scrub(args: &RunArgs, which: Which) -> Result<(), Failure> {
     let terminal = Terminal { args, shown: &shown, failure: RankedMutex::default() };
     let report = scrub.run(args.set.of(&args.image), &terminal).map_err(failed)?;
     if let Some(error) = terminal.failure.into_inner().into_inner() {
-        // It has let go of nothing, and whoever began it is to know why.
+        // The program is still attached to the terminal, so the caller gets the reason.
         return Err(failed(error));
     }
     shown.bar.finish_and_clear();

@@ -51,13 +51,13 @@ pub(crate) struct StatusArgs {
     set: DeviceArgs,
 }
 
-/// What is known of a scrub.
+/// The state of a scrub.
 struct Known {
     status: Status,
     is_running: bool,
-    /// The process that scrubs, if it is no mount.
+    /// The id of the scrubbing process, if it is not a mount's server.
     pid: Option<u32>,
-    /// Bytes a second that devices are read at most.
+    /// The limit of each device, bytes a second.
     limits: Vec<(DevId, u64)>,
 }
 
@@ -78,18 +78,18 @@ pub(super) fn run(args: &StatusArgs) -> Result<(), Failure> {
     printed.map_err(writing).and_then(|()| out.finish()).map_err(failed)
 }
 
-/// What was asked.
+/// The scrub that the command asks for.
 struct Asked {
     uuid: Uuid,
     known: Option<Known>,
-    /// The file that has what it found, if it found something.
+    /// The file with the findings, if there are any.
     findings: Option<PathBuf>,
 }
 
 impl Asked {
     fn of_file(file: &StatusFile) -> Result<Self, Error> {
         let (status, runner) = file.read_with_runner()?;
-        // The server knows more than it has written.
+        // The server has newer numbers than its file.
         if let Some(live) = runner.as_ref().and_then(|runner| of_server(file, runner)) {
             return Ok(Self::of_mount(live));
         }
@@ -107,10 +107,10 @@ impl Asked {
     }
 }
 
-/// The scrub as the server of a mount has it, if one scrubs the image and can be asked.
+/// The scrub from the server of a mount, if a server scrubs the image and answers.
 fn of_server(file: &StatusFile, runner: &Runner) -> Option<LiveScrub> {
     let live = LiveScrub::status(&Live::at(runner.mount()?).ok()??).ok()?;
-    // By now something else may be mounted there.
+    // By now another filesystem may be mounted there.
     let written = file.read().ok()??;
     let is_its = |status: &Status| {
         let identity = |device: &DeviceStatus| device.identity.clone();
@@ -120,7 +120,7 @@ fn of_server(file: &StatusFile, runner: &Runner) -> Option<LiveScrub> {
 }
 
 impl Known {
-    /// How a device's scrub stands, in the words of btrfs-progs.
+    /// The state of a device's scrub, in the words of btrfs-progs.
     const fn state(&self, ended: Option<Ended>) -> &'static str {
         match (ended, self.is_running) {
             (None, true) => "running",
@@ -128,13 +128,13 @@ impl Known {
         }
     }
 
-    /// All devices together.
+    /// The sums over all devices.
     fn all(&self) -> Numbers {
         let devices = &self.status.devices;
         let mut counts = Counts::default();
         devices.iter().for_each(|device| counts += device.counts);
         counts.size = devices.iter().fold(0, |sum, device| sum.saturating_add(device.counts.size));
-        // One that runs or died has no end; among others the worst counts.
+        // A scrub that runs or died has no end; otherwise the worst end counts.
         let ended = devices.iter().map(|device| device.ended).min_by_key(|ended| match ended {
             None => 0,
             Some(Ended::Failed) => 1,
@@ -200,10 +200,10 @@ fn as_text(out: &mut Output, args: &StatusArgs, asked: &Asked) -> io::Result<()>
 #[derive(Serialize)]
 struct StatusJson {
     uuid: String,
-    /// The process that scrubs.
+    /// The id of the scrubbing process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pid: Option<u32>,
-    /// None where there was no scrub.
+    /// `None` if there was no scrub.
     #[serde(skip_serializing_if = "Option::is_none")]
     mode: Option<&'static str>,
     devices: Vec<DeviceJson>,

@@ -1,4 +1,4 @@
-//! What a scrub has found, as btrfs-progs prints it, and as JSON.
+//! The findings of a scrub, in the format of btrfs-progs, and as JSON.
 
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -19,30 +19,30 @@ use crate::output::Output;
 use crate::time::Utc;
 use crate::units::UnitArgs;
 
-/// What a scrub has found, of an image or of a mount.
+/// The findings of a scrub, of an image or of a mount.
 pub(super) struct Shown {
     pub(super) uuid: Uuid,
     pub(super) mode: Mode,
     pub(super) devices: Vec<ShownDevice>,
     pub(super) findings: Vec<ShownFinding>,
-    /// Findings that are left and have no place there.
+    /// The number of findings beyond the limit of the list.
     pub(super) left_out: u64,
-    /// The file that has all of them, if it is kept.
+    /// The file with all findings, if it is kept.
     pub(super) findings_file: Option<PathBuf>,
-    /// Why nothing can be mended, where that is so.
+    /// The reason why nothing can be repaired, if there is one.
     pub(super) hindrance: Option<String>,
-    /// How often the trees were searched; of a mount it is unknown.
+    /// The number of searches in the trees; unknown for a mount.
     pub(super) searches: Option<Searches>,
 }
 
-/// Something bad, and the files that have it: some of them, and how many more there are.
+/// A finding, with some of the affected files, and the number of others.
 pub(super) struct ShownFinding {
     pub(super) finding: Finding,
     pub(super) files: Vec<DamagedFile>,
     pub(super) more_files: u64,
 }
 
-/// One device of it.
+/// The scrub of one device.
 pub(super) struct ShownDevice {
     pub(super) id: DevId,
     pub(super) path: PathBuf,
@@ -83,13 +83,13 @@ impl Shown {
         all
     }
 
-    /// How it ended: as the device that ended worst.
+    /// The end of the scrub: that of the device that ended worst.
     pub(super) fn ended(&self) -> Option<Ended> {
         self.devices.iter().filter_map(|device| device.ended).max()
     }
 }
 
-/// What is bad and was not mended, with the files that have it.
+/// Prints findings that were not repaired, with the affected files.
 pub(super) fn damages(out: &mut Output, shown: &Shown) -> io::Result<()> {
     let left = shown.findings.iter().filter(|found| found.finding.outcome != Outcome::Mended);
     left.into_iter().try_for_each(|ShownFinding { finding, files, more_files }| {
@@ -113,7 +113,7 @@ pub(super) fn damages(out: &mut Output, shown: &Shown) -> io::Result<()> {
     }
 }
 
-/// The numbers of a device, or of all.
+/// The numbers of a device, or of all devices.
 pub(super) struct Numbers {
     pub(super) counts: Counts,
     pub(super) started: Timespec,
@@ -126,7 +126,7 @@ pub(super) struct Numbers {
 }
 
 impl Numbers {
-    /// Prints them as btrfs-progs does.
+    /// Prints the numbers in the format of btrfs-progs.
     pub(super) fn print(&self, out: &mut Output, units: &UnitArgs, is_raw: bool) -> io::Result<()> {
         writeln!(out, "Scrub started:    {}", Utc(self.started))?;
         if let Some(resumed) = self.resumed {
@@ -155,7 +155,7 @@ impl Numbers {
             writeln!(out, "Total to scrub:   {}", units.show(total))?;
             writeln!(out, "Bytes scrubbed:   {}  ({percent}%)", units.show(bytes))?;
         } else {
-            // What there was to scrub is what was scrubbed, where that is all.
+            // A finished scrub has scrubbed everything there was.
             let total = if self.status == FINISHED { bytes } else { total };
             writeln!(out, "Total to scrub:   {}", units.show(total))?;
         }
@@ -166,7 +166,7 @@ impl Numbers {
         writeln!(out)
     }
 
-    /// Errors that there are.
+    /// Prints the errors.
     fn errors(&self, out: &mut Output) -> io::Result<()> {
         let counts = &self.counts;
         if counts.errors() == 0 {
@@ -203,7 +203,7 @@ impl std::fmt::Display for Clock {
 
 const FINISHED: &str = "finished";
 
-/// The numbers by their names, in the order of btrfs-progs; those behind are our own.
+/// The numbers by name, in the order of btrfs-progs; those at the end are ours.
 const fn named(counts: &Counts) -> [(&'static str, u64); 17] {
     [
         ("data_extents_scrubbed", counts.data_extents_scrubbed),
@@ -226,7 +226,7 @@ const fn named(counts: &Counts) -> [(&'static str, u64); 17] {
     ]
 }
 
-/// How a scrub ended, in the words of btrfs-progs; none where it did not.
+/// The end of a scrub in the words of btrfs-progs; a scrub without an end counts as interrupted.
 pub(super) const fn status(ended: Option<Ended>) -> &'static str {
     match ended {
         Some(Ended::Whole) => FINISHED,
@@ -247,13 +247,13 @@ struct ReportJson {
     csum_searches: Option<u64>,
     devices: Vec<DeviceJson>,
     findings: Vec<FindingJson>,
-    /// Findings that are left, and that have no place here.
+    /// The number of findings beyond the limit of the list.
     left_out: u64,
     #[serde(flatten)]
     findings_file: FindingsFileJson,
 }
 
-/// The file that has the findings, if they are kept.
+/// The file with the findings, if they are kept.
 #[derive(Serialize)]
 pub(super) struct FindingsFileJson {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -269,7 +269,7 @@ impl FindingsFileJson {
     }
 }
 
-/// Whether a scrub mends, in a word.
+/// The word for the mode of a scrub: whether it repairs.
 pub(super) const fn mode(mode: Mode) -> &'static str {
     match mode {
         Mode::Mends => "mends",
@@ -298,7 +298,7 @@ struct FindingJson {
     logical: Option<u64>,
     why: String,
     files: Vec<DamagedFile>,
-    /// How many more have it.
+    /// The number of other affected files.
     more_files: u64,
 }
 
@@ -333,7 +333,7 @@ pub(super) fn as_json(out: &mut Output, shown: &Shown, took: Duration) -> io::Re
     writeln!(out)
 }
 
-/// All numbers by their names.
+/// All numbers by name.
 pub(super) fn numbers_as_json(counts: &Counts) -> serde_json::Map<String, serde_json::Value> {
     named(counts).into_iter().map(|(name, number)| (name.to_owned(), number.into())).collect()
 }

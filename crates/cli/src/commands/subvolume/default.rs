@@ -95,7 +95,7 @@ pub(super) fn set(args: &SetDefaultArgs) -> Result<(), Failure> {
             (Some(TreeId::new(number.ok_or_else(not_a_number)?)), text)
         }
         [text] => (None, text),
-        // Options between them hide from clap how many there are.
+        // Options between the operands keep clap from counting them.
         _ => return Err(Failure::usage(COMMAND, "there is more than a number and a place")),
     };
     let of_number = |failure: Failure| if id.is_some() { failure.of_number() } else { failure };

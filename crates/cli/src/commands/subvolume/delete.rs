@@ -101,13 +101,13 @@ fn delete_all(args: &DeleteArgs, images: &mut Images<'_>) -> Result<(), Failure>
     });
     let synced = with_all(mounts, |mount| mount.sync().map_err(|error| Failure::new(COMMAND, error)));
     let dropped = with_all(changed, |image| {
-        // What is told of them is that they are committed.
+        // A printed line claims that the deletion is committed, so the commit comes first.
         images.get(&image).sync().map_err(images.failed(&image))?;
         let of_image = deleted.iter().filter(|(of, _)| *of == image);
         of_image.flat_map(|(_, lines)| lines).for_each(|line| tell(format_args!("{line}")));
         drop_all(COMMAND, images.get(&image), args.progress).map_err(images.failed(&image))
     });
-    // What was told was told of one of several; this is of all.
+    // If `outcome` is printed already, it is one failure of several: failures of syncing and dropping are printed, too.
     let after = synced.and(dropped);
     if outcome.as_ref().is_err_and(Failure::is_told) {
         after.map_err(Failure::tell).and(outcome)
@@ -127,7 +127,7 @@ fn target(args: &DeleteArgs, text: &OsString) -> Result<Target, Failure> {
     }
 }
 
-/// Gives what to say of those that are gone, when that is committed, and whether all are.
+/// Deletes a subvolume of an image. Returns the lines to print once the deletion is committed, and whether everything was deleted.
 fn delete_in_image(
     args: &DeleteArgs,
     images: &mut Images<'_>,
@@ -142,7 +142,7 @@ fn delete_in_image(
             return delete_with_nested(fs, place, id?, &mut lines);
         }
         if args.id.is_none() {
-            // Who says what is wrong is the one that deletes.
+            // The deletion itself gives the error for a wrong path, so it runs before the id is unwrapped.
             fs.subvolumes().delete(&place.path)?;
             lines.push(line_of(id?.get(), Durable::Yes, &place.to_string()));
             return Ok(());
@@ -166,7 +166,7 @@ fn delete_with_nested(
     let listed = fs.subvolumes().list()?;
     let mut ids = fs.subvolumes().nested(id)?;
     ids.push(id);
-    // What stays is refused before others are gone.
+    // Subvolumes that cannot be deleted are refused before others are gone.
     let stay = [TreeId::FS, fs.subvolumes().default_id(), fs.subvolumes().opened()];
     if let Some(id) = ids.iter().rev().find(|id| stay.contains(id)) {
         return fs.subvolumes().delete_by_id(*id);
@@ -178,14 +178,14 @@ fn delete_with_nested(
     })
 }
 
-/// Whether what is done is durable when the command ends.
+/// Whether the deletion is durable when the command ends.
 #[derive(Clone, Copy)]
 enum Durable {
     Yes,
     Later,
 }
 
-/// In the words of btrfs-progs.
+/// A line about a deleted subvolume, in the words of btrfs-progs.
 fn line_of(id: u64, durable: Durable, place: &str) -> String {
     let commit = match durable {
         Durable::Yes => "commit",
@@ -200,8 +200,8 @@ fn line_of_listed(place: &Place, listed: &[ListedSubvolume], id: TreeId) -> Stri
     line_of(id.get(), Durable::Yes, &format!("{}:/{path}", place.image.display()))
 }
 
-/// What is gone on a mount: by number behind the path that the user wrote; else the whole path of what he named, and what was in it
-/// behind that.
+/// Prints the subvolumes that a mount deleted. After a deletion by number the line has the path that the user wrote. Else it has the whole
+/// path of the operand, and nested subvolumes follow behind that.
 fn print_deleted(args: &DeleteArgs, path: &Path, gone: &[DeletedSubvolume]) {
     let durable = if args.commit_after || args.commit_each { Durable::Yes } else { Durable::Later };
     let top = gone.last().map(|last| &last.path[..]).unwrap_or_default();
@@ -219,7 +219,7 @@ fn print_deleted(args: &DeleteArgs, path: &Path, gone: &[DeletedSubvolume]) {
     }
 }
 
-/// Without the slash in front.
+/// `below` without its leading slash.
 fn trimmed(below: &[u8]) -> &[u8] {
     below.strip_prefix(b"/").unwrap_or(below)
 }

@@ -76,7 +76,7 @@ pub(super) fn run(args: &FindNewArgs) -> Result<(), Failure> {
     if args.json {
         let mut array = Array::begin(&mut out).map_err(told)?;
         let found = find(&mut |extent| array.push(&ExtentJson::new(extent)));
-        // Whatever went wrong, it is one document.
+        // With or without an error the output is one valid document.
         array.end().map_err(told)?;
         found?;
     } else {

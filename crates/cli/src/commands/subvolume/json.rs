@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::json::text_of;
 use crate::time::Utc;
 
-/// What is known about a subvolume. What it does not have is null.
+/// The information about a subvolume; missing values are null.
 #[derive(Serialize)]
 pub(super) struct SubvolumeJson {
     id: u64,
@@ -36,7 +36,7 @@ pub(super) struct SubvolumeJson {
 }
 
 impl SubvolumeJson {
-    /// `path` is from the top level; a deleted one has none.
+    /// `path` is from the top level; a deleted subvolume has none.
     pub(super) fn new(info: &SubvolumeInfo, path: Option<&[u8]>) -> Self {
         let text = |uuid: Option<Uuid>| uuid.map(|uuid| uuid.to_string());
         let time = |time: Timespec| (time.sec != 0).then(|| format!("{:#}", Utc(time)));

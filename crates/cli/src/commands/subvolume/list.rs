@@ -104,7 +104,7 @@ pub(crate) struct ListArgs {
     view: ViewArgs,
 }
 
-/// Which transactions.
+/// A filter by transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Bound {
     Exactly(u64),
@@ -145,7 +145,7 @@ enum Column {
     Path,
 }
 
-/// What to sort by.
+/// A sort order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct SortKey {
     column: Column,
@@ -181,7 +181,7 @@ impl SortKey {
     }
 }
 
-/// One that is printed, with its path as it is seen from the subvolume that was named.
+/// A printed subvolume, with its path relative to the subvolume of the operand.
 struct Row {
     of: ListedSubvolume,
     path: Vec<u8>,
@@ -235,7 +235,7 @@ fn rows(args: &ListArgs, Told { table, here, .. }: Told) -> Vec<Row> {
     rows
 }
 
-/// What a column says.
+/// The text of a column.
 type TextOf = fn(&SubvolumeInfo) -> String;
 
 /// The columns before the path, each with its head.
@@ -278,7 +278,7 @@ fn as_lines(out: &mut Output, args: &ListArgs, rows: &[Row]) -> io::Result<()> {
     Ok(())
 }
 
-/// As btrfs-progs does it: tabs, and one more behind the broad head "top level".
+/// Prints a table as btrfs-progs does: tabs, and a second one behind the broad head "top level".
 fn as_table(out: &mut Output, args: &ListArgs, rows: &[Row]) -> io::Result<()> {
     let columns = columns(args);
     let heads = || columns.iter().map(|(head, _)| *head).chain(["path"]);

@@ -140,7 +140,7 @@ fn lines(info: &SubvolumeInfo) -> [(&'static str, String); 14] {
     };
     let parent = info.parent.map_or(0, |parent| parent.get()).to_string();
     let flags = if info.is_read_only() { "readonly" } else { "-" };
-    // btrfs-progs 6.14 prints the time of its birth for what was never sent.
+    // For a subvolume that was never sent, btrfs-progs 6.14 prints its creation time.
     let stime = if info.stime.sec == 0 { info.otime } else { info.stime };
     [
         ("UUID: \t\t\t", uuid(info.uuid)),

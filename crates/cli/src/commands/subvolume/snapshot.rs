@@ -95,7 +95,7 @@ fn snapshot_live(of: &Live, source: &Path, args: &SnapshotArgs) -> Result<(), Fa
     Ok(())
 }
 
-/// The path in the image of `source` that `text` names.
+/// The path that `text` names in the image of `source`.
 fn target(source: &Place, text: &OsString) -> Result<PathBuf, Error> {
     match End::parse(text) {
         End::Image(place) if place.image == source.image => Ok(place.path),
@@ -108,7 +108,7 @@ fn target(source: &Place, text: &OsString) -> Result<PathBuf, Error> {
     }
 }
 
-/// `path`, or, where that is a directory, the name of `source` in it.
+/// `path`, or the name of `source` in it if it is a directory.
 fn within(fs: &Filesystem, source: &Place, path: PathBuf) -> Result<PathBuf, Error> {
     if !fs.metadata(&path).is_ok_and(|meta| meta.is_dir()) {
         return Ok(path);

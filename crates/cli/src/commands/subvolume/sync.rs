@@ -74,7 +74,7 @@ fn sync(args: &SyncArgs, images: &mut Images<'_>) -> Result<(), Failure> {
     drop_all(COMMAND, images.open(&place.image, Purpose::Write)?, args.progress).map_err(failed)
 }
 
-/// Drops what was deleted. Who is told to end leaves the rest for the next time.
+/// Drops deleted subvolumes. If a signal interrupts it, the next call goes on with the rest.
 pub(super) fn drop_all(
     command: &'static str,
     fs: &Filesystem,

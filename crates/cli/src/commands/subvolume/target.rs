@@ -1,4 +1,4 @@
-//! Where a subvolume is, or is to be: in an image that is not mounted, or on a live mount of one.
+//! The place of an existing or future subvolume: in an image that is not mounted, or on a live mount.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::MetadataExt;
@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::place::{End, Place, is_image, is_no_image, mount_of, parent_of};
 use crate::view::refuse_on_mount;
 
-/// One of both.
+/// A place in an image, or on a live mount.
 pub(super) enum Target {
     Image(Place),
     Live(Entry),
@@ -21,13 +21,13 @@ pub(super) enum Target {
 pub(super) struct Entry {
     pub(super) dir: Live,
     pub(super) name: OsString,
-    /// As the user wrote it.
+    /// The path as the user wrote it.
     pub(super) path: PathBuf,
 }
 
 impl Target {
-    /// The one that `text` names; nothing need be there yet.
-    /// Errors: the directory is not there, or on no live mount.
+    /// The target that `text` names; it need not exist yet.
+    /// Errors: its directory does not exist, or is on no live mount.
     pub(super) fn of(command: &'static str, text: &OsStr) -> Result<Self, Failure> {
         let path = match End::parse(text) {
             End::Image(place) => return Ok(Self::Image(place)),
@@ -67,18 +67,18 @@ impl Entry {
     }
 }
 
-/// Something on a live mount that is no image.
+/// A path on a live mount that is no image.
 pub(in crate::commands) struct OnMount {
-    /// As the user wrote it.
+    /// The path as the user wrote it.
     pub(in crate::commands) path: PathBuf,
-    /// It, or the directory that it is in.
+    /// The path itself, or its directory.
     pub(in crate::commands) dir: Live,
     pub(in crate::commands) is_dir: bool,
 }
 
 impl OnMount {
-    /// What `text` names; none if that is, or can only be, an image.
-    /// Errors: a directory that is on no live mount; an option that is about an image.
+    /// The path on a mount that `text` names; `None` if it is, or can only be, an image.
+    /// Errors: a directory on no live mount; an option that is about an image.
     pub(in crate::commands) fn of(command: &'static str, text: &OsStr) -> Result<Option<Self>, Failure> {
         let found = Self::find(command, text)?;
         if let Some(found) = &found {
@@ -106,7 +106,7 @@ impl OnMount {
         }
     }
 
-    /// It as a directory that can be the root of a subvolume, and its path.
+    /// The path as a directory that can be the root of a subvolume, and as the user wrote it.
     pub(in crate::commands) fn directory(self, command: &'static str) -> Result<(Live, PathBuf), Failure> {
         if self.is_dir {
             return Ok((self.dir, self.path));
@@ -115,7 +115,7 @@ impl OnMount {
     }
 }
 
-/// The directory `dir` of a live mount; `path` is what the user wrote.
+/// Opens the directory `dir` of a live mount; `path` is as the user wrote it.
 pub(in crate::commands) fn live(command: &'static str, dir: &Path, path: &Path) -> Result<Live, Failure> {
     let failed = |error| Failure::new(command, error);
     let live = Live::at(dir).map_err(failed)?;
@@ -129,7 +129,7 @@ pub(in crate::commands) fn live(command: &'static str, dir: &Path, path: &Path) 
     Ok(live)
 }
 
-/// Puts what the user wrote in front of what went wrong.
+/// Prefixes an error with the path as the user wrote it.
 pub(in crate::commands) fn failed_at(
     command: &'static str,
     path: &Path,

@@ -1,4 +1,4 @@
-//! What is told of subvolumes: by an image that is not mounted, or by a live mount of one.
+//! The subvolumes of an image that is not mounted, or of a live mount.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -12,18 +12,18 @@ use crate::failure::Failure;
 use crate::images::{Images, Purpose};
 use crate::place::Place;
 
-/// All subvolumes, and which of them a word of the user names.
+/// All subvolumes, and the one that the operand names.
 pub(in crate::commands) struct Told {
     pub(in crate::commands) table: SubvolumeTable,
     /// The subvolume that the path is in.
     pub(in crate::commands) here: TreeId,
-    /// Whether the path is its root.
+    /// Whether the path is the root of that subvolume.
     pub(in crate::commands) is_root: bool,
 }
 
 impl Told {
-    /// Of the image or mount that `text` names, with a path in it. An image alone that is mounted is asked by its mount.
-    /// Errors: it is not there, or cannot be read; only root and the mounter are told of a mount.
+    /// Lists the subvolumes of the image or mount that `text` names. A mounted image is asked through its mount.
+    /// Errors: the place does not exist or cannot be read; a mount answers only root and its mounter.
     pub(in crate::commands) fn of(images: &mut Images<'_>, text: &OsStr) -> Result<Self, Failure> {
         let of_mount = |images: &mut Images<'_>, point: &Path| Self::of_named(images, point.as_os_str());
         images.image_or_mount(text, |images| Self::of_named(images, text), of_mount)
@@ -43,7 +43,7 @@ impl Told {
         told().map_err(failed)
     }
 
-    /// Of the mount that something lies on.
+    /// Lists the subvolumes of a mount.
     /// Errors: as for [`Told::of`].
     pub(in crate::commands) fn of_mount(command: &'static str, on_mount: OnMount) -> Result<Self, Failure> {
         let OnMount { path, dir, is_dir } = on_mount;

@@ -1,4 +1,4 @@
-//! What is told of a filesystem's space: by an image, or by a live mount.
+//! The space of a filesystem, from an image or from a live mount.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -12,30 +12,30 @@ use crate::failure::Failure;
 use crate::images::{Images, Purpose};
 use crate::live::live_btrfs;
 
-/// All of it.
+/// The space of a filesystem.
 pub(super) struct Facts {
     /// The image, or the path on the mount.
     pub(super) place: PathBuf,
-    /// By kind and profile, and in the order in which Linux tells of them.
+    /// The block groups by kind and profile, in Linux' order.
     pub(super) groups: Vec<Groups>,
     pub(super) devices: Vec<Device>,
-    /// Bytes for data of files, as statfs(2) tells them.
+    /// Bytes available for data of files, as in statfs(2).
     pub(super) available: u64,
-    /// Bytes that Linux keeps for commits, and what is used of them.
+    /// Bytes that Linux reserves for commits, and the used part of them.
     pub(super) reserve: Option<(u64, u64)>,
-    /// Whether it is told what chunks have of each device.
+    /// Whether the share of chunks on each device is known.
     pub(super) has_shares: bool,
 }
 
 /// Block groups of one kind and profile.
 pub(super) struct Groups {
     pub(super) sum: BlockGroups,
-    /// What their chunks have of devices, bytes.
+    /// Bytes that their chunks occupy, by device.
     pub(super) on: Vec<(DevId, u64)>,
 }
 
 impl Groups {
-    /// Bytes of devices for each byte of a chunk: copies, and parity.
+    /// Bytes of devices for each byte of a chunk: copies and parity.
     pub(super) fn ratio(&self) -> f64 {
         let on: u64 = self.on.iter().map(|(_, bytes)| bytes).sum();
         let has_parity = matches!(&*self.sum.profile, "RAID5" | "RAID6");
@@ -45,7 +45,7 @@ impl Groups {
         }
     }
 
-    /// As many bytes of a chunk, as bytes of devices.
+    /// Converts bytes of a chunk to bytes of devices.
     pub(super) fn on_devices(&self, bytes: u64) -> u64 {
         (bytes as f64 * self.ratio()) as u64
     }
@@ -57,12 +57,12 @@ pub(super) struct Device {
     pub(super) path: Option<PathBuf>,
     pub(super) total: u64,
     pub(super) used: u64,
-    /// What of the device the filesystem has not.
+    /// Bytes of the device beyond the filesystem.
     pub(super) slack: u64,
 }
 
 impl Facts {
-    /// Of the image or mount that `text` names. An image that is mounted is asked by its mount.
+    /// Reads the space of the image or mount that `text` names. A mounted image is asked through its mount.
     pub(super) fn of(images: &mut Images<'_>, text: &OsStr) -> Result<Self, Failure> {
         let of_mount = |images: &mut Images<'_>, point: &Path| Self::of_named(images, point.as_os_str());
         images.image_or_mount(text, |images| Self::of_named(images, text), of_mount)
@@ -116,17 +116,17 @@ impl Facts {
         })
     }
 
-    /// Bytes of all devices, and what chunks have of them.
+    /// Bytes of all devices, and the part of them that chunks occupy.
     pub(super) fn on_devices(&self) -> (u64, u64) {
         self.devices.iter().fold((0, 0), |(total, used), device| (total + device.total, used + device.used))
     }
 
-    /// Bytes of devices that are not here.
+    /// Bytes of missing devices.
     pub(super) fn missing(&self) -> u64 {
         self.devices.iter().filter(|device| device.path.is_none()).map(|device| device.total).sum()
     }
 
-    /// Those of data first, those of the chunk tree last.
+    /// The block groups in the order of output: data first, the chunk tree last.
     pub(super) fn in_order(&self) -> Vec<&Groups> {
         let mut groups: Vec<_> = self.groups.iter().collect();
         groups.sort_by_key(|group| group.sum.kind == "System");
@@ -135,7 +135,7 @@ impl Facts {
 }
 
 impl Device {
-    /// What no chunk has.
+    /// Bytes of the device that no chunk occupies.
     pub(super) const fn unallocated(&self) -> u64 {
         self.total.saturating_sub(self.used)
     }

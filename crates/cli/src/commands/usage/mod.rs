@@ -1,7 +1,7 @@
-//! `creamery filesystem df` and `filesystem usage`, which tell of block groups what they hold.
+//! `creamery filesystem df` and `filesystem usage`: the space in block groups.
 //!
-//! Both print what btrfs-progs prints of a mount of the kernel. Of images and of mounts of ours that is without what only a kernel
-//! has: the reserve that it keeps for commits, and what `statfs` makes of it.
+//! Both print the output of btrfs-progs for a mount of the kernel. For images and for mounts of ours, values are missing that only a kernel
+//! has: the reserve for commits, and its part in `statfs`.
 
 mod facts;
 mod overall;
@@ -112,7 +112,7 @@ struct GroupsJson {
     copies: u64,
     total: u64,
     used: u64,
-    /// The bytes that the chunks have of each device; empty where the mount does not tell them.
+    /// The bytes of each device that chunks occupy; empty if the mount does not report them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     devices: Vec<ShareJson>,
 }
@@ -126,7 +126,7 @@ struct ShareJson {
 #[derive(Serialize)]
 struct DeviceJson {
     id: u64,
-    /// None of one that is missing.
+    /// `None` for a missing device.
     path: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     path_bytes: Option<String>,
@@ -159,7 +159,7 @@ impl UsageJson {
     }
 }
 
-/// How the reserve of a kernel is called among block groups.
+/// The name of a kernel's reserve in the list of block groups.
 const RESERVE: (&str, &str) = ("GlobalReserve", "single");
 
 pub(crate) fn run_df(args: &FilesystemDfArgs) -> Result<(), Failure> {
@@ -228,7 +228,7 @@ pub(crate) fn run(args: &UsageArgs) -> Result<(), Failure> {
     })
 }
 
-/// What `each` prints of every image or mount, or a document of all.
+/// Prints the output of `each` for every image or mount, or one document for all.
 fn print(
     command: &'static str,
     places: &[OsString],

@@ -18,11 +18,11 @@ pub(super) struct Overall {
     missing: u64,
     slack: u64,
     used: u64,
-    /// For data, if what no chunk has goes to data with the copies that data has now.
+    /// Bytes for data if unallocated space goes to data with the present profile.
     free_estimated: u64,
-    /// For data, if all data had as many copies as the kind with the most.
+    /// Bytes for data if all data had as many copies as the kind with the most.
     free_minimum: u64,
-    /// As statfs(2) tells it.
+    /// Bytes available, as in statfs(2).
     available: u64,
     data_ratio: f64,
     metadata_ratio: f64,
@@ -48,7 +48,7 @@ impl Overall {
         let unallocated = size.saturating_sub(allocated);
         let data_ratio = ratio("Data");
         let free = sum(|group| group.total.saturating_sub(group.used), "Data");
-        // With data and trees in the same groups the reserve is taken from what is free, too.
+        // If data and metadata share their groups, the reserve reduces the free space, too.
         let is_mixed = groups.iter().any(|group| group.kind == "Data+Metadata");
         let kept = facts.reserve.filter(|_| is_mixed).map_or(0, |(total, _)| total);
         let behind = |ratio: f64| (free + (unallocated as f64 / ratio.max(1.0)) as u64).saturating_sub(kept);
@@ -73,7 +73,7 @@ impl Overall {
         }
     }
 
-    /// As btrfs-progs prints them.
+    /// Prints the values in the format of btrfs-progs.
     pub(super) fn print(&self, out: &mut Output, units: &UnitArgs) -> io::Result<()> {
         let width = if units.are_usual() { 10 } else { 18 };
         let line = |out: &mut Output, name: &str, bytes: u64| {

@@ -1,4 +1,4 @@
-//! `filesystem usage -T`: what each device has, in columns.
+//! `filesystem usage -T`: the use of each device, in columns.
 
 use std::io;
 
@@ -43,7 +43,7 @@ pub(super) fn print(out: &mut Output, facts: &Facts, units: &UnitArgs) -> io::Re
     columns::print(out, &columns, Some(devices.len()))
 }
 
-/// What groups of one kind and profile have of each device, and what there is and is used of them in all, each copy once.
+/// The bytes of each device in groups of one kind and profile, and the total and used bytes, each copy counted once.
 fn of_groups(Groups { sum, on }: &Groups, devices: &[Device], units: &UnitArgs) -> Column {
     let here = |device: &Device| {
         let found = on.iter().find(|(id, _)| *id == device.id);

@@ -1,7 +1,7 @@
-//! Going on without a file that cannot be read or made.
+//! Goes on without a file that cannot be read or made.
 //!
-//! A reader sends the data of a file of several names once, with the first of them. Where that name is left out the others are, too: their
-//! steps come without data, and would make a file of zeros. Where the first name was made the others are its links, whatever becomes of one of them.
+//! A reader sends the data of a file of several names once, with the first of them. If that name is left out, the others are, too: their steps come
+//! without data, and would make a file of zeros. If the first name was made, the others become links to it, also if one of them fails.
 
 use std::sync::mpsc::Receiver;
 
@@ -13,7 +13,7 @@ use crate::rootdir::reader::Part;
 use crate::rootdir::source::Meta;
 
 impl Filler<'_> {
-    /// Goes on without what has this path, where that is wished and can be.
+    /// Goes on without the file at this path, if the options allow that and it is possible.
     pub(super) fn settle(&self, path: &[u8], error: Error) -> Result<()> {
         if self.rules.on_error == OnError::Stop || error.kind().ends_all() {
             return Err(error);
@@ -22,7 +22,7 @@ impl Filler<'_> {
         Ok(())
     }
 
-    /// Takes what is still to come of a file that is not made, so that its bytes go back to the budget.
+    /// Takes the remaining parts of a file that is not made, so that its bytes go back to the budget.
     pub(super) fn drain(&mut self, parts: &Receiver<Result<Part>>, subvolume: u32) -> Result<()> {
         for part in parts {
             self.progress.go_on()?;
@@ -35,7 +35,7 @@ impl Filler<'_> {
         Ok(())
     }
 
-    /// Notes that the data of this file does not come again with its other names, where none of them has it.
+    /// Notes that the data of this file does not come again with its other names, and that none of them has it.
     pub(super) fn miss(&mut self, subvolume: u32, meta: &Meta) {
         let key = (subvolume, meta.dev, meta.ino);
         if self.has_links(meta) && !self.links.contains_key(&key) {
@@ -43,7 +43,7 @@ impl Filler<'_> {
         }
     }
 
-    /// Leaves out the attributes that no leaf holds, where errors end nothing.
+    /// Leaves out attributes that fit into no leaf, if errors do not end the copy.
     pub(super) fn leave_out_large_xattrs(&self, meta: &mut Meta, path: &[u8]) -> Result<()> {
         if self.rules.on_error == OnError::Stop || self.rules.keep != Keep::Everything {
             return Ok(());

@@ -1,5 +1,5 @@
-//! Names that somebody has again as the last commit has them, while the log says otherwise, names that come to the third one, and sequences
-//! that were reported of Linux: no test of the group has them.
+//! Names that return to the state of the last commit while the log differs, names that go to a third file, and sequences that users
+//! reported of Linux: no test of the group has them.
 
 use super::run::{Case, Row};
 
@@ -139,7 +139,7 @@ const REPLACED: &[Row] = &[
     ),
 ];
 
-/// Sequences after which Linux' log lost something or was refused, as its users reported them from October 2025 to March 2026.
+/// Sequences after which Linux' log lost data or was refused, as its users reported them from October 2025 to March 2026.
 const REPORTED: &[Row] = &[
     (
         "reported",

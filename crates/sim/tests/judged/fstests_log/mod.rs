@@ -1,8 +1,8 @@
-//! The tests of fstests' group `log`, by their numbers: what they do, while power fails at each request behind their last fsync.
+//! The tests of fstests' group `log`, by their numbers: their steps, with a power cut at each request behind their last fsync.
 //!
-//! Taken from them are facts: what is done in which order, and what has to hold. Each case runs on three kinds of filesystems. Every
-//! state that a power cut leaves is opened, which replays its log, compared, and verified; and what is left right behind the last fsync the
-//! kernel replays, too. Cases that no test of the group has are in `back`.
+//! Only facts come from them: the order of steps, and the expectations. Each case runs on three kinds of filesystems. Every state that a
+//! power cut leaves is opened (which replays its log), compared, and verified. The kernel, too, replays the state right behind the last
+//! fsync. Cases that no test of the group has are in `back`.
 
 mod attributes;
 mod back;
@@ -31,7 +31,7 @@ const GENERIC: [u32; 79] = [
 const BTRFS: [u32; 19] =
     [56, 95, 98, 118, 119, 120, 159, 172, 196, 201, 206, 209, 211, 231, 236, 239, 240, 243, 341];
 
-/// What has no case here: why, and what runs on the same ground.
+/// Tests without a case here: the reason, and the tests of ours that cover them.
 const NOT_HERE: [(&str, &str, &str); 12] = [
     ("generic/051", "random work, cut off by an ioctl of XFS", "tests/it/log.rs, tests/it/crash.rs"),
     (
@@ -76,7 +76,7 @@ fn every_test_of_the_group_has_a_case_or_a_reason() -> Result<()> {
     Ok(())
 }
 
-/// Everything that holds behind the last fsync holds whenever power fails from then on.
+/// Checks that each expectation holds after a power cut at any time behind the last fsync.
 fn survive(cases: &[Case]) -> Result<()> {
     let (mut logged, mut states, mut wrong) = (0, 0, Vec::new());
     for (case, setup) in cases.iter().flat_map(|case| SETUPS.iter().map(move |setup| (case, setup))) {
@@ -96,7 +96,7 @@ fn survive(cases: &[Case]) -> Result<()> {
     Ok(())
 }
 
-/// Who breaks a promise is found out by each case that has data.
+/// Each case with data notices a device that breaks a promise.
 fn a_device_that_ignores_flushes_is_noticed() -> Result<()> {
     for canary in [Canary::NoFlushBeforeSuperblock, Canary::NoFlushAfterSuperblock] {
         for case in extents::cases().iter().take(8) {
@@ -107,7 +107,7 @@ fn a_device_that_ignores_flushes_is_noticed() -> Result<()> {
     Ok(())
 }
 
-/// The kernel makes the same of the logs that were left: of each case in one of the setups.
+/// Checks that the kernel replays the logs with an equal result, each case in one of the setups.
 fn survive_in_the_kernel(bench: &Bench) -> Result<()> {
     let mut replayed = 0;
     for (number, case) in all().iter().chain(&back::cases()).enumerate() {

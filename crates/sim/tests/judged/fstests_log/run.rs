@@ -1,4 +1,4 @@
-//! A case on a device that notes what is asked of it, and all that power cuts leave of that.
+//! Runs a case on a device that records its requests, and checks all states that power cuts leave.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -19,7 +19,7 @@ use creamery_volume::{Mode, Volume};
 use super::script::Here;
 use super::wants::{LATER, Wants};
 
-/// What one of the tests is about: its name there, what went wrong elsewhere, the steps, and what has to hold behind them.
+/// A test of the group: its name, the bug elsewhere, the steps, and the expectations after them.
 #[derive(Clone)]
 pub(crate) struct Case {
     pub(crate) test: &'static str,
@@ -37,7 +37,7 @@ impl From<&Row> for Case {
     }
 }
 
-/// What a case runs on.
+/// The kind of filesystem of a case.
 pub(crate) struct Setup {
     name: &'static str,
     made_by: MadeBy,
@@ -79,7 +79,7 @@ pub(crate) static SETUPS: [Setup; 3] = [
     },
 ];
 
-/// Random ids that follow from a seed, and a clock that goes on by a second whenever somebody looks.
+/// Random ids that follow from a seed, and a clock that advances by a second with each reading.
 struct Clock(FixedEnv, AtomicI64);
 
 impl Env for Clock {
@@ -111,27 +111,27 @@ impl Setup {
     }
 }
 
-/// Moments before the last step is done at which power fails.
+/// The number of power cuts before the end of the last step.
 const BEFORE: usize = 6;
 
-/// A case that was run.
+/// A case after its run.
 pub(crate) struct Done {
     device: Arc<SimDevice>,
     wants: Wants,
     setup: &'static Setup,
-    /// Events until the last step was done, and what the device has then.
+    /// Events until the end of the last step, and the device's content then.
     durable: usize,
     image: Image,
-    /// Whether the last step left a log.
+    /// Whether the last step wrote a log.
     pub(crate) is_logged: bool,
 }
 
-/// Does the steps of a case, and then some more work.
+/// Runs the steps of a case, and then some more work.
 pub(crate) fn run(case: &Case, setup: &'static Setup) -> Result<Done> {
     run_on(case, setup, None)
 }
 
-/// The same on a device that may break a promise.
+/// Runs a case on a device that may break a promise.
 pub(crate) fn run_on(case: &Case, setup: &'static Setup, canary: Option<Canary>) -> Result<Done> {
     let told = || format!("{} ({}), {}", case.test, case.what, setup.name);
     let device = Arc::new(SimDevice::recording(setup.image().clone(), canary));
@@ -151,7 +151,7 @@ pub(crate) fn run_on(case: &Case, setup: &'static Setup, canary: Option<Canary>)
 }
 
 impl Done {
-    /// Opens and compares all that power cuts leave; returns how many states that were.
+    /// Opens and compares all states that power cuts leave; returns their number.
     pub(crate) fn expect_after_power_cuts(self, case: &Case) -> Result<usize> {
         let end = self.device.log_len();
         let mut cut = PowerCut::of(&self.device, self.setup.image(), 7);
@@ -168,7 +168,7 @@ impl Done {
         Ok(tried)
     }
 
-    /// Whether a state has what has to hold; and whether work goes on from there, until nothing is left.
+    /// Checks the expectations on a state. If it `empties`, also removes everything, which shows that work goes on.
     fn expect(&self, state: &CutState, empties: bool) -> Result<()> {
         let device = Arc::new(SimDevice::new(state.image.clone()));
         let fs = open(&device).context("opening what the power cut left")?;
@@ -181,7 +181,7 @@ impl Done {
         judge(&device.image()).context("verifying it")
     }
 
-    /// Lets the kernel replay what was left when the last step was done.
+    /// Lets the kernel replay the state at the end of the last step.
     pub(crate) fn expect_of_the_kernel(&self, case: &Case, scratch: &Scratch) -> Result<()> {
         let told = || format!("{} ({}), {}, by the kernel", case.test, case.what, self.setup.name);
         let path = scratch.file("replayed.img");
@@ -199,7 +199,7 @@ impl Done {
 /// Removes everything.
 fn empty(fs: &Arc<Filesystem>) -> Result<()> {
     let mut here = Here::new(fs);
-    // What is below comes behind it.
+    // Files below a directory come behind it, so the order is reversed.
     for (path, entry) in snapshot(fs)?.entries.iter().rev().filter(|(path, _)| !path.is_empty()) {
         let path = String::from_utf8_lossy(path);
         let (is_dir, is_root) = (entry.kind == FileType::Directory, here.is_subvolume(&path)?);

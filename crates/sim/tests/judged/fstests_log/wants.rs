@@ -1,4 +1,4 @@
-//! What has to hold of a filesystem, in lines; and who looks: the engine, or the host on what the kernel has mounted.
+//! Expectations on a filesystem, one a line; the engine checks them, or the host on a mount of the kernel.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -13,7 +13,7 @@ use rustix::fs::SeekFrom;
 
 use super::script::{lines, resolve, runs, size, value};
 
-/// What the work that goes on makes.
+/// The name of the file that the later work makes.
 pub(crate) const LATER: &str = "later";
 
 /// Seconds and nanoseconds of the last modification and the last change.
@@ -21,7 +21,7 @@ type Times = [(i64, i64); 2];
 
 pub(crate) trait Look {
     fn snapshot(&self) -> Result<Snapshot>;
-    /// Bytes that a file takes, and where it has data.
+    /// Bytes that a file occupies, and the ranges of its data.
     fn space(&self, path: &str) -> Result<(u64, Vec<Range<u64>>)>;
     fn times(&self, path: &str) -> Result<Times>;
 }
@@ -74,15 +74,15 @@ impl Look for &Path {
     }
 }
 
-/// Lines of what has to hold. Those with `ever` hold whenever power fails, the others once the last step is done.
+/// Lines of expectations. Lines with `ever` hold after a power cut at any time, the others after the last step.
 pub(crate) struct Wants {
     lines: Vec<String>,
-    /// What times were when the last step was done.
+    /// The times after the last step.
     times: BTreeMap<String, Times>,
 }
 
 impl Wants {
-    /// Those of `text`, which have to hold where no power failed, too.
+    /// Parses `text`. The expectations must hold without a power cut, too.
     pub(crate) fn new(text: &str, live: &dyn Look) -> Result<Self> {
         let mut wants = Self { lines: lines(text)?, times: BTreeMap::new() };
         for path in wants.lines.iter().filter_map(|line| line.strip_suffix(" times")) {
@@ -127,7 +127,7 @@ impl Seen<'_> {
         self.snapshot.entries.get(key(path)).context("it is not there")
     }
 
-    /// Of a file that may be there: what it has is the beginning of these data.
+    /// Checks a file that may exist: its content is a prefix of these data.
     fn ever(&self, words: &[&str]) -> Result<()> {
         let [path, "begins", ref of @ ..] = *words else { bail!("no want of the language") };
         let (Ok(entry), mut data) = (self.entry(path), runs(of)?) else { return Ok(()) };

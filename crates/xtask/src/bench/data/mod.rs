@@ -1,11 +1,11 @@
-//! `bench data`: the content of files, and a tree of them, through the library and through the mount, beside the kernel's Btrfs on
-//! a loop device and beside a server of ours that keeps nothing. All on one tmpfs, in turn, medians. The same program
-//! (`creamery-bench`) does the same on every side, and afterwards reads back what must be there.
+//! `bench data`: the content of files, and a tree of them, through the library and through the mount, beside the kernel's Btrfs on a loop
+//! device and beside a server of ours that keeps no data. All are on one tmpfs and run in turn; figures are medians. One program
+//! (`creamery-bench`) does the work on every side, and afterwards reads back the expected content.
 //!
-//! Back of the envelope, for 1 MiB: copying it once takes 100 to 200 us in cold memory, its checksums 100 us on one core, and in a
-//! tmpfs each new page is found and cleared, 100 us more. The kernel copies twice, into its cache and into the image, and
-//! has workers for the second; a library that copies once and sums on the way has 300 us of one core. The mount copies once more,
-//! through `/dev/fuse`, and waits for a round trip of 30 us: nothing for 1 MiB, and most of it for 4 KiB.
+//! Back of the envelope, for 1 MiB: one copy takes 100 to 200 us in cold memory, its checksums 100 us on one core, and finding and clearing
+//! new pages of a tmpfs 100 us more. The kernel copies twice, into its cache and into the image, and has workers for the second copy; a
+//! library that copies once and computes checksums on the way has 300 us of one core. The mount copies once more, through `/dev/fuse`, and
+//! waits for a round trip of 30 us: nothing for 1 MiB, and most of it for 4 KiB.
 
 mod scenes;
 mod stage;
@@ -20,12 +20,12 @@ use scenes::SCENES;
 use stage::{SIDES, Side, Stage};
 use table::{Row, tables};
 
-/// Bytes of a file of the tree, on average.
+/// Average bytes of a file of the tree.
 const MEAN_BYTES: u64 = 13_333;
 const QUICK_FILES: u64 = 200;
 
-/// `cargo xtask bench data`. With `--quick` everything is done once with so little that it takes seconds, and nothing is published;
-/// with `--only WORD`, scenes and steps whose name contains the word, and nothing is published.
+/// `cargo xtask bench data`. With `--quick` everything runs once at a size that takes seconds, and nothing is published.
+/// With `--only WORD`, only scenes and steps whose name contains the word run, and nothing is published.
 pub(crate) fn data(words: &[&str]) -> Result<()> {
     let mut words = words.to_vec();
     let quick = words.iter().position(|word| *word == "--quick").map(|at| words.remove(at)).is_some();
@@ -48,7 +48,7 @@ pub(crate) fn data(words: &[&str]) -> Result<()> {
         let mut played: Vec<Row> = Row::of(scene).collect();
         for round in 1..=options.runs {
             let mut sides: Vec<(usize, Side)> = SIDES.into_iter().enumerate().collect();
-            // Who comes later finds memory that the one before warmed: each comes first in its turn.
+            // A later side finds memory that an earlier one warmed, so the sides take turns in coming first.
             sides.rotate_left(round % SIDES.len());
             for (index, side) in sides.into_iter().filter(|(_, side)| scene.null || *side != Side::Null) {
                 for (row, taken) in played.iter_mut().zip(stage.play(side, scene)?) {

@@ -1,4 +1,4 @@
-//! Playing a scene on one of the sides.
+//! Runs a scene on one of the sides.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -17,7 +17,7 @@ const IMAGE_BYTES: u64 = 4 << 30;
 const SEED: u64 = 20_251_121;
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// Who keeps the files.
+/// The side that keeps the files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Side {
     Library,
@@ -39,16 +39,16 @@ impl Side {
     }
 }
 
-/// What a step took.
+/// The result of a step.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Taken {
     pub(super) operations: f64,
-    /// The work and the final sync.
+    /// Seconds of the work and the final sync.
     pub(super) seconds: f64,
     pub(super) cpu_seconds: f64,
 }
 
-/// Where scenes are played: images, a tree to be copied, and the programs.
+/// The place of the scenes: images, a tree to copy, and the programs.
 pub(super) struct Stage {
     scratch: Scratch,
     programs: Programs,
@@ -66,7 +66,7 @@ enum Set {
 }
 
 impl Stage {
-    /// Builds what is measured (in a quick run, which measures nothing, without optimising it) and makes the tree.
+    /// Builds the measured programs (a quick run measures nothing, so it builds without optimisation) and makes the tree.
     pub(super) fn new(files: u64, bytes: u64, quick: bool) -> Result<Self> {
         let programs = Programs::build(quick)?.with_null()?;
         let scratch = Scratch::new("bench-data")?;
@@ -76,8 +76,7 @@ impl Stage {
         Ok(Self { scratch, programs, files, quick, source })
     }
 
-    /// Plays `scene` on `side`. A figure counts only if afterwards everything reads back, and `btrfs check` accepts an image
-    /// of ours.
+    /// Runs `scene` on `side`. A figure counts only if everything reads back afterwards, and `btrfs check` accepts an image of ours.
     pub(super) fn play(&self, side: Side, scene: &Scene) -> Result<Vec<Taken>> {
         let what = |step: &Step| format!("{}, {}: {}", side.name(), scene.name, step.name);
         let image = self.image(side, scene.start)?;
@@ -145,12 +144,12 @@ impl Stage {
             Side::Library => Set::Library,
             Side::Mount => Set::Mount,
             Side::Kernel => Set::Kernel(LoopDevice::attach(image, false)?),
-            // It keeps the lengths of its files only as long as it runs; what the kernel has of them is dropped when they are opened.
+            // The server keeps the lengths of its files only while it runs; the kernel drops its cache of them on open.
             Side::Null => Set::Null(self.programs.start_null(&self.mount_point()?)?),
         })
     }
 
-    /// One step, opened or mounted anew.
+    /// Runs one step; the filesystem is opened or mounted anew.
     fn step(&self, set: &Set, image: &Path, step: &Step) -> Result<Said> {
         let out = self.scratch.file("out");
         let (workload, mut words) = match step.work {

@@ -1,4 +1,4 @@
-//! What lies below the filesystems: a file that was written before, in memory or on a disk, or a loop device over one.
+//! The storage below the filesystems: a file that was written before, in memory or on a disk, or a loop device over one.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,12 +10,12 @@ use crate::workspace::target;
 
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// Sorts of them.
+/// Kinds of backing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
-    /// A file in memory, through the page cache that it is.
+    /// A file in memory, through the page cache, where it lives.
     Memory,
-    /// A file where the project is built, past the page cache.
+    /// A file in the build folder, past the page cache.
     Disk,
     /// A loop device over a file in memory, past the page cache of the device.
     Device,
@@ -37,13 +37,13 @@ impl Kind {
 pub(super) struct Backing {
     kind: Kind,
     image: PathBuf,
-    /// It goes when this does.
+    /// Removed on drop.
     _scratch: Option<Scratch>,
     device: Option<LoopDevice>,
 }
 
 impl Backing {
-    /// With room for a file of so many bytes, thrice: what is not written in place has two.
+    /// Makes a backing with three times `bytes`: data that is not written in place exists twice.
     pub(super) fn new(kind: Kind, bytes: u64) -> Result<Self> {
         let (scratch, folder) = match kind {
             Kind::Disk => (None, target().join("bench")),
@@ -70,7 +70,7 @@ impl Backing {
         self.kind
     }
 
-    /// What the library opens, and who works on no filesystem.
+    /// The path for the library, and for work without a filesystem.
     pub(super) fn path(&self) -> &Path {
         self.device.as_ref().map_or(&self.image, LoopDevice::path)
     }
@@ -80,12 +80,12 @@ impl Backing {
         &self.image
     }
 
-    /// Whether the library goes past the page cache.
+    /// Whether the library opens it past the page cache.
     pub(super) fn is_direct(&self) -> bool {
         self.kind != Kind::Memory
     }
 
-    /// Has `run` work on a device, which the kernel's filesystem needs.
+    /// Calls `run` with a device, which the kernel's filesystem needs.
     pub(super) fn on_device<T>(&self, run: impl FnOnce(&Path) -> Result<T>) -> Result<T> {
         if let Some(device) = &self.device {
             return run(device.path());
@@ -102,7 +102,7 @@ impl Backing {
 
 impl Drop for Backing {
     fn drop(&mut self) {
-        // A folder of its own goes with it; this one stays.
+        // A scratch folder is removed with its file; this file is not in one.
         let _ = std::fs::remove_file(&self.image);
     }
 }

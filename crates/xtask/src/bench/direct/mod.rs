@@ -1,12 +1,12 @@
 //! `bench direct`: a fio job of Btrfs' developers, direct reads and writes of all sizes at random over one file that is overwritten in
-//! place, 256 in flight. Real fio with io_uring works on the kernel's mount and on ours; the same requests by a generator of ours go
-//! through the library, through the kernel's mount, and to the bare file or device. All sides have the same backing, one after
-//! the other, each round on a fresh filesystem, medians. The same with checksums on; and how many requests begin that must not wait.
+//! place, 256 in flight. Real fio with io_uring works on the kernel's mount and on ours; a generator of ours sends the same requests
+//! through the library, through the kernel's mount, and to the bare file or device. All sides use one backing, one after the other, each
+//! round on a fresh filesystem; figures are medians. Further rows have checksums on, and count the requests that begin without waiting.
 //!
-//! Back of the envelope: a request has 111 KiB on average. In memory its bytes move in 15 us, and a crc32c of them takes 5. What a
-//! filesystem adds - the range, the item, the right to write in place - is 3 us through the library. The kernel's loop device adds a
-//! wake-up of a worker, 10 us, and the mount one through `/dev/fuse`. So on memory the kernel is behind by its loop device, on a
-//! disk all that counts is that enough requests are there at once.
+//! Back of the envelope: a request has 111 KiB on average. In memory its bytes move in 15 us, and their crc32c takes 5. A filesystem adds
+//! the range, the item and the permission to write in place: 3 us through the library. The kernel's loop device adds a wake-up of a worker,
+//! 10 us, and the mount adds one through `/dev/fuse`. So on memory the kernel is behind because of its loop device; on a disk only the
+//! number of requests in flight counts.
 
 mod backing;
 mod fio;
@@ -25,8 +25,8 @@ use stage::{Data, SIDES, Stage};
 use table::Row;
 use taken::Scale;
 
-/// `cargo xtask bench direct`. `--seconds` says how long each run takes; with `--only WORD`, backings whose name contains the word, and
-/// nothing is published. With `--quick` everything is done once with so little that it takes seconds, and nothing is published.
+/// `cargo xtask bench direct`. `--seconds` is the time of each run; with `--only WORD`, only backings whose name contains the word run, and
+/// nothing is published. With `--quick` everything runs once at a size that takes seconds, and nothing is published.
 pub(crate) fn direct(words: &[&str]) -> Result<()> {
     let mut words = words.to_vec();
     let quick = words.iter().position(|word| *word == "--quick").map(|at| words.remove(at)).is_some();
@@ -71,7 +71,7 @@ pub(crate) fn direct(words: &[&str]) -> Result<()> {
     publish("bench direct", &text, options.dry)
 }
 
-/// Takes an option with a value out of the words.
+/// Removes an option and its value from the words.
 fn value_of<'w>(words: &mut Vec<&'w str>, name: &str) -> Result<Option<&'w str>> {
     let Some(at) = words.iter().position(|word| *word == name) else { return Ok(None) };
     let value = *words.get(at + 1).with_context(|| format!("{name} needs a value"))?;
@@ -79,12 +79,12 @@ fn value_of<'w>(words: &mut Vec<&'w str>, name: &str) -> Result<Option<&'w str>>
     Ok(Some(value))
 }
 
-/// All sides in turn, as often as there are runs.
+/// Runs all sides in turn, `runs` times.
 fn row(stage: &Stage, backing: &Backing, data: Data, runs: usize) -> Result<Row> {
     let mut row = Row::new(backing.kind(), data);
     for round in 1..=runs {
         let mut sides: Vec<_> = SIDES.into_iter().enumerate().filter(|(_, side)| side.plays(data)).collect();
-        // Who comes later finds what the one before left: each comes first in its turn.
+        // A later side finds the leftovers of an earlier one, so the sides take turns in coming first.
         let count = sides.len();
         sides.rotate_left(round % count);
         for (index, side) in sides {
@@ -96,13 +96,13 @@ fn row(stage: &Stage, backing: &Backing, data: Data, runs: usize) -> Result<Row>
     Ok(row)
 }
 
-/// The kernel, with its version.
+/// The version of the kernel.
 fn kernel() -> String {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     format!("Linux {}", release.trim())
 }
 
-/// How many threads wanted a processor in the last minute, on average.
+/// The average number of threads that wanted a processor in the last minute.
 fn load() -> String {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split_whitespace().next().unwrap_or("unknown").to_owned()

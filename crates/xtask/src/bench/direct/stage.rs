@@ -1,4 +1,4 @@
-//! Playing on one of the sides.
+//! Runs the work on one of the sides.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -17,11 +17,11 @@ use crate::bench::server::Server;
 
 const THREADS: u64 = 4;
 const DEPTH: u64 = 64;
-/// The file on a mount.
+/// The name of the file on a mount.
 const FILE: &str = "direct";
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// Who has the file, and what works on it.
+/// The side that has the file, and the program that works on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Side {
     Library,
@@ -47,13 +47,13 @@ impl Side {
         }
     }
 
-    /// Where there is no filesystem there are no checksums.
+    /// Whether the side runs with this kind of data: without a filesystem there are no checksums.
     pub(super) const fn plays(self, data: Data) -> bool {
         !matches!((self, data), (Self::Bare | Self::BareFio, Data::Summed))
     }
 }
 
-/// What files are like.
+/// The kind of the file's data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Data {
     /// Overwritten in place (`nodatacow`).
@@ -92,7 +92,7 @@ impl Stage {
         Ok(Self { programs: Programs::build(quick)?, scratch: Scratch::new("bench-direct")?, scale })
     }
 
-    /// Plays on a fresh filesystem, where there is one. A figure counts only if `btrfs check` accepts an image of ours.
+    /// Runs on a fresh filesystem, if the side has one. A figure counts only if `btrfs check` accepts an image of ours.
     pub(super) fn play(&self, backing: &Backing, side: Side, data: Data) -> Result<Taken> {
         let taken = match side {
             Side::Library => self
@@ -107,7 +107,7 @@ impl Stage {
         taken.with_context(|| format!("{}, {}: {}", backing.kind().name(), data.name(), side.name()))
     }
 
-    /// Requests that must not wait, through the library.
+    /// Runs requests that must not wait, through the library.
     pub(super) fn nowait(&self, backing: &Backing, row: nowait::Row) -> Result<Said> {
         let mut words = self.words(row.prepared, row.depth);
         words.extend([("--queue", "try".to_owned()), ("--overlap", row.overlap.to_owned())]);
@@ -122,7 +122,7 @@ impl Stage {
         numbers.map(|(name, number)| (name, number.to_string())).into_iter().chain([prepared]).collect()
     }
 
-    /// The generator of ours on a file of the host.
+    /// Runs our own generator on a file of the host.
     fn bench(&self, prepared: &str, file: &Path) -> Result<Taken> {
         let mut words = self.words(prepared, DEPTH);
         words.push(("--file", file.display().to_string()));
@@ -173,7 +173,7 @@ impl Stage {
         taken
     }
 
-    /// Nothing is discarded: the backing stays written.
+    /// Makes a filesystem without discarding: the backing stays written.
     fn mkfs(&self, backing: &Backing) -> Result<()> {
         let mkfs = self.programs.creamery.run(["mkfs", "-q", "-f", "-K", "-m", "single"]);
         mkfs.arg(backing.path()).ok().map(drop)

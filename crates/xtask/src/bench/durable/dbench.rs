@@ -1,4 +1,4 @@
-//! `bench dbench`: what clients of a file server do, by dbench itself on mounts, and its load file replayed by `creamery-bench` through
+//! `bench dbench`: the work of clients of a file server, by dbench itself on mounts; and its load file replayed by `creamery-bench` through
 //! the library and on mounts.
 
 use std::collections::BTreeMap;
@@ -34,14 +34,14 @@ const REPLAYED: [Way; 5] = [
     Way::new("mount", Who::Mount).mount("nodatacow"),
 ];
 
-/// What a run took.
+/// The result of a run.
 #[derive(Clone, Default)]
 pub(super) struct Ran {
-    /// MB/s, as dbench reckons.
+    /// MB/s, by dbench's definition.
     rate: f64,
-    /// CPU seconds of a second.
+    /// CPU seconds for each second.
     cpu: f64,
-    /// Of each kind of request: how many, on average and at most, in milliseconds.
+    /// For each kind of request: the count, and the average and maximum time in milliseconds.
     latencies: BTreeMap<String, [f64; 3]>,
 }
 
@@ -81,7 +81,7 @@ fn by_dbench(_: &Stage, at: At<'_>) -> Result<Ran> {
     let said = run.arg(at.mounted()?).arg(CLIENTS.to_string()).limit(LIMIT).ok()?;
     let cpu = cpu.elapsed()?.as_secs_f64();
     let mut ran = parse(&String::from_utf8_lossy(&said.stdout))?;
-    // Getting warm is part of it.
+    // The warm-up is part of the CPU time.
     ran.cpu = cpu / (SECONDS as f64 * 1.2);
     Ok(ran)
 }
@@ -100,7 +100,7 @@ fn replayed(stage: &Stage, at: At<'_>) -> Result<Ran> {
     Ok(Ran { rate, cpu: said.number("cpu_seconds")? / (SECONDS as f64 * 1.2), latencies })
 }
 
-/// What dbench prints at its end: a table of kinds of requests, and the throughput.
+/// Parses dbench's final output: a table of kinds of requests, and the throughput.
 fn parse(said: &str) -> Result<Ran> {
     let mut ran = Ran::default();
     for line in said.lines() {
@@ -143,7 +143,7 @@ fn throughput(rows: &[Row]) -> String {
     text
 }
 
-/// Averages and worsts of the kernel beside those of the mount and the library.
+/// Average and maximum times of the kernel beside those of the mount and the library.
 fn latencies(rows: &[Row]) -> String {
     let find = |scene, who| rows.iter().find(|row| row.scene == scene && row.way.who == who);
     let sides = [
@@ -163,7 +163,7 @@ fn table(sides: &[(&str, &Row)]) -> String {
     for name in names.into_iter().filter(|name| !name.ends_with("lockX") && *name != "LockX") {
         text += &format!("| {name} |");
         for (_, row) in sides {
-            // Not each kind comes in each run.
+            // Not every kind occurs in each run.
             let taken: Vec<_> = row.ran.iter().filter_map(|ran| ran.latencies.get(name)).collect();
             let of = |at: usize| median(&taken.iter().map(|row| row[at]).collect::<Vec<_>>());
             text +=

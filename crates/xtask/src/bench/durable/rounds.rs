@@ -1,11 +1,11 @@
-//! What benches beside the kernel have in common: what they need, and that all ways come first in turn.
+//! Common parts of benches beside the kernel: required tools, and ways that take turns in coming first.
 
 use anyhow::{Context, Result, bail};
 use creamery_testkit::{Judge, Judges};
 
 use super::stage::Way;
 
-/// Errors: something that bench `name` needs is missing.
+/// Checks the tools. Errors: the bench `name` lacks one.
 pub(super) fn needs(name: &str, tool: Judge) -> Result<()> {
     let needed = [Judge::Root, Judge::Fuse, Judge::KernelBtrfs, Judge::LoopDevices, Judge::BtrfsProgs, tool];
     match needed.into_iter().find(|judge| Judges::here().missing(*judge).is_some()) {
@@ -14,7 +14,7 @@ pub(super) fn needs(name: &str, tool: Judge) -> Result<()> {
     }
 }
 
-/// What `play` gives for each of `ways`, once each round.
+/// The results of `play` for each of `ways`, once each round.
 pub(super) fn rounds<T>(
     ways: &'static [Way],
     runs: usize,
@@ -24,7 +24,7 @@ pub(super) fn rounds<T>(
     let mut taken: Vec<Vec<T>> = ways.iter().map(|_| Vec::new()).collect();
     for round in 1..=runs {
         for number in 0..ways.len() {
-            // Who comes later finds memory that the one before warmed: each comes first in its turn.
+            // A later way finds memory that an earlier one warmed, so the ways take turns in coming first.
             let number = (number + round) % ways.len();
             let way = &ways[number];
             taken[number].push(play(way).with_context(|| format!("{scene}: {}", way.name))?);

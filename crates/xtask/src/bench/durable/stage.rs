@@ -1,4 +1,4 @@
-//! Playing a scene by one of the ways.
+//! Runs a scene in one of the ways.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,7 +16,7 @@ const IMAGE_BYTES: u64 = 6 << 30;
 const LIMIT: Duration = Duration::from_secs(300);
 const FIO_SECONDS: f64 = 8.0;
 
-/// Who keeps the files.
+/// The side that keeps the files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Who {
     Library,
@@ -25,11 +25,11 @@ pub(super) enum Who {
     Null,
 }
 
-/// A side, and what is switched on there.
+/// A side, and its options.
 pub(super) struct Way {
     pub(super) name: &'static str,
     pub(super) who: Who,
-    /// Options of its mount.
+    /// Mount options of the side.
     mount: &'static str,
     /// Options of `creamery-bench`, for the library.
     words: &'static [(&'static str, &'static str)],
@@ -49,7 +49,7 @@ impl Way {
     }
 }
 
-/// What is done on it.
+/// A workload.
 #[derive(Clone, Copy)]
 pub(super) enum Work {
     /// `creamery-bench`.
@@ -62,18 +62,18 @@ pub(super) enum Work {
         sync_every: u64,
         random: bool,
     },
-    /// fio, in the files that are there.
+    /// fio, in the existing files.
     Fio,
 }
 
 impl Work {
-    /// As many files as threads, each of `bytes`.
+    /// One file of `bytes` bytes for each thread.
     pub(super) const fn files(workload: &'static str, threads: u64, bytes: u64) -> Self {
         Self::Bench { workload, threads, bytes, piece: 4096, pieces: 0, sync_every: 0, random: false }
     }
 }
 
-/// Changes one thing of what `creamery-bench` does.
+/// Changes one field of a workload of `creamery-bench`.
 macro_rules! with {
     ($($field:ident: $type:ty),*) => {
         impl Work {
@@ -95,30 +95,30 @@ macro_rules! with {
 }
 with!(workload: &'static str, piece: u64, pieces: u64, sync_every: u64);
 
-/// What is done, and by which ways it is compared.
+/// A workload, and the ways that are compared.
 pub(super) struct Scene {
     pub(super) name: &'static str,
-    /// What makes the files, unless the work does.
+    /// The workload that makes the files, unless `work` does.
     pub(super) before: Option<Work>,
     pub(super) work: Work,
-    /// What reads back at the end.
+    /// The workload that reads the files back at the end.
     pub(super) after: Option<Work>,
     pub(super) ways: &'static [Way],
 }
 
-/// What a run took.
+/// The result of a run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Taken {
     /// Writes a second.
     pub(super) rate: f64,
-    /// Of making what was written durable, microseconds.
+    /// Median time of making a write durable, microseconds.
     pub(super) median: f64,
     pub(super) p99: f64,
     /// CPU time of a write with its part of the fsync, microseconds.
     pub(super) cpu: f64,
 }
 
-/// Images, and the programs.
+/// The programs, and the directory of images.
 pub(super) struct Stage {
     scratch: Scratch,
     programs: Programs,
@@ -138,7 +138,7 @@ impl Stage {
         Ok(Self { scratch: Scratch::new(&format!("bench-{name}"))?, programs })
     }
 
-    /// Plays `scene` on a fresh filesystem.
+    /// Runs `scene` on a fresh filesystem.
     pub(super) fn play(&self, way: &Way, scene: &Scene) -> Result<Taken> {
         self.fresh(way, |set| {
             if let Some(work) = &scene.before {
@@ -152,7 +152,7 @@ impl Stage {
         })
     }
 
-    /// Has `run` work on a fresh filesystem. What it found counts only if `btrfs check` accepts an image of ours.
+    /// Calls `run` with a fresh filesystem. Its result counts only if `btrfs check` accepts an image of ours.
     fn fresh<T>(&self, way: &Way, run: impl FnOnce(&Set) -> Result<T>) -> Result<T> {
         let set = self.set(way.who)?;
         let found = run(&set)?;
@@ -164,12 +164,12 @@ impl Stage {
         Ok(found)
     }
 
-    /// The same where it is opened or mounted once.
+    /// Calls `run` with a fresh filesystem that is opened or mounted once.
     pub(super) fn once<T>(&self, way: &Way, run: impl FnOnce(At<'_>) -> Result<T>) -> Result<T> {
         self.fresh(way, |set| self.at(way, set, run))
     }
 
-    /// What `creamery-bench` says of a workload.
+    /// The output of `creamery-bench` for a workload.
     pub(super) fn bench(&self, workload: &str, at: &At<'_>, mut words: Vec<Word>) -> Result<Said> {
         words.extend(at.words.iter().cloned());
         self.programs.bench(workload, &words).with_context(|| workload.to_owned())
@@ -194,7 +194,7 @@ impl Stage {
         self.scratch.dir("mount")
     }
 
-    /// Has `run` do something there, opened or mounted anew.
+    /// Calls `run` with the filesystem, opened or mounted anew.
     fn at<T>(&self, way: &Way, set: &Set, run: impl FnOnce(At<'_>) -> Result<T>) -> Result<T> {
         let dir = self.mount_point()?;
         match set {
@@ -256,11 +256,11 @@ impl Stage {
 /// An option of `creamery-bench`.
 pub(super) type Word = (&'static str, String);
 
-/// Where a step works.
+/// The place of a step.
 pub(super) struct At<'a> {
-    /// How `creamery-bench` is told.
+    /// The options that name it for `creamery-bench`.
     words: Vec<Word>,
-    /// The mounted directory, where there is one.
+    /// The mounted directory, if there is one.
     dir: Option<&'a Path>,
     pub(super) servers: &'a [u32],
 }
@@ -273,13 +273,13 @@ impl<'a> At<'a> {
         Self { words, dir: Some(dir), servers }
     }
 
-    /// Errors: the library has no directory of the host.
+    /// The mounted directory. Errors: the library has none.
     pub(super) fn mounted(&self) -> Result<&'a Path> {
         self.dir.context("the program wants a mounted directory")
     }
 }
 
-/// The job whose author measured what letting go of the tree is worth, for as long as `FIO_SECONDS`.
+/// The fio job whose author measured the worth of releasing the tree early; it runs for `FIO_SECONDS`.
 fn fio(dir: &Path, servers: &[u32]) -> Result<Taken> {
     let job = Run::new("fio").args([
         "--name=writers",

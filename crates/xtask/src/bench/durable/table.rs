@@ -1,9 +1,9 @@
-//! The table of these benches: rates, and how long each time took.
+//! The table of these benches: rates, and times of each operation.
 
 use super::stage::{Taken, Way, Who};
 use crate::bench::measure::median;
 
-/// What one way took, each run.
+/// The runs of one way.
 pub(super) struct Row {
     pub(super) scene: &'static str,
     pub(super) way: &'static Way,

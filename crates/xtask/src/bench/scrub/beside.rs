@@ -1,4 +1,4 @@
-//! Work on a mount beside a scrub of it: names made, and small writes made durable.
+//! Work on a mount during a scrub: makes names, and makes small writes durable.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ use crate::bench::measure::median;
 
 const IMAGE_BYTES: u64 = 16 << 30;
 const LIMIT: Duration = Duration::from_secs(600);
-/// What a scrub beside it may read a second.
+/// Limits of the scrub's read rate.
 const SCRUBS: [(&str, Option<&str>); 3] =
     [("none", None), ("as fast as it can", Some("0")), ("50 MiB a second", Some("50M"))];
 const FILES: u64 = 20_000;
@@ -28,7 +28,7 @@ pub(super) fn beside(stage: &Stage) -> Result<String> {
     let mut taken: [Vec<(f64, f64)>; 3] = Default::default();
     for round in 1..=stage.options.runs {
         for number in 0..SCRUBS.len() {
-            // Who comes later finds what the one before left: each comes first in its turn.
+            // A later run finds the leftovers of an earlier one, so the runs take turns in coming first.
             let number = (number + round) % SCRUBS.len();
             let work = || work(stage, mount.dir());
             let done = match SCRUBS[number].1 {
@@ -60,7 +60,7 @@ pub(super) fn beside(stage: &Stage) -> Result<String> {
     Ok(text)
 }
 
-/// Creates a second by two threads, and the time in which 99 of 100 fsyncs of 4 KiB are done.
+/// Files created a second by two threads, and the 99th percentile of the time of an fsync of 4 KiB.
 fn work(stage: &Stage, dir: &Path) -> Result<(f64, f64)> {
     let at = dir.join("work");
     std::fs::create_dir(&at)?;
@@ -80,7 +80,7 @@ fn work(stage: &Stage, dir: &Path) -> Result<(f64, f64)> {
     Ok((creates, synced.at(&["synced", "p99_seconds"])?))
 }
 
-/// Does `work` while one scrub after another goes over the mount.
+/// Runs `work` while scrubs of the mount follow each other.
 fn while_scrubbed<T>(stage: &Stage, dir: &Path, limit: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
     let creamery = &stage.programs.creamery;
     creamery.run(["scrub", "limit", "-a", "-l", limit]).arg(dir).ok()?;
@@ -95,7 +95,7 @@ fn while_scrubbed<T>(stage: &Stage, dir: &Path, limit: &str, work: impl FnOnce()
         });
         let done = work();
         over.store(true, Ordering::Relaxed);
-        // It may have ended a moment ago.
+        // The scrub may have ended a moment ago.
         creamery.run(["scrub", "cancel"]).arg(dir).output()?;
         scrubs.join().ok().context("a thread panicked")??;
         done

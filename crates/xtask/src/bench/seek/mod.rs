@@ -1,11 +1,11 @@
-//! `bench seek`: data and holes of a sparse file, asked in turn, through the library and through the mount, beside the kernel's
-//! Btrfs on a loop device and beside a server of ours that keeps nothing. All on one tmpfs, in turn, medians. The same program
-//! (`creamery-bench`) does the same on every side, and insists that it saw every extent.
+//! `bench seek`: finds data and holes of a sparse file in turn, through the library and through the mount, beside the kernel's Btrfs on a
+//! loop device and beside a server of ours that keeps no data. All are on one tmpfs and run in turn; figures are medians. One program
+//! (`creamery-bench`) does the work on every side, and checks that it saw every extent.
 //!
-//! Back of the envelope: a call that goes on in the leaf and among the dirty ranges where the last one ended compares some keys and
-//! takes three or four locks that nobody else wants, 0.1 to 0.2 us; with a search of the tree for each call it is 0.5 us. The kernel has
-//! a search and a system call, 0.5 to 1 us, and looks through all that is dirty for each hole. Through the mount a round trip of
-//! 10 to 30 us is nearly all of it.
+//! Back of the envelope: a call that goes on where the last one ended, in the leaf and among the dirty ranges, compares some keys and takes
+//! three or four uncontended locks, 0.1 to 0.2 us; with a search of the tree for each call it is 0.5 us. The kernel has a search and a
+//! system call, 0.5 to 1 us, and looks through all dirty ranges for each hole. Through the mount a round trip of 10 to 30 us is nearly all
+//! of it.
 
 mod cold;
 mod stage;
@@ -19,7 +19,7 @@ use super::report::publish;
 use stage::{SIDES, STATES, STEP, Side, Stage, State};
 use table::{Firsts, Row};
 
-/// Files are so many times as large as the first one.
+/// Sizes of files, as multiples of the first one.
 const SIZES: [u64; 3] = [1, 4, 8];
 const BYTES: u64 = 128 << 20;
 const QUICK_BYTES: u64 = 1 << 20;
@@ -28,7 +28,7 @@ const BEHIND: [u64; 2] = [1_000, 1_000_000];
 const QUICK_BEHIND: [u64; 2] = [100, 1_000];
 const FIRST_CALLS: u64 = 200_000;
 
-/// `cargo xtask bench seek`. With `--quick` everything is done once with so little that it takes seconds, and nothing is published.
+/// `cargo xtask bench seek`. With `--quick` everything runs once at a size that takes seconds, and nothing is published.
 pub(crate) fn seek(words: &[&str]) -> Result<()> {
     let mut words = words.to_vec();
     let quick = words.iter().position(|word| *word == "--quick").map(|at| words.remove(at)).is_some();
@@ -57,18 +57,18 @@ pub(crate) fn seek(words: &[&str]) -> Result<()> {
     publish("bench seek", &text, options.dry)
 }
 
-/// A file of `bytes` bytes, `times` as many as the first one, in each state on each side.
+/// Scans a file of `bytes` bytes, `times` as many as the first one, in each state on each side.
 fn scans(stage: &Stage, bytes: u64, times: u64, runs: usize, quick: bool) -> Result<[Row; 3]> {
     let mut rows = STATES.map(|state| Row::new(bytes, state));
     for round in 1..=runs {
         let mut sides: Vec<(usize, Side)> = SIDES.into_iter().enumerate().collect();
-        // Who comes later finds memory that the one before warmed: each comes first in its turn.
+        // A later side finds memory that an earlier one warmed, so the sides take turns in coming first.
         sides.rotate_left(round % SIDES.len());
         for (index, side) in sides {
             let states = states(side, times, round, quick);
             let taken = stage.play(side, bytes, &states)?;
             for row in &mut rows {
-                // What the null server does is the same in each state.
+                // The null server does equal work in each state.
                 let at = states.iter().position(|state| *state == row.state || side == Side::Null);
                 row.taken[index].extend(at.map(|at| taken[at]));
             }
@@ -78,9 +78,9 @@ fn scans(stage: &Stage, bytes: u64, times: u64, runs: usize, quick: bool) -> Res
     Ok(rows)
 }
 
-/// In which states a side has the file, `times` as large as the first one.
+/// The states in which a side scans a file `times` as large as the first one.
 fn states(side: Side, times: u64, round: usize, quick: bool) -> Vec<State> {
-    // What a call costs the kernel grows with what is dirty.
+    // The kernel's cost of a call grows with the dirty ranges.
     let is_long = side == Side::Kernel && times > 1;
     if is_long && quick {
         println!("  skipped: what is dirty in a file {times} times as large, on the kernel");
@@ -103,7 +103,7 @@ fn copies(stage: &Stage, bytes: u64, runs: usize) -> Result<[Vec<[f64; 3]>; 2]> 
     Ok(taken)
 }
 
-/// What a call costs that asks for the first data or hole, with so many dirty extents behind.
+/// The cost of a call that asks for the first data or hole, with `behind` dirty extents behind it.
 fn firsts(stage: &Stage, behind: [u64; 2], runs: usize) -> Result<Vec<Firsts>> {
     let mut all = Vec::new();
     for extents in behind {

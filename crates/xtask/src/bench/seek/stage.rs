@@ -1,4 +1,4 @@
-//! Going through a sparse file on one of the sides.
+//! Goes through a sparse file on one of the sides.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,16 +11,16 @@ use crate::bench::library::{Said, empty_filesystem, kernel_filesystem};
 use crate::bench::programs::Programs;
 use crate::bench::server::Server;
 
-/// Sparse, so it costs what lies in it. Each extent that is delayed has room promised for its metadata: in 64 GiB there is enough for
-/// 49,000 of them, and for a million in this.
+/// Bytes of the image. It is sparse, so it costs only its data. Each delayed extent reserves metadata: 64 GiB have room for 49,000 of them,
+/// this image for a million.
 const IMAGE_BYTES: u64 = 4 << 40;
-/// From an eighth of what may be delayed on the background writes back: no file here has as much.
+/// Limit of delayed data, MiB. Background writeback begins at an eighth of it: no file here has that much.
 const DELAYED_MIB: u64 = 65_536;
-/// Bytes of data and of the hole behind them.
+/// Bytes of a piece of data and of the hole behind it.
 pub(super) const STEP: u64 = 8192;
 const LIMIT: Duration = Duration::from_secs(900);
 
-/// Who has the file.
+/// The side that has the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Side {
     Kernel,
@@ -32,7 +32,7 @@ pub(super) enum Side {
 
 pub(super) const SIDES: [Side; 5] = [Side::Kernel, Side::Library, Side::Without, Side::Mount, Side::Null];
 
-/// What became of the file before.
+/// The state of the file before the scan.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum State {
     Dirty,
@@ -52,16 +52,16 @@ impl State {
     }
 }
 
-/// What a scan took.
+/// The result of a scan.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Taken {
     pub(super) calls: f64,
     pub(super) extents: f64,
     pub(super) seconds: f64,
     pub(super) cpu_seconds: f64,
-    /// A second one, which read the data, too.
+    /// Seconds of a second scan, which read the data, too.
     pub(super) reading_seconds: Option<f64>,
-    /// Whether the file was in memory only when it ended, where that is told.
+    /// Whether the file was still in memory only at the end, where that is reported.
     pub(super) is_delayed: Option<bool>,
 }
 
@@ -78,7 +78,7 @@ impl Taken {
     }
 }
 
-/// Where it takes place.
+/// The images and programs of the bench.
 pub(super) struct Stage {
     pub(super) scratch: Scratch,
     pub(super) programs: Programs,
@@ -95,7 +95,7 @@ enum Set {
 }
 
 impl Stage {
-    /// Builds what is measured; in a quick run, which measures nothing, without optimising it.
+    /// Builds the measured programs; a quick run measures nothing, so it builds without optimisation.
     pub(super) fn new(quick: bool) -> Result<Self> {
         let programs = Programs::build(quick)?.with_null()?;
         Ok(Self { scratch: Scratch::new("bench-seek")?, programs })
@@ -125,12 +125,12 @@ impl Stage {
         })
     }
 
-    /// A new filesystem of ours.
+    /// Makes a new filesystem of ours.
     pub(super) fn empty(&self) -> Result<()> {
         empty_filesystem(&self.programs.creamery, &self.image(), IMAGE_BYTES)
     }
 
-    /// The end of a set. A figure counts only if an image of ours is accepted.
+    /// Ends a set. A figure counts only if an image of ours is accepted.
     fn end(&self, set: Set) -> Result<()> {
         match set {
             Set::Kernel(device) => device.detach(),
@@ -139,13 +139,13 @@ impl Stage {
         }
     }
 
-    /// Goes through a file of `bytes` bytes in each of the states, opened or mounted anew for each.
+    /// Goes through a file of `bytes` bytes in each of the states; the filesystem is opened or mounted anew for each.
     pub(super) fn play(&self, side: Side, bytes: u64, states: &[State]) -> Result<Vec<Taken>> {
         let set = self.set(side)?;
         let mut taken = Vec::new();
         for state in states {
             let what = || format!("{side:?}, {} of {bytes} bytes", state.name());
-            // The second time everything dirty is looked at takes the kernel as long again.
+            // For a dirty file the kernel needs the same long time again for the second scan.
             let reading = if *state == State::Dirty { "off" } else { "on" };
             let words: Words = vec![
                 ("--bytes", bytes.to_string()),
@@ -159,7 +159,7 @@ impl Stage {
         Ok(taken)
     }
 
-    /// One workload, opened or mounted anew.
+    /// Runs one workload; the filesystem is opened or mounted anew.
     fn step(&self, set: &Set, workload: &str, mut words: Words) -> Result<Said> {
         let dir = self.mount_point()?;
         let on_dir = ("--dir", dir.display().to_string());
@@ -184,7 +184,7 @@ impl Stage {
         }
     }
 
-    /// On the image, by the library.
+    /// Runs one workload on the image, through the library.
     pub(super) fn library(&self, workload: &str, mut words: Words) -> Result<Said> {
         words.push(("--image", self.image().display().to_string()));
         words.push(("--delayed-mib", DELAYED_MIB.to_string()));
@@ -206,7 +206,7 @@ impl Stage {
         done
     }
 
-    /// Seconds of `cp FILE /dev/null`, in each of the states one after the other: the kernel or the mount.
+    /// Seconds of `cp FILE /dev/null` in each of the states, for the kernel or the mount.
     pub(super) fn copies(&self, side: Side, bytes: u64) -> Result<[f64; 3]> {
         let (set, dir) = (self.set(side)?, self.mount_point()?);
         let file = dir.join("sparse-dirty");

@@ -1,7 +1,7 @@
-//! The first page's own lines, typed by an ordinary user on a system that has the packages and nothing else. Each role begins with
-//! them, and goes on with its own work.
+//! The lines of the first page, typed by an ordinary user on a system with only the packages. Each role begins with these lines, and goes
+//! on with its own work.
 //!
-//! There is no shell: the first page needs none. FUSE is there as Debian's package `fuse3` brings it, which ours recommends.
+//! The system has no shell: the first page needs none. Debian's package `fuse3`, which ours recommends, brings FUSE.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -14,12 +14,12 @@ use super::super::debian::path;
 use super::super::parts::Parts;
 use crate::workspace::read;
 
-/// The user, and the group of the same name.
+/// The user id, and the id of the group of that name.
 const ADA: &str = "1000";
 const HOME: &str = "/home/ada";
-/// Where the first superblock lies.
+/// Offset of the first superblock, bytes.
 const SUPERBLOCK: usize = 64 << 10;
-/// Bytes.
+/// Size of a data block, bytes.
 const SECTOR: usize = 4096;
 const SEARCHED: &str = "PATH=/usr/bin:/bin";
 
@@ -41,7 +41,7 @@ pub(super) fn tried(_: &Parts, out: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What stands behind the prompt in the first block of commands, without what is said about it.
+/// The lines behind the prompt in the README's first block of commands, without their comments.
 fn lines_of_readme() -> Result<Vec<String>> {
     let page = read("README.md")?;
     let (_, behind) = page.split_once("```console\n").context("README.md has a block of commands")?;
@@ -89,7 +89,7 @@ impl System {
         Ok(system)
     }
 
-    /// What the package of FUSE has, and the device.
+    /// Installs the files of FUSE's package, and the device.
     fn install_fuse(&self) -> Result<()> {
         let helper = Path::new("/usr/bin/fusermount3");
         let needed = Run::new("ldd").arg(helper).ok()?.stdout_text();
@@ -108,17 +108,17 @@ impl System {
         Run::new("mount").args(["-t", "proc", "proc"]).arg(self.outside("/proc")).ok().map(drop)
     }
 
-    /// Where `path`, absolute inside, lies outside.
+    /// The outside path of `path`, which is absolute inside.
     fn outside(&self, path: &str) -> PathBuf {
         self.scratch.file("root").join(path.trim_start_matches('/'))
     }
 
-    /// Where a path in the home of the user lies outside.
+    /// The outside path of a file in the user's home.
     fn home(&self, path: &str) -> PathBuf {
         self.outside(HOME).join(path)
     }
 
-    /// What the user types, in the home: variables, a program, its words.
+    /// A line that the user types in the home: variables, a program, its words.
     fn typed(&self, line: &str) -> Run {
         let mut words = line.split_whitespace().peekable();
         let mut inside = Run::new("env").args(["-i", SEARCHED, &format!("HOME={HOME}")]);
@@ -128,7 +128,7 @@ impl System {
         let root = format!("--root={}", self.outside("/").display());
         let inside =
             inside.args(["unshare", &root, &format!("--wd={HOME}"), "--setgid", ADA, "--setuid", ADA]);
-        // There is no shell that would find it.
+        // Without a shell the program is looked up here.
         let program = match words.next() {
             Some("creamery") | None => "/usr/bin/creamery".to_owned(),
             Some(other) => format!("/usr/lib/creamery/bin/{other}"),
@@ -136,18 +136,18 @@ impl System {
         inside.arg(program).args(words)
     }
 
-    /// Types a line that has to work.
+    /// Types a line, which must succeed.
     fn types(&self, line: &str) -> Result<Finished> {
         self.typed(line).ok().with_context(|| format!("$ {line}"))
     }
 
-    /// What another program of the user does, with `script`, in the home.
+    /// Runs another program of the user with `script` in the home.
     fn does(&self, script: &str) -> Result<Finished> {
         let user = Run::new("setpriv").args([format!("--reuid={ADA}"), format!("--regid={ADA}")]);
         user.args(["--clear-groups", "--", "sh", "-ec", script]).within(self.home("")).ok()
     }
 
-    /// Types the lines of the first page, and looks at what each is said to do.
+    /// Types the lines of the first page, and checks the claimed effect of each.
     fn begin(&self, lines: &[String]) -> Result<()> {
         for line in lines {
             let said = self.types(line)?;
@@ -178,7 +178,7 @@ impl System {
     }
 }
 
-/// Two builds are the same bytes, and an archive of the image has what is in it.
+/// Two builds are equal bytes, and an archive of the image has its content.
 fn image_builder(system: &System) -> Result<()> {
     let build = "SOURCE_DATE_EPOCH=1700000000 creamery mkfs -q -U 0d6f2b5c-6d0b-4c8e-9a39-5b2f7b0c8f11 --shrink --compress zstd --rootdir ./rootfs";
     for image in ["one.img", "two.img"] {
@@ -197,7 +197,7 @@ fn image_builder(system: &System) -> Result<()> {
     Ok(())
 }
 
-/// A mount is found by its image, refuses a second one, and says who keeps it busy.
+/// A mount is found by its image, refuses a second one, and names the processes that keep it busy.
 fn desktop_user(system: &System) -> Result<()> {
     system.types("creamery mkfs -q -b 300M empty.img")?;
     system.types("creamery mount -o compress=zstd empty.img ./mnt")?;
@@ -217,7 +217,7 @@ fn desktop_user(system: &System) -> Result<()> {
     Ok(())
 }
 
-/// Data with a damaged sector, a file that is gone, and a superblock that is lost.
+/// Data with a damaged sector, a file that is gone, and a lost superblock.
 fn rescuer(system: &System) -> Result<()> {
     let page = system.types("creamery help rescue")?.stdout_text();
     ensure!(page.contains("--ignore-errors") && page.contains("super-recover"), "{page}");
@@ -256,7 +256,7 @@ fn rescuer(system: &System) -> Result<()> {
     Ok(())
 }
 
-/// By the names of btrfs-progs.
+/// Administration with the command names of btrfs-progs.
 fn sysadmin(system: &System) -> Result<()> {
     let usage = system.types("btrfs filesystem usage disk.img")?.stdout_text();
     ensure!(usage.contains("Device size"), "{usage}");

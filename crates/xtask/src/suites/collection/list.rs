@@ -1,4 +1,4 @@
-//! What stands in `docs/coverage/suite-btrfs-progs.toml`, and holding verdicts against it.
+//! The content of `docs/coverage/suite-btrfs-progs.toml`, and its comparison with verdicts.
 //!
 //! ```toml
 //! broken = ["fsck-tests/001-bad-file-extent-bytenr/default_case.img"]  # what the authors want their check to say
@@ -25,12 +25,12 @@ use crate::workspace::read;
 
 const FILE: &str = "docs/coverage/suite-btrfs-progs.toml";
 
-/// What a program says of an image.
+/// The verdict of a program on an image.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Verdict {
     Clean,
     Broken,
-    /// It could not be opened, which says nothing about what is in it.
+    /// The program could not open the image, so it did not judge the content.
     Refused,
 }
 
@@ -44,14 +44,14 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// What both programs say of an image.
+/// The verdicts of both programs on an image.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Opinions {
     pub(super) theirs: Verdict,
     pub(super) ours: Verdict,
 }
 
-/// What a case has to be.
+/// The expected state of a case.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Wanted {
     Clean,
@@ -60,7 +60,7 @@ enum Wanted {
 }
 
 impl Wanted {
-    /// What `btrfs check` and we have to say. Of what is no filesystem, theirs says that it failed, as of a broken one.
+    /// The expected verdicts of `btrfs check` and of ours. `btrfs check` fails on an image without a filesystem, as on a broken one.
     const fn opinions(self) -> Opinions {
         match self {
             Self::Clean => Opinions { theirs: Verdict::Clean, ours: Verdict::Clean },
@@ -81,7 +81,7 @@ pub(super) struct List {
 }
 
 impl List {
-    /// What a case shows, where that is to be as on Linux; a difference that is none any more is one, too.
+    /// The outcome of a case that is to show the same as on Linux. A listed difference that is gone is an error, too.
     pub(super) fn without_known_difference(
         &self,
         case: &str,
@@ -129,8 +129,8 @@ impl List {
         })
     }
 
-    /// Errors: all that went otherwise than it stands here, and `broke`, what no reader may do on any image. When
-    /// `all` cases were run, a case that the list has and the checkout lacks is told.
+    /// Compares verdicts with the list. Errors: all differences, and `broke`, which no reader may do on any image. If `all` cases ran, a
+    /// listed case that the checkout lacks is an error, too.
     pub(super) fn hold_against(
         &self,
         seen: &BTreeMap<String, Opinions>,
@@ -144,7 +144,7 @@ impl List {
                 surprises.push(format!("{case} is not in the list; btrfs check says {}", opinions.theirs));
                 continue;
             };
-            // A later btrfs check may have learned it.
+            // A later btrfs check may judge the case correctly.
             if opinions.theirs != wanted.theirs && !self.theirs_differs.contains_key(case) {
                 surprises.push(format!("{case}: btrfs check says {}", opinions.theirs));
             }

@@ -1,4 +1,4 @@
-//! PostgreSQL as Debian installs it: a cluster anywhere, its server, and those who ask it.
+//! PostgreSQL as Debian installs it: a cluster in any folder, its server, and clients.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -10,18 +10,18 @@ use creamery_testkit::{Run, Scratch, Signal, signal, until};
 
 use crate::install::install_packages;
 
-/// One folder for each version.
+/// The folder with one folder for each version.
 const INSTALLED: &str = "/usr/lib/postgresql";
 const PACKAGE: &str = "postgresql";
-/// It refuses to run as the superuser.
+/// The user of the server, which refuses to run as the superuser.
 const USER: &str = "postgres";
-/// Small, and with the log's files used again often. Nobody asks it over a network.
+/// Settings: small, log files reused often, no network.
 const SETTINGS: [&str; 5] =
     ["listen_addresses=", "shared_buffers=8MB", "min_wal_size=4MB", "max_wal_size=8MB", "max_connections=20"];
-/// More rows and transactions than any round waits for.
+/// Rows and transactions of a client: more than any round waits for.
 const ENDLESS: u64 = 50_000;
 
-/// Its programs, and the folder outside of all mounts in which they meet.
+/// The programs of PostgreSQL, and a folder outside of all mounts for their socket and log.
 pub(super) struct Postgres {
     programs: PathBuf,
     folder: PathBuf,
@@ -29,7 +29,7 @@ pub(super) struct Postgres {
 }
 
 impl Postgres {
-    /// Installs it where it is missing.
+    /// Finds PostgreSQL, and installs it if it is missing.
     pub(super) fn find(scratch: &Scratch, settings: &[&str]) -> Result<Self> {
         if newest().is_none() {
             install_packages(&[PACKAGE])?;
@@ -41,7 +41,7 @@ impl Postgres {
         Ok(Self { programs, folder, settings })
     }
 
-    /// Words of setpriv(1) for a program of it, as its user.
+    /// Words of setpriv(1) that run one of its programs as its user.
     fn words(&self, program: &str) -> Vec<OsString> {
         let user = ["--reuid", USER, "--regid", USER, "--init-groups"].map(OsString::from);
         user.into_iter().chain([self.programs.join(program).into()]).collect()
@@ -51,12 +51,12 @@ impl Postgres {
         Run::new("setpriv").args(self.words(program)).within("/")
     }
 
-    /// One that asks the server.
+    /// A client program that connects to the server.
     fn ask_by(&self, program: &str) -> Run {
         self.run(program).arg("-h").arg(&self.folder)
     }
 
-    /// A new cluster in the empty folder `data`, each page with a checksum.
+    /// Makes a cluster in the empty folder `data`, with checksums on each page.
     pub(super) fn make_cluster(&self, data: &Path) -> Result<()> {
         Run::new("chown").arg(USER).arg(data).ok()?;
         self.run("initdb").args(["-k", "-A", "trust", "--wal-segsize=1", "-D"]).arg(data).ok().map(drop)
@@ -87,7 +87,7 @@ impl Postgres {
         Ok(run.input(words).ok()?.stdout_text())
     }
 
-    /// Starts a client that inserts rows behind `last`, as `insertion` says, and notes each of which it was told.
+    /// Starts a client that inserts rows behind `last` by `insertion`, and notes each row that the server acknowledged.
     pub(super) fn start_client(
         &self,
         client: usize,
@@ -104,7 +104,7 @@ impl Postgres {
         self.start_asking("psql", &name, last, |command| command.args(words).arg(&file))
     }
 
-    /// The tables of pgbench.
+    /// Makes the tables of pgbench.
     pub(super) fn make_bench(&self) -> Result<()> {
         self.ask_by("pgbench").args(["-i", "-q", "-s", "1", USER]).ok().map(drop)
     }
@@ -132,7 +132,7 @@ impl Postgres {
         Ok(Client { child, told: file("told"), errors: file("errors"), before })
     }
 
-    /// The sums of pgbench agree, and each index has each row of its table.
+    /// Checks that the sums of pgbench agree, and that each index has each row of its table.
     pub(super) fn all_is_sound(&self) -> Result<()> {
         let said = self.ask(
             "SELECT (SELECT sum(abalance) FROM pgbench_accounts), (SELECT sum(bbalance) FROM pgbench_branches), \
@@ -143,7 +143,7 @@ impl Postgres {
         self.ask_by("pg_amcheck").args(["--heapallindexed", USER]).ok().map(drop)
     }
 
-    /// Of a cluster that was stopped.
+    /// Checks the checksums of a stopped cluster.
     pub(super) fn checksums_are_right(&self, data: &Path) -> Result<()> {
         self.run("pg_checksums").args(["--check", "-D"]).arg(data).ok().map(drop)
     }
@@ -156,13 +156,13 @@ fn newest() -> Option<PathBuf> {
     Some(folders.max_by_key(|folder| number(folder))?.join("bin"))
 }
 
-/// One that runs.
+/// A running server.
 pub(super) struct Server {
     child: Child,
 }
 
 impl Server {
-    /// All is written, and it ends well.
+    /// Stops the server after it has written everything, and checks that it ended well.
     pub(super) fn stop(mut self) -> Result<()> {
         signal(Signal::INT, self.child.id())?;
         let ended = until_ended(&mut self.child, "PostgreSQL to end")?;
@@ -170,7 +170,7 @@ impl Server {
         Ok(())
     }
 
-    /// It writes nothing any more, and ends when all of its processes have. It may have ended by itself.
+    /// Stops the server at once, without further writes, and waits for all of its processes. It may have ended by itself.
     pub(super) fn stop_hard(mut self) -> Result<()> {
         if self.child.try_wait()?.is_none() {
             signal(Signal::QUIT, self.child.id())?;
@@ -181,7 +181,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // One that ended was waited for, so its number may be somebody else's.
+        // An ended server was waited for, so its process id may belong to another process.
         if matches!(self.child.try_wait(), Ok(None)) {
             let _ = signal(Signal::QUIT, self.child.id());
             let _ = until_ended(&mut self.child, "PostgreSQL to give up");
@@ -189,7 +189,7 @@ impl Drop for Server {
     }
 }
 
-/// One that asks until it fails.
+/// A client that inserts until it fails.
 pub(super) struct Client {
     child: Child,
     told: PathBuf,
@@ -198,7 +198,7 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// The last row that it was told of. It is still at work.
+    /// The last row that the server acknowledged so far. The client goes on.
     pub(super) fn told_by_now(&mut self) -> Result<u64> {
         if let Some(ended) = self.child.try_wait()? {
             bail!("a client ended by itself, {ended}: {}", std::fs::read_to_string(&self.errors)?);
@@ -206,7 +206,7 @@ impl Client {
         self.told()
     }
 
-    /// Waits until it notices that there is nobody any more. Returns the last row that it was told of.
+    /// Waits until the client notices that the server is gone. Returns the last acknowledged row.
     pub(super) fn until_it_fails(mut self) -> Result<u64> {
         let ended = until_ended(&mut self.child, "a client to notice")?;
         ensure!(!ended, "a client did not notice");
@@ -220,7 +220,7 @@ impl Client {
     }
 }
 
-/// Whether it ended well.
+/// Waits for the end of `child`; returns whether it succeeded.
 fn until_ended(child: &mut Child, what: &str) -> Result<bool> {
     let mut status = None;
     until(what, || {

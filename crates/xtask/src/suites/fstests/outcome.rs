@@ -1,36 +1,36 @@
-//! What `check` of fstests prints about each test.
+//! Parses the output of fstests' `check` about each test.
 
 use std::collections::BTreeMap;
 
-/// How a test went.
+/// The outcome of a test.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Outcome {
     Passed,
-    /// Its output differs, or the filesystem was found damaged after it; the words that stand beside it.
+    /// Its output differs, or the filesystem was damaged after it; with the words of `check`.
     Failed(String),
-    /// Something that it requires is missing; what.
+    /// A requirement of the test is missing; with its name.
     NotRun(String),
-    /// It did not come to an end in time, or took `check` down with it.
+    /// It did not end in time, or `check` ended with it.
     Hung,
 }
 
-/// Takes lines as they come; a test is known when the next one begins.
+/// Parses lines as they come. The outcome of a test is known when the next test begins.
 #[derive(Default)]
 pub(crate) struct Reader {
     pub(crate) outcomes: BTreeMap<String, Outcome>,
-    /// The test whose lines are coming.
+    /// The running test.
     pub(crate) current: Option<String>,
 }
 
 impl Reader {
-    /// Takes one line.
+    /// Parses one line.
     pub(crate) fn line(&mut self, line: &str) {
         if let Some((name, rest)) = test_line(line) {
             self.current = Some(name.to_owned());
             self.outcomes.insert(name.to_owned(), outcome(rest));
             return;
         }
-        // Damage is told below the line of the test that left it.
+        // Damage is reported below the line of the test that caused it.
         let damage = line.starts_with("_check_") && line.contains("inconsistent");
         if let (Some(current), true) = (&self.current, damage) {
             self.outcomes.insert(current.clone(), Outcome::Failed(line.to_owned()));
@@ -41,7 +41,7 @@ impl Reader {
     }
 }
 
-/// `generic/001  3s ...  2s` is a test's line; its output, if that differs, is indented.
+/// The name and the rest of a test's line, `generic/001  3s ...  2s`. A test's differing output is indented.
 fn test_line(line: &str) -> Option<(&str, &str)> {
     let (name, rest) = line.split_once(' ')?;
     let (group, number) = name.split_once('/')?;
@@ -60,7 +60,7 @@ fn outcome(rest: &str) -> Outcome {
     });
     match (passed, rest) {
         (true, _) => Outcome::Passed,
-        // A line without its end: `check` was stopped in the middle.
+        // The line has no end: `check` was stopped in the middle.
         (false, "") => Outcome::Hung,
         (false, rest) => Outcome::Failed(rest.to_owned()),
     }
