@@ -9,7 +9,8 @@ use crate::coverage::sheets;
 use crate::readme::stale_pages;
 use crate::workspace::{files, read, root};
 
-const ARCHITECTURE_LINES_MAX: usize = 300;
+/// The map fits into one's head.
+const ARCHITECTURE_LINES_MAX: usize = 200;
 /// The first page is read to its end.
 const README_LINES_MAX: usize = 150;
 const README_LINE_MAX: usize = 400;
@@ -44,8 +45,28 @@ pub(super) fn check(complaints: &mut Vec<String>) -> Result<()> {
     for page in stale_pages()? {
         complaints.push(format!("{page}: what is made from data differs from it: cargo xtask readme"));
     }
+    for path in files("docs/adr", &[".md"])? {
+        if !has_status(&read(&path)?) {
+            complaints
+                .push(format!("{}: no status with a date, as in \"Accepted, 2026-11-21.\"", path.display()));
+        }
+    }
     claims(complaints)?;
     dependencies(complaints)
+}
+
+/// Whether a decision says below its title whether it holds, and since when.
+fn has_status(text: &str) -> bool {
+    let status = text.lines().nth(2).unwrap_or_default();
+    let dated = ["Accepted, ", "Superseded, "].iter().find_map(|word| status.strip_prefix(word));
+    dated.is_some_and(|date| {
+        let date = date.as_bytes();
+        date.len() > 10
+            && date[..10].iter().enumerate().all(|(at, letter)| match at {
+                4 | 7 => *letter == b'-',
+                _ => letter.is_ascii_digit(),
+            })
+    })
 }
 
 /// Targets of links, and paths named in backticks, that lead nowhere.
@@ -102,12 +123,21 @@ fn dependencies(complaints: &mut Vec<String>) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::dead_links;
+    use super::{dead_links, has_status};
     use crate::workspace::root;
 
     #[test]
     fn dead_links_are_found() {
         let text = "[a](Cargo.toml) [b](none.md#part) [c](https://example.invalid) [d](#here) `crates/none` `crates/xtask` `docs/adr/NNNN-x.md`";
         assert_eq!(dead_links(text, &root()), ["none.md", "crates/none"]);
+    }
+
+    #[test]
+    fn a_decision_has_a_status_and_a_date() {
+        let decision = |status| has_status(&format!("# 1. Title\n\n{status}\n"));
+        assert!(decision("Accepted, 2026-11-21.") && decision("Superseded, 2026-11-30, by 31."));
+        assert!(
+            !decision("Accepted.") && !decision("Accepted, today or tomorrow.") && !decision("2026-11-21.")
+        );
     }
 }
