@@ -13,6 +13,7 @@ mod demo;
 mod fuzz;
 mod install;
 mod licences;
+mod messages;
 mod proof;
 mod readme;
 mod release;
@@ -39,6 +40,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   proof [STEP..]   before a release: what takes longer, each matrix as a whole; notes its result in docs/internals/proof.md
                    (--fstests DIR, --btrfs-progs DIR: checkouts for the suites that need one)
   bare-root        the README's two commands and .ci/run in a bare root folder of the distribution (as root; [demo|test|ci..])
+  messages [ROOM]  every error message that a person can meet, to be read in a row
   tidy             the rules that a compiler does not know; --ratchet accepts today's debts, --voice lists sentences to rewrite
   licences         what is linked and where it comes from, by cargo-deny (cargo installs it)
   readme           write what is made from data into README.md, docs/coverage.md and docs/limitations.md
@@ -106,6 +108,8 @@ fn run(words: &[&str]) -> Result<()> {
         ["licences"] => licences::check(),
         ["tidy", "--ratchet"] => tidy::accept_debts(),
         ["tidy", "--voice"] => tidy::list_voice(),
+        ["messages"] => messages::print(None),
+        ["messages", room] => messages::print(Some(room)),
         ["readme"] => readme::write_pages(),
         ["release", options @ ..] => release::release(options),
         ["publish"] => release::try_publishing(),
