@@ -1,21 +1,23 @@
-//! Access times: moved in memory when something is read, written to the tree later.
+//! Access times: a read changes them in memory, and a later write puts them into the tree.
 //!
-//! A read must not cost a change of a tree, so an inode that is read only notes when (`accessed`): a few instructions
-//! under a short lock, without a handle, beside others who read. Whoever changes the inode's item for another reason takes the
-//! time along. For those that nobody changes there is a queue, which the background writes, many in one handle: after
-//! [`WRITTEN_AFTER`], with [`AtimeOptions::lazy`] after a [`DAY`], and everything when the filesystem is synced or closed.
-//! So what a crash takes back is a few seconds more than the last commit did, with `lazy` up to a day, and an access time
-//! alone is nothing that makes an fsync commit.
+//! A read must not cost a change of a tree. So an inode that is read only notes the time (`accessed`): a few instructions under a short lock, without a handle,
+//! beside other readers. A thread that changes the inode's item for another reason writes the time with it. Inodes that no thread changes wait in a queue. The
+//! background writes them, many in one handle:
+//! - after [`WRITTEN_AFTER`];
+//! - with [`AtimeOptions::lazy`] after a [`DAY`];
+//! - all of them when the filesystem is synced or closed.
 //!
-//! Who reads does not fail because the time cannot be noted for good: where there is no room for writing it, the time
-//! goes back to what it was.
+//! So a crash loses the access times of a few seconds more than the last commit, with `lazy` those of up to a day. An access time alone does not make an fsync
+//! commit.
+//!
+//! A read does not fail because its time cannot be stored: if there is no space for writing the time, it goes back to its old value.
 //!
 //! # Invariants
-//! - ATIME-1: a time that is not written yet changes only with the item locked: shared to note it, alone to make it part of the
-//!   item. So whoever writes the item loses none.
+//! - ATIME-1: a time that is not written yet changes only with the item locked: shared to note it, exclusive to make it part of the item. So a writer of the item
+//!   loses no time.
 //!   Shown by `a_change_of_an_inode_takes_its_access_time_along`.
-//! - ATIME-2: the table of inodes keeps an object whose time is not written (as DELAYED-4), and that is in the queue, but for
-//!   inodes without a name, which are not written for it.
+//! - ATIME-2: the table of inodes keeps an object in the queue whose time is not written (like DELAYED-4). Exceptions are inodes without a name: their times are not
+//!   written.
 //!   Shown by `access_times_survive_more_inodes_than_are_kept_in_memory`.
 //! - ATIME-3: the queue holds no inode alive. Shown by `what_has_no_name_is_not_kept_for_its_access_time`.
 //!
@@ -36,34 +38,34 @@ use smallvec::SmallVec;
 use crate::items::InodeItem;
 use crate::operation::finish;
 
-/// How long a time is left to those who may change the inode anyway.
+/// How long a time waits for another change of its inode.
 const WRITTEN_AFTER: Duration = Duration::from_secs(5);
-/// What is older is moved by `relatime` in any case, and what waits for longer is written in any case.
+/// `relatime` moves an older time in any case. A time that waits longer than this is written in any case.
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-/// How many one handle writes.
+/// Times that one handle writes.
 const AT_ONCE: usize = if cfg!(feature = "shuttle") { 2 } else { 32 };
-/// With more than these the background begins at once.
+/// The background begins at once if the queue is longer than this.
 const QUEUED_USUALLY: usize = if cfg!(feature = "shuttle") { 2 } else { 1024 };
-/// With more than these who reads has to write some.
+/// A reader has to write some times if the queue is longer than this.
 const QUEUED_MAX: usize = 4 * QUEUED_USUALLY;
 
-/// Which reads move an access time.
+/// The reads that move an access time.
 ///
 /// ```
 /// assert_eq!(creamery_fs::Atime::default(), creamery_fs::Atime::Off);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Atime {
-    /// None.
+    /// No read.
     #[default]
     Off,
-    /// The first one after a change, and one a day.
+    /// The first read after a change, and one a day (Linux' `relatime`).
     Relative,
-    /// All.
+    /// Every read.
     Strict,
 }
 
-/// What becomes of access times.
+/// The options for access times.
 ///
 /// ```
 /// use creamery_fs::{Atime, AtimeOptions};
@@ -72,11 +74,11 @@ pub enum Atime {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AtimeOptions {
-    /// Which reads move them.
+    /// The reads that move them.
     pub atime: Atime,
-    /// Whether listing a directory moves that of the directory.
+    /// Whether listing a directory moves the directory's access time.
     pub directories: bool,
-    /// Whether they may stay in memory for a day, or until the inode is changed or the filesystem is synced.
+    /// Whether they may stay in memory for a day, or until the inode is changed or the filesystem is synced (Linux' `lazytime`).
     pub lazy: bool,
 }
 
@@ -86,7 +88,7 @@ impl Default for AtimeOptions {
     }
 }
 
-/// The bits of options in one word, so that whoever reads looks at them for nothing.
+/// The bits of the options in one word, so that a reader checks them without a lock.
 const STRICT: u8 = 1;
 const RELATIVE: u8 = 2;
 const DIRECTORIES: u8 = 4;
@@ -112,7 +114,7 @@ impl AtimeOptions {
         Self { atime, directories: bits & DIRECTORIES != 0, lazy: bits & LAZY != 0 }
     }
 
-    /// Whether reading what `item` is of at the time `now` moves its access time.
+    /// Whether reading the inode with `item` at the time `now` moves its access time.
     pub(crate) fn moves(self, item: &InodeItem, now: Timespec) -> bool {
         if item.flags.contains(InodeFlags::NOATIME) || item.is_dir() && !self.directories || item.atime == now
         {
@@ -137,24 +139,24 @@ impl AtimeOptions {
 /// The access times of a filesystem that are still to be written.
 pub(crate) struct AccessTimes {
     options: AtomicU8,
-    /// In the order in which they were read.
+    /// In the order of their reads.
     queue: RankedMutex<VecDeque<Queued>, { rank::TABLE }>,
 }
 
-/// Something with an access time that is noted and not written.
+/// An inode with an access time that is noted and not written.
 pub(crate) trait Accessed: Send + Sync {
-    /// It is out of the queue: who reads it from here on puts it in again.
+    /// Notes that the inode is out of the queue: the next read puts it in again.
     fn leave_queue(&self);
-    /// Writes the time, if that is still to be done. One leaf change. Any error is one after the first change.
+    /// Writes the time, unless it is written already. One leaf change. Any error is one after the first change.
     fn write_access_time(&self, handle: &Handle<'_>) -> Result<()>;
-    /// Takes the time back.
+    /// Drops the time that is not written: the old one holds again.
     fn forget_access_time(&self);
 }
 
-/// Those that one handle writes.
+/// The inodes whose times one handle writes.
 type Batch = SmallVec<[Arc<dyn Accessed>; AT_ONCE]>;
 
-/// What waits for being written, and since when, by the monotonic clock.
+/// An inode that waits, and the time since which it waits, by the monotonic clock.
 type Queued = (Duration, Weak<dyn Accessed>);
 
 impl Default for AccessTimes {
@@ -172,24 +174,24 @@ impl AccessTimes {
         self.options.store(options.to_bits(), Ordering::Relaxed);
     }
 
-    /// What the queue takes in memory, bytes.
+    /// Bytes of memory that the queue takes.
     pub(crate) fn memory(&self) -> u64 {
         memory::vec::<Queued>(self.queue.lock().capacity())
     }
 
-    /// How many are in the queue.
+    /// The number of inodes in the queue.
     pub(crate) fn len(&self) -> usize {
         self.queue.lock().len()
     }
 
-    /// Puts an inode at the end of the queue; returns how long that is then.
+    /// Puts an inode at the end of the queue; returns the queue's new length.
     fn push(&self, inode: Weak<dyn Accessed>, now: Duration) -> usize {
         let mut queue = self.queue.lock();
         queue.push_back((now, inode));
         queue.len()
     }
 
-    /// Puts an inode that is not in the queue there. Past a certain length of that, somebody has to write.
+    /// Puts an inode that is not in the queue there. The result says whether the background or the caller has to write some times.
     pub(crate) fn add(&self, inode: Weak<dyn Accessed>, engine: &Engine) -> Length {
         match self.push(inode, engine.env().monotonic()) {
             1 => Length::Noteworthy,
@@ -199,7 +201,7 @@ impl AccessTimes {
         }
     }
 
-    /// Takes the first few out; returns those that are still there.
+    /// Takes the first few inodes out; returns those that are still alive.
     fn pop(&self) -> Batch {
         let mut queue = self.queue.lock();
         let count = AT_ONCE.min(queue.len());
@@ -221,19 +223,19 @@ impl AccessTimes {
     }
 }
 
-/// How long the queue is.
+/// The length of the queue, as a call to action.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Length {
     Usual,
-    /// The background is to look.
+    /// The background has to write some times.
     Noteworthy,
-    /// Whoever makes it longer is to write some.
+    /// The caller, which made the queue longer, has to write some times.
     TooLong,
 }
 
 impl AccessTimes {
-    /// Writes a few, those that wait longest.
-    /// Errors: no space, and they go back to what they were; damage; aborted.
+    /// Writes the times of the few inodes that wait longest.
+    /// Errors: no space, and the times go back to their old values; damage; aborted.
     pub(crate) fn write_some(&self, engine: &Engine) -> Result<()> {
         let inodes = self.pop();
         let units = u32::try_from(inodes.len()).expect("a batch is small");
@@ -252,15 +254,15 @@ impl AccessTimes {
         finish(handle, written)
     }
 
-    /// Writes all that there are now: those who read meanwhile are not waited for.
-    /// Errors: the first of those of [`AccessTimes::write_some`]; the others are written all the same.
+    /// Writes all times that are in the queue now. Reads during the call may add further ones.
+    /// Errors: the first of those of [`AccessTimes::write_some`]; the other times are written all the same.
     pub(crate) fn write_all(&self, engine: &Engine) -> Result<()> {
         let batches = self.len().div_ceil(AT_ONCE);
         (0..batches).map(|_| self.write_some(engine)).fold(Ok(()), Result::and)
     }
 }
 
-/// Has the pool of `engine` write what waits for too long.
+/// Registers the writing of times that wait too long with the pool of `engine`.
 pub(crate) fn register(engine: &Arc<Engine>, times: &Arc<AccessTimes>) {
     let (times, weak) = (Arc::clone(times), Arc::downgrade(engine));
     engine.register_background(Arc::new(Writing { engine: weak, times }));

@@ -1,7 +1,11 @@
-//! What the background does for files: it completes requests that devices have answered, writes back what was written a while ago or is too much, deletes what was unlinked and closed, and commits that when all comes to rest.
+//! Background work for files. The background does four things:
+//! - it completes requests that devices have answered;
+//! - it writes data back that was written a while ago or is too much;
+//! - it deletes inodes that were unlinked and closed;
+//! - it commits the deletion when the filesystem is at rest.
 //!
-//! While there is work, operations take steps of the cleaner, too, and commits come of themselves. The background sees to it
-//! that the space is free a few seconds later where nothing else happens.
+//! While operations run, they take steps of the cleaner, too, and commits happen anyway. On an idle filesystem the background makes the space free a few seconds
+//! later.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -15,10 +19,10 @@ use crate::context::Context;
 use crate::delalloc::Writeback;
 use crate::in_flight::InFlight;
 
-/// How long what is doomed is left to those who work, and for how long nothing may change for a filesystem to be at rest.
+/// How long dead inodes wait for steps of operations, and how long a filesystem stays unchanged until it counts as at rest.
 const NAP: Duration = Duration::from_secs(1);
 
-/// Has the pool of `engine` know of it.
+/// Registers this work with the pool of `engine`.
 pub(crate) fn register(engine: &Arc<Engine>, cleaner: &Arc<Cleaner>, context: &Context) {
     engine.register_background(Arc::new(Completing(Arc::downgrade(context.in_flight()))));
     if engine.is_opened_for_reading() {
@@ -33,7 +37,7 @@ pub(crate) fn register(engine: &Arc<Engine>, cleaner: &Arc<Cleaner>, context: &C
     engine.register_background(Arc::new(CommittingAtRest { cleaner: Arc::downgrade(cleaner), since }));
 }
 
-/// When `what` is due that has been as it is since `now`, or since when it was first seen to be.
+/// When work is due: once `what` has stayed unchanged for [`NAP`]. `since` holds the value, and the time when it was first seen. `now` is by the monotonic clock.
 fn after_a_nap<T: PartialEq>(since: &mut Option<(T, Duration)>, what: T, now: Duration) -> Due {
     let begun = match since {
         Some((same, begun)) if *same == what => *begun,
@@ -49,7 +53,7 @@ fn after_a_nap<T: PartialEq>(since: &mut Option<(T, Duration)>, what: T, now: Du
 /// Files that write back at once: more wait for the device, not for each other's checksums.
 const WRITERS: usize = 4;
 
-/// Requests that devices have answered, and those that are to be durable before they are answered.
+/// Completes requests that devices have answered, and requests that must be durable before they are answered.
 struct Completing(Weak<InFlight>);
 
 impl BackgroundWork for Completing {
@@ -57,7 +61,7 @@ impl BackgroundWork for Completing {
         "direct"
     }
 
-    /// Whatever became of the filesystem: who asked wants an answer.
+    /// Due also on an aborted or read-only filesystem: a caller waits for the answer.
     fn due(&self) -> Due {
         match self.0.upgrade() {
             Some(in_flight) if in_flight.has_work() => Due::Now,
@@ -83,7 +87,7 @@ impl BackgroundWork for Completing {
     }
 }
 
-/// Runs of delayed data.
+/// Writes back ranges of delayed data.
 struct WritingBack {
     writeback: Weak<Writeback>,
     engine: Weak<Engine>,
@@ -120,7 +124,7 @@ impl BackgroundWork for WritingBack {
     }
 }
 
-/// Steps of the cleaner, for which somebody has to wait who does nothing else.
+/// Takes steps of the cleaner after a nap, on a filesystem where no operation takes them.
 struct CleaningUp {
     cleaner: Weak<Cleaner>,
     since: RankedMutex<Option<((), Duration)>, { rank::LEAF }>,
@@ -148,14 +152,14 @@ impl BackgroundWork for CleaningUp {
     fn step(&self) -> Result<()> {
         let Some(cleaner) = self.cleaner.upgrade() else { return Ok(()) };
         if cleaner.step()? == Cleaning::Idle {
-            // What is left cannot go yet: it is looked at again after a nap.
+            // The remaining inodes cannot go yet: the next check is after a nap.
             *self.since.lock() = None;
         }
         Ok(())
     }
 }
 
-/// What changes with everything that is changed on the filesystem.
+/// Figures of which at least one changes with every change of the filesystem.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Uncommitted {
     generation: Generation,
@@ -163,7 +167,7 @@ struct Uncommitted {
     delayed_refs: u64,
 }
 
-/// A commit of what was deleted, for its space can only be used after one.
+/// Commits deletions: the space of deleted items can only be used after a commit.
 struct CommittingAtRest {
     cleaner: Weak<Cleaner>,
     since: RankedMutex<Option<(Uncommitted, Duration)>, { rank::LEAF }>,

@@ -1,11 +1,11 @@
-//! How background work goes, as programs read it.
+//! Statistics of background work, in a public form.
 
 use std::time::Duration;
 
 use creamery_txn::BackgroundReport;
 use serde::{Deserialize, Serialize};
 
-/// One sort of background work: what has to be done and nobody waits for.
+/// Statistics of one kind of background work: work that has to be done and that no caller waits for.
 ///
 /// ```
 /// assert_eq!(creamery_fs::BackgroundStatistics::default().steps, 0);
@@ -14,15 +14,15 @@ use serde::{Deserialize, Serialize};
 #[serde(default)]
 #[non_exhaustive]
 pub struct BackgroundStatistics {
-    /// Its name.
+    /// The name of the work.
     pub name: String,
-    /// Steps that were taken.
+    /// Steps so far.
     pub steps: u64,
-    /// How many of them failed.
+    /// Steps that failed.
     pub failures: u64,
-    /// What the last of these said.
+    /// The error of the last failed step.
     pub last_failure: Option<String>,
-    /// How long the step takes that is being taken, microseconds; none when none is.
+    /// How long the present step has run, microseconds; `None` if no step runs.
     pub running_micros: Option<u64>,
 }
 

@@ -1,20 +1,21 @@
 //! The cleaner: deletes inodes that have neither a name nor a user any more, one bounded step at a time.
 //!
-//! Letting go of an inode only notes its id ([`DeadInodes`]). The work is cut into steps
-//! of one transaction handle each. Whoever has time takes them: the background until nothing is left, an embedder with
-//! [`Filesystem::clean_step`](crate::Filesystem::clean_step), and otherwise the operations, each
-//! [so many](crate::FsOptions::cleaning_steps) on behalf of others. Who finds no space has steps taken until there is some
-//! ([`Reclaimer`]).
+//! Dropping the last reference to an inode only records its id ([`DeadInodes`]). The work is cut into steps of one transaction handle each. Three kinds of threads
+//! take them:
+//! - the background, until nothing is left;
+//! - an embedder, with [`Filesystem::clean_step`](crate::Filesystem::clean_step);
+//! - an operation, [so many](crate::FsOptions::cleaning_steps) for others.
+//!
+//! A reservation that finds no space takes steps until there is some ([`Reclaimer`]).
 //!
 //! # Invariants
-//! - CLEAN-1: a step deletes a bounded number of items of one inode in one handle. What it leaves can be gone on from
-//!   (ORPHAN-2), by the next step or after a crash.
+//! - CLEAN-1: a step deletes a bounded number of items of one inode in one handle. The next step, or one after a crash, can go on from the rest (ORPHAN-2).
 //!   Shown by `a_file_in_pieces_leaves_a_device_that_is_full_of_names`.
-//! - CLEAN-2: one thread takes a step at a time, so that an inode is not deleted by two.
+//! - CLEAN-2: one thread takes a step at a time, so that no two threads delete one inode.
 //!
 //! # Locking
-//! The turn comes after all inode locks: who waits for space may hold those. Under it a step locks no inode that somebody
-//! else can have, and it waits for a commit but never for whoever has a handle.
+//! The turn comes after all inode locks: a thread that waits for space may hold those. Under the turn a step locks no inode that another thread can have. It waits
+//! for a commit, but never for another thread's handle.
 
 use std::sync::Arc;
 
@@ -27,7 +28,7 @@ use crate::operation::is_lasting;
 use crate::ops::eviction::{self, Deleted};
 use crate::subvolume::dead::DeadSubvolumes;
 
-/// What is left for the cleaner after a step.
+/// Whether the cleaner has more to do after a step.
 ///
 /// ```
 /// # fn clean(fs: &creamery_fs::Filesystem) -> creamery_base::Result<()> {
@@ -44,10 +45,10 @@ pub enum Cleaning {
     Idle,
 }
 
-/// Deletes what is dead.
+/// Deletes dead inodes and drops deleted subvolumes.
 pub(crate) struct Cleaner {
     inodes: Arc<Inodes>,
-    /// How many steps an operation takes on behalf of others at most.
+    /// The largest number of steps that an operation takes for others.
     steps_for_others: usize,
 }
 
@@ -60,7 +61,7 @@ impl Cleaner {
         self.inodes.engine()
     }
 
-    /// Whether something waits for it.
+    /// Whether a dead inode or a deleted subvolume waits.
     pub(crate) fn has_dead(&self) -> bool {
         !self.dead().is_empty() || self.dead_subvolumes().any()
     }
@@ -73,25 +74,24 @@ impl Cleaner {
         self.inodes.context().dead()
     }
 
-    /// Takes one step. When somebody else takes one, it waits for that.
-    /// Errors: no space, and the inode is tried again later; aborted; damage, and then the inode is left to the next
-    /// time the filesystem is opened.
+    /// Takes one step. If another thread takes a step, this waits for it.
+    /// Errors: no space, and a later step tries the inode again; aborted; damage, and then the inode is left to the next time the filesystem is opened.
     pub(crate) fn step(&self) -> Result<Cleaning> {
         self.take_step(&self.dead().take_turn())
     }
 
-    /// Takes steps until nothing is left of what waited when it began. Whoever goes on unlinking does not keep it.
+    /// Takes steps until all inodes that waited at the start are gone. Later unlinks do not prolong the call.
     pub(crate) fn clean(&self) {
         let mark = self.dead().mark();
         while !self.dead().has_passed(mark) && self.reclaim_step().unwrap_or(false) {}
     }
 
-    /// Whether something was deleted whose space can only be used after a commit.
+    /// Whether items were deleted since the last commit: their space can only be used after the next one.
     pub(crate) fn has_deleted(&self) -> bool {
         self.dead().deleted_in() > self.engine().volume().superblock().generation()
     }
 
-    /// The steps that an operation takes on behalf of others. What fails is no fault of the operation.
+    /// Takes the steps that an operation takes for others. A failed step does not fail the operation.
     pub(crate) fn help(&self) {
         for _ in 0..self.steps_for_others {
             if self.dead().is_empty() || !self.engine().has_changes() {
@@ -115,7 +115,7 @@ impl Cleaner {
                 if !is_lasting(&error) {
                     dead.leave_first(turn, id, None);
                 }
-                // What shares its leaves with a snapshot is deleted when that is.
+                // An inode that shares its leaves with a deleted snapshot can be deleted when the snapshot is dropped.
                 let dropped =
                     if error.kind() == ErrorKind::NoSpace { self.drop_some()? } else { Cleaning::Idle };
                 return if dropped == Cleaning::More { Ok(dropped) } else { Err(error) };
@@ -124,7 +124,7 @@ impl Cleaner {
         Ok(if self.has_dead() { Cleaning::More } else { Cleaning::Idle })
     }
 
-    /// Drops some of a subvolume that was deleted.
+    /// Takes a step of dropping a deleted subvolume.
     fn drop_some(&self) -> Result<Cleaning> {
         if !self.dead_subvolumes().any() {
             return Ok(Cleaning::Idle);
@@ -140,7 +140,7 @@ impl Cleaner {
 
     fn delete_some(&self, id: InodeId) -> Result<Deleted> {
         let Some(subvolume) = self.inodes.subvolumes().in_use(id.subvolume) else {
-            return Ok(Deleted::Wholly); // with all of its subvolume
+            return Ok(Deleted::Wholly); // deleted with all of its subvolume
         };
         self.inodes.table().forget_dead(id);
         eviction::evict_some(&subvolume, id)

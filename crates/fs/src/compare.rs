@@ -1,4 +1,4 @@
-//! Comparing two open files, in one filesystem or in two: what of them has to be read.
+//! Comparing two open files, in one filesystem or in two: finds the ranges that have to be read.
 
 use std::ops::Range;
 
@@ -8,9 +8,8 @@ use crate::data;
 use crate::open_file::OpenFile;
 
 impl OpenFile {
-    /// The first bytes of `range` that have to be read to know whether both files are equal there; none when the files are known
-    /// to be equal without reading: both show the same parts of the same extents, or zeros. Data that cannot be read is equal by that all
-    /// the same.
+    /// The first bytes of `range` that have to be read to know whether both files are equal there. Returns `None` if the files are known to be equal without
+    /// reading: both show the same parts of the same extents, or zeros. Such data is equal even if it cannot be read.
     /// Errors: one of them is no regular file; device errors; damage of either tree.
     pub fn first_unshared(&self, other: &Self, range: Range<u64>) -> Result<Option<Range<u64>>> {
         let (one, other) = (&**self.inode(), &**other.inode());

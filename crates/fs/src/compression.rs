@@ -1,20 +1,20 @@
-//! Which files' data is compressed, with what, and what came of it.
+//! The rules of compression, its state and its counters.
 //!
-//! Who says something of a file, the later line before the earlier:
+//! The following settings apply to a file; a later line overrides the earlier ones:
 //!
 //! | | |
 //! |---|---|
-//! | nobody | it is stored as it is |
-//! | the mount, `compress=` | compressed, where that looks worth the time |
-//! | the flag COMPRESS: `chattr +c`, the property `btrfs.compression` | compressed, where that looks worth the time |
-//! | the flag NOCOMPRESS: `chattr +m`, the property `none`, or that its first part did not get shorter | it is not |
-//! | the mount, `compress-force=` | compressed, whatever the flags say |
+//! | nothing | it is stored as it is |
+//! | the mount, `compress=` | compressed, if that looks worth the time |
+//! | the flag COMPRESS: `chattr +c`, the property `btrfs.compression` | compressed, if that looks worth the time |
+//! | the flag NOCOMPRESS: `chattr +m`, the property `none`, or set because the file's first part did not get shorter | it is not |
+//! | the mount, `compress-force=` | compressed, also with the flag NOCOMPRESS |
 //! | NODATACOW or NODATASUM | never: its sectors are overwritten one by one, or have no checksums |
 //!
-//! A property names the algorithm, else the mount does, else it is zlib. The level is the mount's, as near to it as the algorithm has
-//! one. So it is on Linux.
+//! The algorithm is that of the property, else that of the mount, else zlib. The level is the mount's, or the nearest level that the algorithm has. Linux does the
+//! same.
 //!
-//! How data is packed is in `data/packing`; `unpacked` keeps extents that were unpacked last.
+//! `data/packing` compresses the data; `unpacked` keeps recently decompressed extents.
 
 mod unpacked;
 
@@ -28,7 +28,7 @@ use creamery_format::{Compression, Incompat, InodeFlags};
 
 use unpacked::UnpackedExtents;
 
-/// What the data of new extents is compressed with. It is read as Linux reads it: `zstd`, `zstd:5`, `zlib:9`, `lzo`.
+/// The compression of new extents. It parses like Linux' option: `zstd`, `zstd:5`, `zlib:9`, `lzo`.
 ///
 /// ```
 /// use creamery_fs::Compress;
@@ -40,12 +40,12 @@ use unpacked::UnpackedExtents;
 pub struct Compress {
     /// The algorithm and its level.
     pub method: CompressionMethod,
-    /// Also what is marked as not to be compressed, and what does not look as if it would get shorter.
+    /// Compresses also files with the flag NOCOMPRESS, and data that does not look compressible.
     pub force: bool,
 }
 
 impl Compress {
-    /// The same where it may be said that there is to be none: `no` or `none`.
+    /// Parses a method, or `no` or `none` for no compression.
     ///
     /// ```
     /// use creamery_fs::Compress;
@@ -55,7 +55,7 @@ impl Compress {
     /// ```
     ///
     /// # Errors
-    /// The text names no way to compress.
+    /// The text is no compression method.
     pub fn option(text: &str) -> Result<Option<Self>> {
         if matches!(text, "no" | "none") { Ok(None) } else { text.parse().map(Some) }
     }
@@ -70,35 +70,35 @@ impl FromStr for Compress {
     }
 }
 
-/// Packers that are kept while nobody packs: each may have 3 MiB.
+/// Idle packers that are kept: each may have 3 MiB.
 const PACKERS_KEPT: usize = 8;
 
 /// How the data of one file is compressed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Wanted {
     pub(crate) method: CompressionMethod,
-    /// It is tried in any case.
+    /// Compression is tried in any case.
     pub(crate) is_forced: bool,
-    /// When its first part does not get shorter, the file is left alone from then on.
+    /// If the file's first part does not get shorter, later data is stored as it is.
     pub(crate) may_give_up: bool,
 }
 
-/// What all files of a filesystem have together.
+/// The state of compression that all files of a filesystem share.
 pub(crate) struct CompressionState {
-    /// What the mount says ([`encode`]): every write looks at it, and a remount changes it.
+    /// The mount option ([`encode`]): every write reads it, and a remount changes it.
     option: AtomicU32,
-    /// Those that nobody packs with at the moment.
+    /// Idle packers.
     packers: RankedMutex<Vec<Packer>, { rank::LEAF }>,
     chunks: AtomicU64,
     bytes: AtomicU64,
     packed_bytes: AtomicU64,
     refused: AtomicU64,
     unlikely: AtomicU64,
-    /// Those that were unpacked last.
+    /// Recently decompressed extents.
     pub(crate) unpacked: UnpackedExtents,
 }
 
-/// What came of compressing so far.
+/// Counters of compression since the open.
 #[derive(Clone, Copy)]
 pub(crate) struct CompressionCounters {
     pub(crate) chunks: u64,
@@ -115,7 +115,7 @@ pub(crate) struct CompressionCounters {
 pub(crate) enum Plain {
     /// It did not get shorter.
     Refused,
-    /// It did not look as if it would.
+    /// It did not look compressible.
     Unlikely,
 }
 
@@ -133,7 +133,7 @@ impl CompressionState {
         }
     }
 
-    /// What the mount says.
+    /// The mount option.
     pub(crate) fn option(&self) -> Option<Compress> {
         decode(self.option.load(Ordering::Relaxed))
     }
@@ -142,7 +142,7 @@ impl CompressionState {
         self.option.store(encode(option), Ordering::Relaxed);
     }
 
-    /// Packs with one of the packers.
+    /// Calls `pack` with an idle packer, or with a new one.
     pub(crate) fn with_packer<R>(&self, pack: impl FnOnce(&mut Packer) -> R) -> R {
         let idle = self.packers.lock().pop();
         let mut packer = idle.unwrap_or_default();
@@ -154,14 +154,14 @@ impl CompressionState {
         packed
     }
 
-    /// So many bytes of a file are stored in so many.
+    /// Counts a chunk of `len` bytes that is stored in `packed` bytes.
     pub(crate) fn count_packed(&self, len: u64, packed: u64) {
         for (counter, number) in [(&self.chunks, 1), (&self.bytes, len), (&self.packed_bytes, packed)] {
             counter.fetch_add(number, Ordering::Relaxed);
         }
     }
 
-    /// A chunk is stored as it is.
+    /// Counts a chunk that is stored as it is.
     pub(crate) fn count_plain(&self, why: Plain) {
         let counter = match why {
             Plain::Refused => &self.refused,
@@ -185,7 +185,7 @@ impl CompressionState {
     }
 }
 
-/// An option in a word: whether there is one, whether it is forced, the algorithm, and its level above the lowest that a byte has.
+/// Encodes an option in a word: whether there is one, whether it is forced, the algorithm, and its level above the lowest that a byte has.
 fn encode(option: Option<Compress>) -> u32 {
     let Some(Compress { method, force }) = option else { return 0 };
     let kind = CompressionType::ALL.into_iter().position(|kind| kind == method.kind()).expect("one of them");
@@ -201,7 +201,7 @@ fn decode(word: u32) -> Option<Compress> {
     (is_there == 1).then_some(Compress { method, force: force == 1 })
 }
 
-/// Whether the data of a file with these flags may be compressed at all, where the mount says `option`: its property is not looked at.
+/// Whether the data of a file with these flags may be compressed, under the mount option `option`. This ignores the file's property.
 pub(crate) fn may_be(option: Option<Compress>, flags: InodeFlags) -> bool {
     let is_forced = option.is_some_and(|option| option.force);
     let is_wanted = option.is_some() || flags.contains(InodeFlags::COMPRESS);
@@ -209,7 +209,7 @@ pub(crate) fn may_be(option: Option<Compress>, flags: InodeFlags) -> bool {
         && (is_forced || is_wanted && !flags.contains(InodeFlags::NOCOMPRESS))
 }
 
-/// How it is compressed; `property` is the file's own word. None when it is not.
+/// How a file's data is compressed; `None` if it is not. `property` is the file's property.
 pub(crate) fn wanted(option: Option<Compress>, flags: InodeFlags, property: Option<&[u8]>) -> Option<Wanted> {
     if !may_be(option, flags) {
         return None;
@@ -225,8 +225,8 @@ pub(crate) fn wanted(option: Option<Compress>, flags: InodeFlags, property: Opti
     })
 }
 
-/// Those of `marks` that a file gets that has the flags `now`, where they were decided on when it had `then`: what came of packing
-/// its data is not set over what somebody has said of the file meanwhile.
+/// The part of `marks` to set on a file. `marks` were decided when the file had the flags `then`; now it has `now`. A mark from compression does not override a flag
+/// that a user has set meanwhile.
 pub(crate) fn marks_that_hold(marks: InodeFlags, then: InodeFlags, now: InodeFlags) -> InodeFlags {
     let words = InodeFlags::COMPRESS
         .union(InodeFlags::NOCOMPRESS)
@@ -235,18 +235,18 @@ pub(crate) fn marks_that_hold(marks: InodeFlags, then: InodeFlags, now: InodeFla
     if then.intersection(words) == now.intersection(words) { marks } else { marks - InodeFlags::NOCOMPRESS }
 }
 
-/// The property that a file has when it is given these flags; none when it has none from then on.
+/// The compression property of a file that gets these flags; `None` if it has none from then on.
 pub(crate) fn property(option: Option<Compress>, flags: InodeFlags) -> Option<String> {
     let usual = option.map_or(CompressionType::Zlib, |option| option.method.kind());
     flags.contains(InodeFlags::COMPRESS).then(|| usual.to_string())
 }
 
-/// The algorithm that a property names: a level, or anything else behind the word, is not looked at.
+/// The algorithm that a property names. A level, or any other text behind the name, is ignored.
 pub(crate) fn algorithm(property: &[u8]) -> Option<CompressionType> {
     CompressionType::ALL.into_iter().find(|kind| property.starts_with(kind.to_string().as_bytes()))
 }
 
-/// What has to be able to read a filesystem with data that is packed so.
+/// The feature bit of a filesystem with data that is compressed so.
 pub(crate) const fn incompat(compression: Compression) -> Incompat {
     match compression {
         Compression::Lzo => Incompat::COMPRESS_LZO,

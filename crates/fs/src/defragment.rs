@@ -1,12 +1,15 @@
-//! Defragmenting: files whose data lies in many places get it together.
+//! Defragmenting: puts the data of a file together that lies in many places.
 //!
-//! A file is gone through from the front on. Data that lies together in the file, in pieces that do not lie together on the volume,
-//! is a run, and is rewritten (`data/rewrite`), but for those of its pieces that would not come together with another one: free space
-//! may be in pieces, too, and compressed extents are short. What is in one piece already, or in pieces that are long enough (compressed
-//! ones: as long as they get), stays where it is, and so do holes, prealloc and what is in the tree. Where it is to be packed another way, all data is rewritten, as on Linux.
+//! A step goes through a file from the front. A run is data that is contiguous in the file, but in pieces that are not contiguous on the volume. It is rewritten
+//! (`data/rewrite`), except for pieces that would not be joined with another one: free space may be in pieces, too, and compressed extents are short. These stay
+//! where they are:
+//! - data in one piece;
+//! - pieces that are long enough (compressed ones: of the largest length);
+//! - holes, preallocated space and inline data.
 //!
-//! The inode is locked for one run at a time, of at most 128 MiB, so that others get at the file in between, and who is told to stop
-//! does.
+//! If the compression is to change, all data is rewritten, as on Linux.
+//!
+//! The inode is locked for one run at a time, of at most 128 MiB, so that other threads get at the file in between, and an interrupted call stops.
 
 use creamery_base::{ErrorKind, Result, Wait};
 use creamery_format::Compression;
@@ -18,10 +21,10 @@ use crate::inode::permission::check_not_immutable;
 use crate::inode::{FileInode, Inode, InodeItem};
 use crate::open_file::OpenFile;
 
-/// Bytes that are rewritten under one lock: as many as are long enough for a piece, but not fewer than this.
+/// Bytes that are rewritten under one lock: the length of a long enough piece, but not fewer than this.
 const RUN_MIN: u64 = 32 << 20;
 
-/// What is to be defragmented of a file, and how.
+/// The range of a file to defragment, and how.
 ///
 /// ```
 /// use creamery_fs::Defragment;
@@ -29,33 +32,33 @@ const RUN_MIN: u64 = 32 << 20;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Defragment {
-    /// Where it begins.
+    /// Where the range begins, bytes.
     pub offset: u64,
-    /// Bytes.
+    /// Length of the range, bytes.
     pub len: u64,
-    /// Pieces of at least so many bytes stay where they are, unless they are to be packed another way.
+    /// Pieces of at least this many bytes stay where they are, unless the compression is to change.
     pub threshold: u64,
-    /// How what is rewritten is packed.
+    /// The compression of rewritten data.
     pub compress: Recompress,
 }
 
 impl Default for Defragment {
-    /// All of the file; 32 MiB are long enough, as btrfs-progs has it.
+    /// All of the file; pieces of 32 MiB are long enough, as in btrfs-progs.
     fn default() -> Self {
         Self { offset: 0, len: u64::MAX, threshold: 32 << 20, compress: Recompress::AsUsual }
     }
 }
 
-/// Data without a gap in the file.
+/// A range of data without a gap in the file.
 struct Run {
     start: u64,
     end: u64,
-    /// Where its pieces end, in the file, each being in one place on the volume.
+    /// Where the pieces end in the file. Each is in one place on the volume.
     pieces: Vec<u64>,
 }
 
 impl Run {
-    /// Where the piece ends that a range, which begins in the run, is no more than a part of; none when the range has several.
+    /// The end of the piece that contains a range, which begins in the run; `None` if the range has several pieces.
     fn piece_around(&self, (start, end): (u64, u64)) -> Option<u64> {
         let at = self.pieces.partition_point(|piece| *piece <= start);
         self.pieces.get(at).copied().filter(|piece| end <= *piece)
@@ -63,8 +66,8 @@ impl Run {
 }
 
 impl OpenFile {
-    /// Puts data together that lies in many places, and packs it another way if that is asked for. What the file has, and its
-    /// times, stay the same. Stops between two steps where `is_interrupted` says so. Returns how many bytes were rewritten.
+    /// Puts data together that lies in many places, and compresses it in another way if `wanted` says so. The file's content and times stay the same. Stops between
+    /// two steps if `is_interrupted` returns true. Returns how many bytes were rewritten.
     ///
     /// ```
     /// # fn example(file: &creamery_fs::OpenFile) -> creamery_base::Result<()> {
@@ -85,10 +88,10 @@ impl OpenFile {
         Ok(done)
     }
 
-    /// One step of that, from `at` on. Returns where the next one begins, and how many bytes were rewritten; none at the end.
+    /// One step of [`defragment`](Self::defragment), from `at` on. Returns where the next one begins, and how many bytes were rewritten; `None` at the end.
     ///
     /// # Errors
-    /// As of all of it.
+    /// Those of [`defragment`](Self::defragment).
     pub fn defragment_step(
         &self,
         wanted: &Defragment,
@@ -104,7 +107,7 @@ impl OpenFile {
         let sector = u64::from(inode.engine().sector_size());
         let (at, end) = (at - at % sector, wanted.offset.saturating_add(wanted.len));
         let mut locked = inode.lock_exclusive()?;
-        // It may have become so since the step before.
+        // The subvolume may have become read-only, or the file immutable, since the step before.
         let _change = inode.begin_change()?;
         check_not_immutable(&locked)?;
         let _range = inode.lock_range(at, u64::MAX, Wait::Yes)?;
@@ -113,8 +116,8 @@ impl OpenFile {
     }
 }
 
-/// Rewrites the next run of a range of a file, of which nothing is delayed. Returns where it ended, and how many bytes of it were
-/// rewritten; none when there is no more.
+/// Rewrites the next run in a range of a file that has no delayed data there. Returns where the run ended, and how many of its bytes were rewritten; `None` if there
+/// are no more.
 pub(crate) fn step(
     inode: &FileInode<'_>,
     item: &mut InodeItem,
@@ -137,7 +140,7 @@ pub(crate) fn step(
     Ok(Some((run.end, bytes)))
 }
 
-/// The next data of a range that is to be rewritten.
+/// Finds the next run of a range that is to be rewritten.
 fn next_run(inode: &Inode, wanted: &Defragment, range: (u64, u64), sector: u64) -> Result<Option<Run>> {
     let mut search = Search::new(wanted);
     let mut items = Items::new(inode.tree(), inode.id.ino, range, sector, Wait::Yes)?;
@@ -153,7 +156,7 @@ fn next_run(inode: &Inode, wanted: &Defragment, range: (u64, u64), sector: u64) 
     Ok(if search.gap() { search.run } else { None })
 }
 
-/// Data that lies together in the file and on the volume.
+/// Data that is contiguous in the file and on the volume.
 #[derive(Clone, Copy)]
 struct Piece {
     start: u64,
@@ -182,13 +185,13 @@ impl Piece {
     }
 }
 
-/// On the way through the items of a file.
+/// A search for a run through the items of a file.
 struct Search<'a> {
     wanted: &'a Defragment,
-    /// Bytes of a run at most.
+    /// The largest length of a run, bytes.
     most: u64,
     run: Option<Run>,
-    /// The piece that may go on.
+    /// The present piece, which the next item may extend.
     piece: Option<Piece>,
 }
 
@@ -201,7 +204,7 @@ impl<'a> Search<'a> {
         self.wanted.compress != Recompress::AsUsual
     }
 
-    /// The next item's part. Returns whether there is a run to rewrite.
+    /// Adds the part of the next item. Returns whether there is a run to rewrite.
     fn add(&mut self, mut next: Piece) -> bool {
         if let Some(piece) = &mut self.piece
             && (piece.end, piece.disk.1, piece.is_packed) == (next.start, next.disk.0, next.is_packed)
@@ -221,7 +224,7 @@ impl<'a> Search<'a> {
         is_cut && self.gap()
     }
 
-    /// Nothing goes on here. Returns whether there is a run to rewrite.
+    /// Ends the present piece and run. Returns whether there is a run to rewrite.
     fn gap(&mut self) -> bool {
         self.end_piece() || self.end_run()
     }
@@ -238,7 +241,7 @@ impl<'a> Search<'a> {
             run.pieces.push(piece.end);
             return false;
         }
-        // What comes next is looked at when this is done.
+        // If the run is to be rewritten, a later search begins with this piece.
         if self.end_run() {
             return true;
         }

@@ -1,27 +1,24 @@
-//! Delayed items: what every change of a directory's entries would write to the same two places, put off and written once.
+//! Delayed items: items that every change of a directory's entries would write to the same two places. They are kept in memory and written once.
 //!
-//! Making an entry adds a DIR_INDEX item behind the last one of its directory and changes the directory's INODE_ITEM. Done
-//! at once, each costs a search, and all threads that work in neighbouring directories meet in the leaf of their
-//! INODE_ITEMs. So both are kept with the directory's object: entries until they fill a quarter of a leaf, which one
-//! search then inserts, and the inode item until the transaction closes. An entry that is removed before that never gets
-//! into the tree. The DIR_ITEM is inserted at once: it says whether a name is taken.
+//! A new entry adds a DIR_INDEX item behind the last one of its directory and changes the directory's INODE_ITEM. If both were written at once, each would cost a
+//! search, and all threads that work in neighbouring directories would meet in the leaf of their INODE_ITEMs. So the directory's object keeps both: entries until
+//! they fill a quarter of a leaf, which one search then inserts, and the inode item until the transaction closes. An entry that is removed before that never gets
+//! into the tree. The DIR_ITEM is inserted at once: it shows whether a name is taken.
 //!
 //! # Invariants
-//! - DELAYED-1: what a transaction put off is in the tree when it closes ([`DelayedRoot`] takes part in every commit).
+//! - DELAYED-1: the delayed items of a transaction are in the tree when it closes ([`DelayedRoot`] takes part in every commit).
 //!   Shown by `what_was_committed_survives_every_power_cut`.
 //! - DELAYED-2: the numbers of delayed entries rise, and are greater than those of all DIR_INDEX items in the tree.
-//! - DELAYED-3: the room that writing takes stays promised until it is done.
-//! - DELAYED-4: the table of inodes keeps an object that has delayed items, so nobody reads the older item in the tree.
+//! - DELAYED-3: the reservation for writing the items is held until they are written.
+//! - DELAYED-4: the table of inodes keeps an object that has delayed items, so no thread reads the older item in the tree.
 //!   Shown by `attributes_of_directories_stay_with_more_of_them_delayed_than_there_is_room_for`.
-//! - DELAYED-5: what is put off is never older than what is in the tree. Whoever writes or deletes the item in the tree forgets
-//!   the delayed one while the lock of the delayed items is held, as those do who write these.
-//!   Shown by `what_is_set_on_a_directory_is_not_overwritten_by_what_was_put_off`,
-//!   `a_directory_is_removed_with_what_it_put_off`.
+//! - DELAYED-5: a delayed item is never older than the one in the tree. A thread that writes or deletes the item in the tree drops the delayed one, under the lock
+//!   of the delayed items. A thread that writes delayed items holds this lock, too.
+//!   Shown by `what_is_set_on_a_directory_is_not_overwritten_by_what_was_put_off`, `a_directory_is_removed_with_what_it_put_off`.
 //!
 //! # Locking
-//! [`DelayedNode::items`] comes after the transaction handle and the item, and before tree nodes. It changes by who has the
-//! directory alone, or when the items are written. Whoever reads entries looks here first and then into
-//! the tree, so an entry that is being written meanwhile is seen once at least.
+//! [`DelayedNode::items`] comes after the transaction handle and the item, and before tree nodes. It changes under the exclusive lock of the directory, or when the
+//! items are written. A reader of entries looks here first and then into the tree, so it sees an entry that is being written meanwhile at least once.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -40,23 +37,23 @@ use smallvec::SmallVec;
 use crate::items::InodeItem;
 use crate::keys;
 
-/// Directories with delayed items; with more, the one that waits longest is written. Few under the scheduler, whose
-/// executions are short.
+/// The largest number of directories with delayed items. Beyond it, the one that waits longest is written. It is small under the scheduler, whose executions are
+/// short.
 const DIRECTORIES_MAX: usize = if cfg!(feature = "shuttle") { 2 } else { 64 };
 
-/// The directories of a filesystem that have delayed items, in the order in which they began to.
+/// The directories of a filesystem that have delayed items, in the order of their first one.
 #[derive(Default)]
 pub(crate) struct DelayedRoot {
     queue: RankedMutex<VecDeque<Arc<DelayedNode>>, { rank::LEAF }>,
 }
 
 impl DelayedRoot {
-    /// How many they are.
+    /// The number of directories in the queue.
     pub(crate) fn len(&self) -> usize {
         self.queue.lock().len()
     }
 
-    /// What entries that were put off take in memory, bytes.
+    /// Bytes of memory that delayed entries take.
     pub(crate) fn memory(&self) -> u64 {
         let queue = self.queue.lock();
         let (own, queued) = (memory::vec::<Arc<DelayedNode>>(queue.capacity()), queue.clone());
@@ -64,7 +61,7 @@ impl DelayedRoot {
         own + queued.iter().map(|delayed| delayed.entries_memory()).sum::<u64>()
     }
 
-    /// Puts a directory at the end of the queue; writes the one at its front when it is full.
+    /// Puts a directory at the end of the queue; if the queue is full, writes the one at its front.
     fn queue(&self, handle: &Handle<'_>, delayed: Arc<DelayedNode>) -> Result<()> {
         let mut queue = self.queue.lock();
         queue.push_back(delayed);
@@ -90,12 +87,12 @@ pub(crate) struct DelayedEntry {
     pub(crate) item: ItemBytes,
 }
 
-/// Kept by who is to write into the tree of a subvolume later: until then it is not dropped.
+/// Permission to write into the tree of a subvolume later: while a copy exists, the subvolume is not dropped.
 #[derive(Clone, Default)]
 pub(crate) struct Later(Arc<()>);
 
 impl Later {
-    /// Whether only one has it: the subvolume itself.
+    /// Whether only the subvolume itself has it.
     pub(crate) fn is_alone(&self) -> bool {
         Arc::strong_count(&self.0) == 1
     }
@@ -105,10 +102,10 @@ impl Later {
 pub(crate) struct DelayedNode {
     id: InodeId,
     tree: Arc<Tree>,
-    /// It may be written when its directory's object is gone.
+    /// Kept because the items may be written when their directory's object is gone.
     _later: Later,
     items: RankedMutex<Items, { rank::DELAYED_ITEMS }>,
-    /// Whether there are any; changes under the mutex.
+    /// Whether there are delayed items; changes under the mutex.
     any: AtomicBool,
 }
 
@@ -116,9 +113,9 @@ pub(crate) struct DelayedNode {
 struct Items {
     inode: Option<(InodeItem, KeptPromise)>,
     entries: Vec<DelayedEntry>,
-    /// What the entries will take in a leaf.
+    /// Bytes that the entries will take in a leaf.
     entry_bytes: usize,
-    /// Room for the leaf that the entries go into.
+    /// The reservation for the leaf that the entries go into.
     entry_room: Option<KeptPromise>,
     queued: bool,
 }
@@ -133,7 +130,7 @@ impl DelayedNode {
     }
 
     fn entries_memory(&self) -> u64 {
-        // Who asks what memory there is waits for nobody's writing.
+        // A request for memory figures does not wait for a thread that writes items.
         let Some(items) = self.items.try_lock() else { return 0 };
         let outside = |entry: &DelayedEntry| {
             if entry.item.spilled() { memory::vec::<u8>(entry.item.capacity()) } else { 0 }
@@ -141,7 +138,7 @@ impl DelayedNode {
         memory::vec::<DelayedEntry>(items.entries.capacity()) + items.entries.iter().map(outside).sum::<u64>()
     }
 
-    /// Whether there are any.
+    /// Whether there are delayed items.
     pub(crate) fn any(&self) -> bool {
         self.any.load(Ordering::Acquire)
     }
@@ -160,7 +157,7 @@ impl DelayedNode {
         result
     }
 
-    /// Puts off what `put` adds. It may keep no more than the handle was promised for the items when done at once.
+    /// Adds delayed items with `put`. It may keep no more of the handle's reservation than writing them at once would take.
     fn put_off(
         self: &Arc<Self>,
         handle: &Handle<'_>,
@@ -171,7 +168,7 @@ impl DelayedNode {
         if queued { Ok(()) } else { root.queue(handle, Arc::clone(self)) }
     }
 
-    /// Puts off writing the inode item.
+    /// Delays writing the inode item.
     pub(crate) fn put_off_inode(
         self: &Arc<Self>,
         handle: &Handle<'_>,
@@ -187,7 +184,7 @@ impl DelayedNode {
         })
     }
 
-    /// Puts off inserting a DIR_INDEX item.
+    /// Delays inserting a DIR_INDEX item.
     pub(crate) fn put_off_entry(
         self: &Arc<Self>,
         handle: &Handle<'_>,
@@ -207,7 +204,7 @@ impl DelayedNode {
         })
     }
 
-    /// Does `change`, which writes or deletes the item in the tree, in place of what was put off (DELAYED-5).
+    /// Runs `change`, which writes or deletes the inode item in the tree, and drops the delayed one (DELAYED-5).
     pub(crate) fn supersede<R>(&self, change: impl FnOnce() -> R) -> R {
         self.change(|items| {
             items.inode = None;
@@ -215,7 +212,7 @@ impl DelayedNode {
         })
     }
 
-    /// Takes back an entry; false when it is in the tree, or nowhere.
+    /// Drops a delayed entry. Returns false if there is none with this number: it is in the tree, or nowhere.
     pub(crate) fn take_back_entry(&self, index: u64) -> bool {
         self.change(|items| {
             let Ok(at) = items.entries.binary_search_by_key(&index, |entry| entry.index) else {
@@ -227,7 +224,7 @@ impl DelayedNode {
         })
     }
 
-    /// Changes an entry in place; none when it is in the tree, or nowhere.
+    /// Edits a delayed entry in place. Returns `None` if there is none with this number: it is in the tree, or nowhere.
     pub(crate) fn edit_entry<R>(&self, index: u64, edit: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
         self.change(|items| {
             let at = items.entries.binary_search_by_key(&index, |entry| entry.index).ok()?;
@@ -235,14 +232,14 @@ impl DelayedNode {
         })
     }
 
-    /// The entries from number `from` on.
+    /// The delayed entries from number `from` on.
     pub(crate) fn entries(&self, from: u64, wait: Wait) -> Result<Vec<DelayedEntry>> {
         let items = self.lock(wait)?;
         let start = items.entries.partition_point(|entry| entry.index < from);
         Ok(items.entries[start..].to_vec())
     }
 
-    /// The number of the last entry.
+    /// The number of the last delayed entry.
     pub(crate) fn last_index(&self, wait: Wait) -> Result<Option<u64>> {
         Ok(self.lock(wait)?.entries.last().map(|entry| entry.index))
     }
@@ -262,12 +259,12 @@ impl DelayedNode {
         Ok(())
     }
 
-    /// Writes everything of a directory that was taken from the queue.
+    /// Writes all delayed items of a directory that was taken from the queue.
     fn write_queued(&self, handle: &Handle<'_>) -> Result<()> {
         self.change(|items| {
             items.queued = false;
             self.write_entries(handle, items)?;
-            // There are as many such lists as directories in memory, and each has room for a quarter of a leaf.
+            // Frees the list: there are as many as directories in memory, and each has space for a quarter of a leaf.
             items.entries = Vec::new();
             match items.inode.take() {
                 Some((item, _room)) => write_inode(handle, &self.tree, self.id, &item),

@@ -1,14 +1,14 @@
-//! The errors that devices had, as Linux counts them and keeps them in the device tree: an item for each device, five numbers of 8 bytes.
+//! The errors of devices. They are counted as on Linux and stored in the device tree: an item for each device, five numbers of 8 bytes.
 //!
-//! Linux takes numbers that an item is too short for as 0, and leaves bytes behind the five as they are; so does this. Of each
-//! number a mount of Linux keeps 32 bits.
+//! Linux reads numbers that an item is too short for as 0, and leaves bytes behind the five as they are; so does this. Of each number a mount of Linux keeps 32
+//! bits.
 //!
 //! # Locking
 //! A change reads the item before it begins a handle, and changes follow one another ([`rank::DEVICE_ERRORS`]). Readers see
 //! the item before a change or the one after it.
 //!
 //! # After a crash
-//! A change belongs to one transaction: the item is what the last commit left.
+//! A change belongs to one transaction: the item is that of the last commit.
 //!
 //! [`rank::DEVICE_ERRORS`]: creamery_base::lock::rank::DEVICE_ERRORS
 
@@ -22,7 +22,7 @@ use crate::operation::in_handle;
 /// `DEV_STATS` items: persistent items of the object 0.
 const DEV_STATS: ObjectId = ObjectId::new(0);
 
-/// How many errors a device had since somebody set these numbers to nothing.
+/// The number of errors that a device had since its counters were last reset.
 ///
 /// ```
 /// let errors = creamery_fs::DeviceErrors { corruption: 3, ..Default::default() };
@@ -36,41 +36,41 @@ pub struct DeviceErrors {
     pub read: u64,
     /// Flushes that failed.
     pub flush: u64,
-    /// What was read did not agree with its checksum.
+    /// Data that did not match its checksum.
     pub corruption: u64,
-    /// Blocks that were not of the transaction that they had to be of.
+    /// Blocks of another transaction than the expected one.
     pub generation: u64,
 }
 
 impl DeviceErrors {
-    /// Whether there were any.
+    /// Whether any number is greater than 0.
     #[must_use]
     pub fn any(&self) -> bool {
         *self != Self::default()
     }
 
-    /// As Linux puts them in a row; what is not there is none.
+    /// Takes numbers in Linux' order: write, read, flush, corruption, generation. Missing numbers are 0.
     #[must_use]
     pub fn of_counts(counts: &[u64]) -> Self {
         let count = |at: usize| counts.get(at).copied().unwrap_or(0);
         Self { write: count(0), read: count(1), flush: count(2), corruption: count(3), generation: count(4) }
     }
 
-    /// Those in an item.
+    /// Parses an item.
     #[must_use]
     pub fn of_item(data: &[u8]) -> Self {
         let (words, _) = data.as_chunks();
         Self::of_counts(&words.iter().map(|word| u64::from_le_bytes(*word)).collect::<Vec<_>>())
     }
 
-    /// The numbers in the order in which Linux puts them in a row.
+    /// The numbers in Linux' order: write, read, flush, corruption, generation.
     #[must_use]
     pub const fn to_counts(self) -> [u64; 5] {
         let Self { write, read, flush, corruption, generation } = self;
         [write, read, flush, corruption, generation]
     }
 
-    /// The sum of both, where it is at most the largest number that there is.
+    /// The sum of both, limited to [`u64::MAX`] for each number.
     const fn saturating_add(self, more: &Self) -> Self {
         Self {
             write: self.write.saturating_add(more.write),
@@ -81,7 +81,7 @@ impl DeviceErrors {
         }
     }
 
-    /// Puts the numbers into an item that says `data` so far, which becomes longer where it is too short.
+    /// Writes the numbers into the item `data`, which grows if it is too short.
     fn put_into(self, data: &mut Vec<u8>) {
         data.resize(data.len().max(RawDevStats::LEN), 0);
         data[..RawDevStats::LEN].copy_from_slice(&self.to_counts().map(u64::to_le_bytes).concat());
@@ -93,7 +93,7 @@ const fn key_of(id: DevId) -> Key {
 }
 
 impl Filesystem {
-    /// The errors that are counted of a device, with every change so far; 0 where nothing is counted.
+    /// The errors of a device, with every change so far; 0 if it has no item.
     ///
     /// # Errors
     /// Device errors; damage.
@@ -102,8 +102,7 @@ impl Filesystem {
         Ok(tree.get(&key_of(id), Wait::Yes, DeviceErrors::of_item)?.unwrap_or_default())
     }
 
-    /// Adds `errors` to those that are counted of a device, with the running transaction. A number that would be too large stays at
-    /// the largest. Nothing is written where all are 0.
+    /// Adds `errors` to the errors of a device, in the running transaction. A number that would be too large stays at the largest. Nothing is written if all are 0.
     ///
     /// ```no_run
     /// # fn example(fs: &creamery_fs::Filesystem) -> creamery_base::Result<()> {
@@ -116,13 +115,12 @@ impl Filesystem {
     /// ```
     ///
     /// # Errors
-    /// Not found: there is no such device; read-only, as filesystems on several devices are; no space; device errors; damage.
+    /// Not found: there is no such device; read-only: for example a filesystem on several devices; no space; device errors; damage.
     pub fn add_device_errors(&self, id: DevId, errors: &DeviceErrors) -> Result<()> {
         self.change_device_errors(id, |counted| counted.saturating_add(errors)).map(drop)
     }
 
-    /// Sets the numbers of a device to 0, with the running transaction. Returns what they were. Nothing is written where all
-    /// are 0 already.
+    /// Sets the errors of a device to 0, in the running transaction. Returns the old numbers. Nothing is written if all are 0 already.
     ///
     /// ```no_run
     /// # fn example(fs: &creamery_fs::Filesystem) -> creamery_base::Result<()> {
@@ -134,12 +132,12 @@ impl Filesystem {
     /// ```
     ///
     /// # Errors
-    /// As for [`Filesystem::add_device_errors`].
+    /// Those of [`Filesystem::add_device_errors`].
     pub fn reset_device_errors(&self, id: DevId) -> Result<DeviceErrors> {
         self.change_device_errors(id, |_| DeviceErrors::default())
     }
 
-    /// Has the item of a device say `next` of what it says. Returns what it said.
+    /// Changes the numbers in the item of a device to `next` of the old ones. Returns the old ones.
     fn change_device_errors(
         &self,
         id: DevId,
@@ -184,13 +182,13 @@ mod tests {
         fs.device_errors(FIRST).expect("a readable tree")
     }
 
-    /// The item of the first device as it is.
+    /// The bytes of the first device's item.
     fn item(fs: &Filesystem) -> Option<Vec<u8>> {
         let tree = fs.engine().tree(TreeId::DEV).expect("every filesystem has one");
         tree.get(&key_of(FIRST), Wait::Yes, <[u8]>::to_vec).expect("a readable tree")
     }
 
-    /// Has the item of the first device say `data`; none, be missing.
+    /// Sets the bytes of the first device's item; `None` removes it.
     fn set_item(fs: &Filesystem, data: Option<&[u8]>) {
         let tree = fs.engine().tree(TreeId::DEV).expect("every filesystem has one");
         in_handle(fs.engine(), Units::items(1), |handle| {
@@ -302,7 +300,7 @@ mod tests {
         assert_eq!(counted(&fs), SOME);
     }
 
-    /// All space is in use: data has what there was, and metadata is full of small files.
+    /// Fills the filesystem: data takes all space that there is for it, and small files fill metadata.
     fn fill(fs: &Filesystem) {
         let root = fs.root(TreeId::FS).expect("it is there");
         let big = fs.create(root, b"big", &NewInode::file(0o600)).expect("room");

@@ -1,17 +1,15 @@
 //! The entries of a directory in its tree.
 //!
-//! Every name is there twice: in a DIR_ITEM, found by the hash of the name, and in a DIR_INDEX, whose number grows
-//! with every entry made and is the order in which the directory is read. The number is also in the inode's
-//! reference to its directory, so an entry that is found by name is found by number as well.
+//! Every name has two items: a DIR_ITEM, found by the hash of the name, and a DIR_INDEX. The number of the DIR_INDEX grows with every new entry, and listings are in
+//! its order. The number is also in the inode's reference to its directory, so a lookup by name finds it, too.
 //!
 //! # Invariants
 //! - DIR-1: a directory's size is twice the sum of the lengths of its names.
 //!   Shown by `what_was_committed_survives_every_power_cut`.
-//! - DIR-2: index numbers start at 2 and are never used again while the directory has a later one; a position in a
-//!   listing stays valid whatever is removed.
+//! - DIR-2: index numbers start at 2 and are never used again while the directory has a later one; a position in a listing stays valid after any removal.
 //!
 //! # Locking
-//! Who changes a directory has locked it alone.
+//! A thread that changes a directory has locked it exclusively.
 
 use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, Timespec, TreeId, Wait};
 use creamery_format::dir_item::{self, HEADER_LEN, Head};
@@ -24,12 +22,12 @@ use crate::inode::{DirectoryInode, Inode, InodeItem};
 use crate::items::Name;
 use crate::keys;
 
-/// The number of a directory's first entry: 0 and 1 stand for `.` and `..` in listings.
+/// The number of a directory's first entry: 0 and 1 are `.` and `..` in listings.
 pub(crate) const FIRST_INDEX: u64 = 2;
-/// The last number that an entry gets: the position behind it is a number, too.
+/// The last number that an entry gets: the position behind it must be a number, too.
 const LAST_INDEX: u64 = u64::MAX - 1;
 
-/// What an entry stands for.
+/// The object that an entry points to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Target {
     /// An inode of the same subvolume.
@@ -39,7 +37,7 @@ pub(crate) enum Target {
 }
 
 impl Target {
-    /// By the key in the entry.
+    /// The target of an entry with the key `location`.
     pub(crate) fn from_location(location: Key, dir: InodeId) -> Result<Self> {
         match location.kind {
             KeyType::INODE_ITEM => Ok(Self::Inode(location.objectid)),
@@ -48,14 +46,14 @@ impl Target {
         }
     }
 
-    /// That of the one entry of a DIR_INDEX item.
+    /// The target of the one entry in a DIR_INDEX item.
     pub(crate) fn of_entry(item: &[u8], dir: InodeId) -> Result<Self> {
         let missing = || Error::new(ErrorKind::Corrupt, format!("directory {dir}: an entry is empty"));
         let (entry, _) = dir_item::entries(item).next().ok_or_else(missing)??;
         Self::from_location(entry.location, dir)
     }
 
-    /// The key for the entry.
+    /// The key to store in the entry.
     pub(crate) const fn location(self) -> Key {
         match self {
             Self::Inode(ino) => keys::inode_item(ino),
@@ -64,26 +62,26 @@ impl Target {
     }
 }
 
-/// An entry looked up by its name.
+/// An entry that was found by its name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Found {
     pub(crate) target: Target,
-    /// What the entry says that it is.
+    /// The file type in the entry.
     pub(crate) kind: FileType,
-    /// Whether the name has its DIR_ITEM for itself.
+    /// Whether the DIR_ITEM has no other name.
     alone: bool,
 }
 
-/// The answer to a look-up by name.
+/// The result of a lookup by name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Slot {
     pub(crate) found: Option<Found>,
-    /// Bytes of the DIR_ITEM where the name is or would go; 0 = there is none yet.
+    /// Bytes of the DIR_ITEM that has the name, or would have it; 0 = there is none yet.
     item_len: usize,
 }
 
 impl Slot {
-    /// Refuses a name that finds no room beside others with the same hash.
+    /// Refuses a name that does not fit into a DIR_ITEM beside others with the same hash.
     pub(crate) fn check_room(&self, tree: &Tree, name: Name<'_>) -> Result<()> {
         if self.item_len + HEADER_LEN + name.bytes().len() <= tree.max_item_size() {
             Ok(())
@@ -114,7 +112,7 @@ pub(crate) fn find(tree: &Tree, dir: InodeId, name: Name<'_>, wait: Wait) -> Res
     slot.unwrap_or(Ok(Slot { found: None, item_len: 0 }))
 }
 
-/// Makes the DIR_ITEM entry. The first change of an operation: when it fails, nothing was changed.
+/// Adds the DIR_ITEM entry. It is the first change of an operation: if it fails, nothing has changed.
 pub(crate) fn add_item(handle: &Handle<'_>, dir: &Inode, name: Name<'_>, head: &Head) -> Result<()> {
     let key = keys::dir_item(dir.id.ino, name.bytes());
     let item = dir_item::single(head, name.bytes());
@@ -133,7 +131,7 @@ pub(crate) fn add_item(handle: &Handle<'_>, dir: &Inode, name: Name<'_>, head: &
     }
 }
 
-/// Makes the DIR_INDEX entry.
+/// Inserts the DIR_INDEX item.
 pub(crate) fn add_index(
     handle: &Handle<'_>,
     dir: &DirectoryInode<'_>,
@@ -164,7 +162,7 @@ pub(crate) fn remove(
     remove_index(handle, dir, index)
 }
 
-/// Removes both entries of a name, given what [`find`] said about it under the same guard.
+/// Removes both entries of a name, given the result of [`find`] under the same guard.
 pub(crate) fn remove_found(
     handle: &Handle<'_>,
     dir: &DirectoryInode<'_>,
@@ -190,7 +188,7 @@ fn remove_index(handle: &Handle<'_>, dir: &DirectoryInode<'_>, index: u64) -> Re
     if dir.tree().remove_beside(handle, &key)? { Ok(()) } else { Err(lost(dir.id, &key)) }
 }
 
-/// Makes both entries of `name` stand for something else.
+/// Makes both entries of `name` point to another target.
 pub(crate) fn redirect(
     handle: &Handle<'_>,
     dir: &DirectoryInode<'_>,
@@ -216,8 +214,8 @@ fn lost(dir: InodeId, key: &Key) -> Error {
     Error::new(ErrorKind::Corrupt, format!("directory {dir}: {key} lacks an entry that its other items have"))
 }
 
-/// The number for the next entry of `dir`, which has one that follows it. The caller has locked it alone.
-/// Errors: too many links when they are used up; device errors; damage.
+/// Allocates the number for the next entry of `dir`. The caller has locked the directory exclusively.
+/// Errors: too many links, when the numbers are used up; device errors; damage.
 pub(crate) fn next_index(dir: &DirectoryInode<'_>) -> Result<u64> {
     let next = match dir.next_index() {
         0 => index_behind_last(dir)?,
@@ -242,7 +240,7 @@ fn index_behind_last(dir: &Inode) -> Result<u64> {
     })
 }
 
-/// The number of the entry `name` of `dir`, where nothing but the directory knows it: looks at one after the other.
+/// The number of the entry `name` of `dir`, if only the directory has it: reads the entries one after the other.
 pub(crate) fn index_of(dir: &DirectoryInode<'_>, name: Name<'_>) -> Result<u64> {
     let is_it = |item: &[u8]| dir_item::find(item, name.bytes()).map(|found| found.is_some());
     for entry in dir.delayed_entries(0, Wait::Yes)? {
@@ -272,7 +270,7 @@ pub(crate) fn is_empty(tree: &Tree, dir: ObjectId) -> Result<bool> {
     })
 }
 
-/// Notes in the item of a directory that an entry was added or removed.
+/// Updates the size and times of a directory after an entry was added or removed.
 pub(crate) fn touch(item: &mut InodeItem, size: u64, now: Timespec) {
     item.size = size;
     item.mtime = now;

@@ -1,16 +1,14 @@
-//! How much data files refer to, and how much of that they share: what `btrfs filesystem du` counts.
+//! Disk usage: how much data files refer to, and how much of that they share, as `btrfs filesystem du` counts it.
 //!
-//! Of a file it counts the bytes that its extents show, preallocated ones too; holes and what is kept in the tree count nothing. An
-//! extent is shared when somebody else refers to it, or the file itself at another place; the rest is exclusive: it would be free
-//! if the file were gone. Of an extent of which nobody shows the rest any more, only what is shown counts, though all of it takes
-//! space.
+//! The usage of a file is the bytes that its extents show, also preallocated ones; holes and inline data do not count. An extent is shared if another file refers to
+//! it, or the same file at another place. The other bytes are exclusive: they would be free if the file were deleted. If parts of an extent are not shown any more,
+//! only the shown bytes count, though the whole extent takes space.
 //!
-//! What the files of a set share, among themselves or with others, counts once for the set: as many bytes as there are addresses
-//! in all their shared pieces. A compressed extent's piece begins where it does on disk and is as long as it is in the file, so
-//! this figure is of the same kind as the others, and as Linux has it.
+//! Data that the files of a set share, with each other or with other files, counts once for the set: as many bytes as there are addresses in all their shared
+//! pieces. A compressed extent's piece begins at its place on disk and is as long as it is in the file. So this figure is of the same kind as the others, and Linux
+//! has the same.
 //!
-//! References are those of the last commit. So what was done before is committed when a set is begun; what is written while
-//! it is counted may count as exclusive.
+//! References are those of the last commit. So the start of a set commits the earlier changes. Data that is written during the count may count as exclusive.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -22,7 +20,7 @@ use crate::Filesystem;
 use crate::data::extents_of;
 use creamery_format::Compression;
 
-/// What one file refers to, bytes.
+/// The usage of one file, bytes.
 ///
 /// ```
 /// let usage = creamery_fs::FileUsage { total: 8192, exclusive: 4096 };
@@ -30,9 +28,9 @@ use creamery_format::Compression;
 /// ```
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct FileUsage {
-    /// All of it.
+    /// All data that the file refers to.
     pub total: u64,
-    /// What nobody else refers to.
+    /// The data that no other file refers to.
     pub exclusive: u64,
 }
 
@@ -56,13 +54,13 @@ impl std::ops::AddAssign for FileUsage {
 pub struct UsageSet<'f> {
     fs: &'f Filesystem,
     sharing: Sharing<'f>,
-    /// Files of several names that were counted.
+    /// Counted files that have several names.
     counted: HashSet<InodeId>,
     shared: AddressRanges,
 }
 
 impl Filesystem {
-    /// Begins to count the usage of a set of files. Where anything can be written, what was done before is committed.
+    /// Begins to count the usage of a set of files. On a writable filesystem it commits the earlier changes.
     ///
     /// # Errors
     /// Those of a commit; device errors; damage.
@@ -74,10 +72,10 @@ impl Filesystem {
 }
 
 impl Filesystem {
-    /// Where the bytes lie that a file shows, preallocated ones too: address and length. Of a compressed extent all of it is needed.
+    /// The places of the bytes that a file shows, preallocated ones too: address and length. A compressed extent counts as a whole.
     ///
     /// # Errors
-    /// Stale: it is gone. Device errors; damage.
+    /// Stale: the file is gone. Device errors; damage.
     pub fn data_ranges(&self, id: InodeId) -> Result<Vec<(Logical, u64)>> {
         let extents = extents_of(&*self.inode(id, Wait::Yes)?)?;
         let range = |(_, extent): (u64, Extent)| match extent.compression {
@@ -89,16 +87,16 @@ impl Filesystem {
 }
 
 impl UsageSet<'_> {
-    /// Counts the data of a file; none when it was counted before, by another name.
+    /// Counts the data of a file; `None` if it was counted before, by another name.
     ///
     /// # Errors
-    /// Stale: it is gone. Device errors; damage.
+    /// Stale: the file is gone. Device errors; damage.
     pub fn add(&mut self, id: InodeId) -> Result<Option<FileUsage>> {
         if self.fs.stat(id, Wait::Yes)?.nlink > 1 && !self.counted.insert(id) {
             return Ok(None);
         }
         let mut usage = FileUsage::default();
-        // All at once, so that nothing of the file is held while references are walked.
+        // Reads all extents first, so that the file is not locked while references are walked.
         for (offset, shown) in extents_of(&*self.fs.inode(id, Wait::Yes)?)? {
             let (len, base) = (shown.num_bytes, offset.wrapping_sub(shown.offset));
             let is_shared = self.sharing.is_shared(shown.disk_bytenr, id, base)?;
@@ -111,7 +109,7 @@ impl UsageSet<'_> {
         Ok(Some(usage))
     }
 
-    /// Bytes that the files share, with each other or with others.
+    /// Bytes that the files share, with each other or with other files.
     #[must_use]
     pub fn shared(&self) -> u64 {
         self.shared.bytes()
@@ -133,7 +131,7 @@ impl AddressRanges {
     /// Adds the addresses from `start` up to `end`.
     pub fn insert(&mut self, start: u64, end: u64) {
         let (mut start, mut end) = (start, end);
-        // Whatever begins at or before the end of the new one and reaches its beginning becomes part of it.
+        // Every range that begins at or before the end of the new one and reaches its beginning becomes part of it.
         while let Some((&first, &last)) = self.0.range(..=end).next_back()
             && last >= start
         {
@@ -145,7 +143,7 @@ impl AddressRanges {
         }
     }
 
-    /// How many addresses are in it.
+    /// The number of addresses in the set.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.0.iter().fold(0, |sum, (start, end)| sum + (end - start))

@@ -4,50 +4,50 @@ use creamery_base::{ObjectId, TreeId, Uuid};
 use creamery_codec::{extref_hash, name_hash};
 use creamery_format::{Key, KeyType, uuid_key};
 
-/// The directory that stands for a subvolume whose entry was copied by a snapshot but not its tree.
+/// The directory in place of a subvolume if a snapshot copied its entry but not its tree.
 pub(crate) const EMPTY_SUBVOLUME_DIR: ObjectId = ObjectId::EMPTY_SUBVOLUME_DIR;
 
-/// An inode's attributes.
+/// The key of an inode's attributes.
 pub(crate) const fn inode_item(ino: ObjectId) -> Key {
     Key::new(ino, KeyType::INODE_ITEM, 0)
 }
 
-/// The names that `ino` has in `parent`.
+/// The key of the names that `ino` has in `parent`.
 pub(crate) const fn inode_ref(ino: ObjectId, parent: ObjectId) -> Key {
     Key::new(ino, KeyType::INODE_REF, parent.get())
 }
 
-/// A name that found no room in the [`inode_ref`] item.
+/// The key of a name that does not fit into the [`inode_ref`] item.
 pub(crate) fn inode_extref(ino: ObjectId, parent: ObjectId, name: &[u8]) -> Key {
     Key::new(ino, KeyType::INODE_EXTREF, extref_hash(parent.get(), name))
 }
 
-/// An extended attribute.
+/// The key of an extended attribute.
 pub(crate) fn xattr(ino: ObjectId, name: &[u8]) -> Key {
     Key::new(ino, KeyType::XATTR_ITEM, u64::from(name_hash(name)))
 }
 
-/// A directory entry by the hash of its name.
+/// The key of a directory entry by the hash of its name.
 pub(crate) fn dir_item(dir: ObjectId, name: &[u8]) -> Key {
     Key::new(dir, KeyType::DIR_ITEM, u64::from(name_hash(name)))
 }
 
-/// A directory entry by its number.
+/// The key of a directory entry by its number.
 pub(crate) const fn dir_index(dir: ObjectId, index: u64) -> Key {
     Key::new(dir, KeyType::DIR_INDEX, index)
 }
 
-/// Of a directory, in a log: which numbers of entries the log speaks for, from this one on.
+/// The key of a log item of a directory: the range of entry numbers, from `index` on, that the log is complete for.
 pub(crate) const fn dir_log_index(dir: ObjectId, index: u64) -> Key {
     Key::new(dir, KeyType::DIR_LOG_INDEX, index)
 }
 
-/// A piece of a file.
+/// The key of a file's extent at `offset`, bytes.
 pub(crate) const fn extent_data(ino: ObjectId, offset: u64) -> Key {
     Key::new(ino, KeyType::EXTENT_DATA, offset)
 }
 
-/// The note that `ino` has to be cleaned up.
+/// The key of the orphan item that marks `ino` for cleaning up.
 pub(crate) const fn orphan(ino: ObjectId) -> Key {
     Key::new(ObjectId::ORPHAN, KeyType::ORPHAN_ITEM, ino.get())
 }
@@ -62,27 +62,27 @@ pub(crate) const fn last_of(ino: ObjectId) -> Key {
     Key::new(ino, KeyType::new(u8::MAX), u64::MAX)
 }
 
-/// Where a subvolume's entry points.
+/// The key in a subvolume's entry, which points to its root item.
 pub(crate) const fn subvolume_location(id: TreeId) -> Key {
     Key::new(id.objectid(), KeyType::ROOT_ITEM, u64::MAX)
 }
 
-/// Root tree: from a subvolume to one below it.
+/// Root tree: the key of the reference from a subvolume to one below it.
 pub(crate) const fn root_ref(parent: TreeId, child: TreeId) -> Key {
     Key::new(parent.objectid(), KeyType::ROOT_REF, child.get())
 }
 
-/// Root tree: from a subvolume to the one above it.
+/// Root tree: the key of the reference from a subvolume to the one above it.
 pub(crate) const fn root_backref(child: TreeId, parent: TreeId) -> Key {
     Key::new(child.objectid(), KeyType::ROOT_BACKREF, parent.get())
 }
 
-/// UUID tree: from a subvolume's UUID to its id.
+/// UUID tree: the key that leads from a subvolume's UUID to its id.
 pub(crate) fn uuid_subvolume(uuid: Uuid) -> Key {
     uuid_key(uuid, KeyType::UUID_SUBVOL)
 }
 
-/// UUID tree: from the UUID of what was received to the ids of what it became.
+/// UUID tree: the key that leads from the UUID at the sender to the ids of the received subvolumes.
 pub(crate) fn uuid_received(uuid: Uuid) -> Key {
     uuid_key(uuid, KeyType::UUID_RECEIVED_SUBVOL)
 }

@@ -1,13 +1,12 @@
 //! Files and names over the engine's trees: subvolumes, inodes, directories, extended attributes and file data.
 //!
-//! [`Filesystem`] is the face: an operation of a POSIX mount is a method of it, or of an [`OpenFile`]. Inodes are named by
-//! [`InodeId`] (subvolume and inode number). An operation takes the inode locks it needs, starts one transaction handle, makes
-//! its few tree changes, and ends the handle. Nothing is visible of an operation that returned an error, but an error after the
-//! first change aborts the transaction: the engine turns read-only, and the last commit stands.
+//! [`Filesystem`] is the public interface: an operation of a POSIX mount is a method of it, or of an [`OpenFile`]. An [`InodeId`] (subvolume and inode number) names
+//! an inode. An operation takes the inode locks it needs, starts one transaction handle, makes its few tree changes, and ends the handle. An operation that returned
+//! an error has no visible effect, but an error after the first change aborts the transaction: the engine turns read-only, and the last commit stands.
 //!
 //! # How it is divided
-//! The folders are a tower: a folder uses those on lower lines only. `cargo xtask tidy` compares this drawing with the code. A file
-//! that lies beside the folders is a folder of its own.
+//! The folders are a tower: a folder uses only those on lower lines. `cargo xtask tidy` compares this drawing with the code. A file that lies beside the folders
+//! counts as a folder of its own.
 //! ```text
 //!   device_errors disk_usage remap replacing resize resolve  more methods of the face
 //!   filesystem                                               the face; it has no state but its parts
@@ -29,9 +28,10 @@
 //!   fault keys operation                                     faults of tests; keys; the end of a handle
 //!   background_statistics quota statfs_of_set tree_search    what the engine tells, in a public form
 //! ```
-//! Four traits of lower folders have their implementation above, so calls go upwards through them: `delalloc::Delayed`, a file whose data is
-//! written back (`file/write_back`), `access_time::Accessed` and `overwrite_times::Overwritten`, an inode whose times are written (`inode/accessed`, `inode/overwritten`), and `in_flight::Submitted`, a
-//! request that is completed (`direct/landing`).
+//! Four traits of lower folders have their implementation above, so calls go upwards through them:
+//! - `delalloc::Delayed`: a file whose data is written back (`file/write_back`);
+//! - `access_time::Accessed` and `overwrite_times::Overwritten`: an inode whose times are written (`inode/accessed`, `inode/overwritten`);
+//! - `in_flight::Submitted`: a request that is completed (`direct/landing`).
 //!
 //! # Invariants
 //! - FS-1: at the end of every operation the items of an inode, its names and its directory agree.
@@ -44,8 +44,8 @@
 //!
 //! # Locking
 //! Outer to inner: a subvolume's gates (`subvolume`), its rename mutex, operations of inodes in ascending [`InodeId`], byte ranges, the cleaner's turn, the
-//! transaction handle, an inode's item, tree nodes. Locks of tables (inodes, subvolumes) are short and taken anywhere but under a
-//! node lock. A thread that holds a handle waits for no inode's operations; it may try.
+//! transaction handle, an inode's item, tree nodes. Locks of tables (inodes, subvolumes) are held briefly and taken anywhere but under a node lock. A thread that
+//! holds a handle does not wait for the operations lock of an inode; it may try the lock.
 //!
 //! [`InodeId`]: creamery_base::InodeId
 

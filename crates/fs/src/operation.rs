@@ -1,10 +1,10 @@
-//! The end of an operation: ending its handle, or aborting the transaction where it failed.
+//! The end of an operation: ends its handle, or aborts the transaction if the operation failed.
 
 use creamery_base::{Error, ErrorKind, Result};
 use creamery_txn::{Engine, Handle, Units};
 
-/// Ends `handle` after its first change was made: a failure from there on cannot be taken back, so it aborts. What changes an
-/// inode's item has done so by then (INODE-6).
+/// Ends `handle` after its first change. A failure from there on cannot be undone, so it aborts the transaction. By then the caller has made its change of an
+/// inode's item (INODE-6).
 #[track_caller]
 pub(crate) fn finish<T>(handle: Handle<'_>, result: Result<T>) -> Result<T> {
     match result {
@@ -16,12 +16,12 @@ pub(crate) fn finish<T>(handle: Handle<'_>, result: Result<T>) -> Result<T> {
     }
 }
 
-/// Whether whoever tries the next one of many would meet the same.
+/// Whether the next operation of a series would fail with this error, too.
 pub(crate) fn is_lasting(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::ReadOnly | ErrorKind::Aborted)
 }
 
-/// Makes the first change of an operation, one that leaves no trace if it fails: then the handle just ends.
+/// Makes the first change of an operation. If that fails, it leaves no trace: the handle just ends.
 pub(crate) fn or_end<'e, T>(
     handle: Handle<'e>,
     first: impl FnOnce(&Handle<'e>) -> Result<T>,
@@ -35,7 +35,7 @@ pub(crate) fn or_end<'e, T>(
     }
 }
 
-/// Runs `change` in a handle of its own. It begins with the first change of a tree, so its errors abort.
+/// Runs `change` in a handle of its own. `change` begins with its first change of a tree, so its errors abort the transaction.
 #[track_caller]
 pub(crate) fn in_handle<T>(
     engine: &Engine,

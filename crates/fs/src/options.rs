@@ -1,9 +1,9 @@
-//! How a filesystem is opened.
+//! The options of opening a filesystem.
 
 use crate::access_time::AtimeOptions;
 use crate::compression::Compress;
 
-/// What can be chosen when a filesystem is opened.
+/// The options that a caller chooses when it opens a filesystem.
 ///
 /// ```
 /// let options = creamery_fs::FsOptions { inodes_cached: 1000, ..Default::default() };
@@ -13,34 +13,31 @@ use crate::compression::Compress;
 pub struct FsOptions {
     /// About how many inodes stay in memory after their last use; each takes half a kilobyte.
     pub inodes_cached: usize,
-    /// How many steps of the cleaner an operation takes on behalf of others at most
-    /// ([`Filesystem::clean_step`](crate::Filesystem::clean_step)). Who has a thread for that may do without.
+    /// The largest number of cleaner steps that an operation takes for others ([`Filesystem::clean_step`](crate::Filesystem::clean_step)). 0 suits a caller that has
+    /// a thread for that.
     pub cleaning_steps: usize,
     /// Bytes of file data that may be in memory only, all files together; 0 writes everything at once.
     pub delayed_bytes: u64,
     /// Bytes of submitted direct requests that may be in flight, all files together: a call that submits more waits. A single request
     /// may be larger.
     pub direct_bytes: u64,
-    /// Every commit that is asked for or falls due has the data with it that was written before (Linux' `flushoncommit`).
+    /// Every requested or due commit first writes the delayed data from before it (Linux' `flushoncommit`).
     pub flush_on_commit: bool,
-    /// New files are overwritten in place and have no checksums, as those in a directory that says so (Linux' `nodatacow`).
+    /// New files are overwritten in place and have no checksums, like files in a directory with that flag (Linux' `nodatacow`).
     pub nodatacow: bool,
-    /// What new data is compressed with, where the file does not say otherwise (Linux' `compress` and `compress-force`).
+    /// The compression of new data, unless the file's flags or property differ (Linux' `compress` and `compress-force`).
     pub compress: Option<Compress>,
-    /// The largest file that is kept in the tree itself, bytes; compressed ones count as what they are packed in (Linux' `max_inline`).
+    /// The largest inline file, which the tree itself keeps, bytes; a compressed file counts with its compressed length (Linux' `max_inline`).
     pub max_inline: u64,
-    /// Who looks whether data may be written in place keeps the file's leaf locked until he knows, as it once was: to see what
-    /// that costs others.
+    /// A check whether data may be written in place keeps the file's leaf locked until its end, as in older versions. This measures the cost for other threads.
     pub nocow_keeps_leaf: bool,
-    /// A direct write that must not wait looks into trees as any other one, and so may wait for tree blocks there, as on Linux: to see what
-    /// that costs others.
+    /// A direct write that must not wait reads trees like any other write, and so may wait for tree blocks, as on Linux. This measures the cost for other threads.
     pub direct_waits: bool,
-    /// A submitted direct request ends on the thread of the device that answers it, where that waits for nothing; switched off, to see what
-    /// that saves.
+    /// A submitted direct request ends on the device thread that answers it, if that needs no wait. Switching it off measures the savings.
     pub direct_ends_at_once: bool,
-    /// An open file remembers where the last search for data or a hole ended; switched off, to see what that saves.
+    /// An open file remembers where the last search for data or a hole ended. Switching it off measures the savings.
     pub seek_cursors: bool,
-    /// Which accesses, of those that are told ([`Filesystem::accessed`](crate::Filesystem::accessed)), move access times.
+    /// The reported accesses ([`Filesystem::accessed`](crate::Filesystem::accessed)) that move access times.
     pub atime: AtimeOptions,
 }
 

@@ -49,7 +49,7 @@ pub(crate) type TimesTurn<'a> = RankedGuard<'a, (), { rank::WRITEBACK }>;
 
 /// A file with times of writes that are noted and not written.
 pub(crate) trait Overwritten: Send + Sync {
-    /// Writes them out of the room that is kept, unless they are written already. Errors: aborted; the filesystem is being closed.
+    /// Writes the times out of the kept room, unless they are written already. Errors: aborted; the filesystem is being closed.
     fn write_times(&self, turn: &TimesTurn<'_>) -> Result<()>;
 }
 
@@ -82,7 +82,7 @@ impl OverwriteTimes {
         self.turn.lock()
     }
 
-    /// Writes the times of the first file in the queue. False when there was none.
+    /// Writes the times of the first file in the queue. Returns false if the queue is empty.
     /// Errors: those of [`Overwritten::write_times`]; the file waits on.
     fn write_first(&self) -> Result<bool> {
         let turn = self.turn();

@@ -1,8 +1,7 @@
-//! From addresses and numbers back to names: which files hold the data at a logical address, what an inode is called, and where a
-//! subvolume hangs.
+//! Resolves addresses and numbers to names: the files that hold the data at a logical address, the paths of an inode, and the path of a subvolume.
 //!
-//! References are walked as the last commit left them (`creamery_txn`, `backref_walk`), so what was done before is committed first.
-//! Nobody may hold a lock of ours then who keeps a commit from ending, and callers of these may wait that long.
+//! These functions walk the references of the last commit (`creamery_txn`, `backref_walk`), so they first commit the earlier changes. A caller must hold no lock of
+//! this crate that keeps a commit from ending, and may wait as long as the commit takes.
 
 use std::collections::HashSet;
 use std::ops::RangeInclusive;
@@ -12,7 +11,7 @@ use creamery_format::{CorruptKind, InodeExtrefs, InodeRefs, Key, KeyType, RootRe
 
 use crate::Filesystem;
 
-/// What of an extent counts when its users are looked for.
+/// The part of an extent whose users [`Filesystem::resolve_logical`] looks for.
 ///
 /// ```
 /// use creamery_fs::ExtentPart;
@@ -20,7 +19,7 @@ use crate::Filesystem;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ExtentPart {
-    /// Files that show the very byte at the address; of a compressed extent, all.
+    /// Files that show the byte at the address; of a compressed extent, all files.
     Byte,
     /// Files that refer to any part of the extent.
     Whole,
@@ -37,9 +36,8 @@ fn damaged(kind: CorruptKind) -> Error {
 }
 
 impl Filesystem {
-    /// The files that refer to the data at `at`, each with the offset, bytes: with [`ExtentPart::Byte`] of the byte, with
-    /// [`ExtentPart::Whole`] of where the file's part of the extent begins. Where anything can be written, what was done before
-    /// is committed.
+    /// The files that refer to the data at `at`, each with an offset in the file, bytes. With [`ExtentPart::Byte`] it is the offset of the byte, with
+    /// [`ExtentPart::Whole`] the beginning of the file's part of the extent. On a writable filesystem this commits the earlier changes.
     ///
     /// # Errors
     /// Not found: there is no data extent. Those of a commit; device errors; damage.
@@ -48,7 +46,7 @@ impl Filesystem {
         self.resolve_committed(at, part)
     }
 
-    /// As [`resolve_logical`](Self::resolve_logical), as the last commit left it: nothing is written.
+    /// The files that refer to the data at `at`, like [`resolve_logical`](Self::resolve_logical), but in the last commit: nothing is written.
     ///
     /// # Errors
     /// Not found: there is no data extent. Device errors; damage.
@@ -67,10 +65,10 @@ impl Filesystem {
         Ok(files)
     }
 
-    /// All paths of an inode, from the root of its subvolume on and without a slash before them; that of the root itself is empty.
+    /// All paths of an inode, from the root of its subvolume, without a leading slash; the path of the root itself is empty.
     ///
     /// # Errors
-    /// Not found: the subvolume, or a name of the inode. Device errors; damage: directories that lead in a circle, too.
+    /// Not found: the subvolume, or a name of the inode. Device errors; damage, also a circle of directories.
     pub fn inode_paths(&self, id: InodeId) -> Result<Vec<Vec<u8>>> {
         if id.ino == ObjectId::FIRST_FREE {
             return Ok(vec![Vec::new()]);
@@ -89,10 +87,10 @@ impl Filesystem {
             .collect()
     }
 
-    /// Where a subvolume hangs, from the top level on and without a slash before it; that of the top level is empty.
+    /// The path of a subvolume from the top level, without a leading slash; the path of the top level is empty.
     ///
     /// # Errors
-    /// Not found: there is no such subvolume, or nothing leads to it. Device errors; damage.
+    /// Not found: there is no such subvolume, or no directory leads to it. Device errors; damage, also a circle of subvolumes.
     pub fn subvolume_path(&self, id: TreeId) -> Result<Vec<u8>> {
         let root_tree = self.engine().tree(TreeId::ROOT)?;
         let (mut at, mut parts, mut seen) = (id, Vec::new(), HashSet::new());

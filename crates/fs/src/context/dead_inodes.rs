@@ -1,6 +1,6 @@
-//! Inodes that wait for the cleaner: they have neither a name nor a user any more.
+//! Inodes that wait for the cleaner: they have no name and no user any more.
 //!
-//! Letting go of an inode only notes its id here: `Drop` does no I/O, and an inode may have a million items.
+//! Dropping the last reference to an inode only records its id here: `Drop` does no I/O, and an inode may have a million items.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,29 +9,29 @@ use creamery_base::gate::Reason;
 use creamery_base::lock::{RankedGuard, RankedMutex, rank};
 use creamery_base::{Generation, InodeId, memory};
 
-/// The witness that nobody else cleans.
+/// The witness that no other thread cleans.
 pub(crate) type Turn<'a> = RankedGuard<'a, (), { rank::CLEANER }>;
 
-/// Inodes whose last user is gone and that have no name: their items are waiting to be deleted.
+/// Inodes that have no name and no user: their items wait to be deleted.
 #[derive(Default)]
 pub(crate) struct DeadInodes {
-    /// Each with the bytes that its items still hold.
+    /// Each inode with the bytes of data that its items still hold.
     inodes: RankedMutex<VecDeque<(InodeId, u64)>, { rank::LEAF }>,
-    /// How many.
+    /// The length of `inodes`.
     count: AtomicU64,
-    /// How many have left, from the beginning.
+    /// The number of inodes that have left since the filesystem was opened.
     left: AtomicU64,
-    /// The sum of their bytes, wrapping.
+    /// The sum of the inodes' bytes, wrapping.
     bytes: AtomicU64,
-    /// Whoever deletes has it (CLEAN-2).
+    /// The thread that deletes holds it (CLEAN-2).
     turn: RankedMutex<(), { rank::CLEANER }>,
-    /// The transaction in which something was deleted last.
+    /// The last transaction in which items were deleted.
     deleted_in: AtomicU64,
 }
 
 impl DeadInodes {
-    /// Adds an inode, whose items hold `nbytes` bytes of data. Whether it is the first: whoever adds that wakes the background,
-    /// which looks for more itself.
+    /// Adds an inode, whose items hold `nbytes` bytes of data. Returns whether the list was empty: then the caller wakes the background thread, which itself looks
+    /// for further inodes.
     pub(crate) fn push(&self, id: InodeId, nbytes: u64) -> bool {
         let mut inodes = self.inodes.lock();
         let first = inodes.is_empty();
@@ -41,18 +41,18 @@ impl DeadInodes {
         first
     }
 
-    /// How many will have left when all that wait now are gone: they go in the order in which they came.
+    /// The value of `left` at which all inodes that wait now are gone: they leave in the order in which they came.
     pub(crate) fn mark(&self) -> u64 {
         let inodes = self.inodes.lock();
         self.left.load(Ordering::Relaxed) + inodes.len() as u64
     }
 
-    /// The one that waits longest.
+    /// The inode that waits longest.
     pub(crate) fn first(&self) -> Option<InodeId> {
         if self.is_empty() { None } else { self.inodes.lock().front().map(|&(id, _)| id) }
     }
 
-    /// What is left of the one that waits longest, when its turn is over: `nbytes`, or nothing.
+    /// Ends a turn for the first inode, `id`. `nbytes` is the bytes of data that its items still hold; `None` removes it from the list.
     pub(crate) fn leave_first(&self, _turn: &Turn<'_>, id: InodeId, nbytes: Option<u64>) {
         let mut inodes = self.inodes.lock();
         let (first, before) = inodes.front_mut().expect("CLEAN-2: only who has the turn takes it away");
@@ -69,21 +69,21 @@ impl DeadInodes {
         self.bytes.fetch_sub(went, Ordering::Relaxed);
     }
 
-    /// Bytes of data that the items of all of them hold.
+    /// Bytes of data that the items of all waiting inodes hold.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// What the list takes in memory, bytes.
+    /// Bytes of memory that the list takes.
     pub(crate) fn memory(&self) -> u64 {
         memory::vec::<(InodeId, u64)>(self.inodes.lock().capacity())
     }
 
-    /// Notes that items were deleted in transaction `generation`. Whether they are the first.
+    /// Notes that items were deleted in transaction `generation`. Returns whether they are the first in it.
     pub(crate) fn note_deleted(&self, generation: Generation) -> bool {
-        // Mostly it says so already, and everybody who unlinks comes here.
+        // Usually it is noted already, and every unlink comes here.
         self.deleted_in.load(Ordering::Relaxed) < generation.get()
-            // Somebody else may know of a later one meanwhile.
+            // Another thread may have noted a later one meanwhile.
             && self.deleted_in.fetch_max(generation.get(), Ordering::Release) < generation.get()
     }
 
@@ -91,22 +91,22 @@ impl DeadInodes {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    /// Waits for the turn.
+    /// Waits for the cleaner's turn.
     pub(crate) fn take_turn(&self) -> Turn<'_> {
         self.turn.lock_for(Reason::Reservation)
     }
 
-    /// The turn, if nobody has it.
+    /// The cleaner's turn, if no thread has it.
     pub(crate) fn try_take_turn(&self) -> Option<Turn<'_>> {
         self.turn.try_lock()
     }
 
-    /// Whether so many as [`mark`](Self::mark) said have left.
+    /// Whether all inodes that waited at [`mark`](Self::mark) have left.
     pub(crate) fn has_passed(&self, mark: u64) -> bool {
         self.left.load(Ordering::Relaxed) >= mark
     }
 
-    /// The transaction in which something was deleted last.
+    /// The last transaction in which items were deleted.
     pub(crate) fn deleted_in(&self) -> Generation {
         Generation::new(self.deleted_in.load(Ordering::Acquire))
     }

@@ -91,7 +91,7 @@ impl Context {
         &self.access_times
     }
 
-    /// Times of writes that are to be written.
+    /// The times of overwrites that are not in a tree yet.
     pub(crate) const fn overwrite_times(&self) -> &Arc<OverwriteTimes> {
         &self.overwrite_times
     }
@@ -101,7 +101,7 @@ impl Context {
         &self.in_flight
     }
 
-    /// The method for new data, and the extents that were unpacked lately.
+    /// The compression method for new data, and recently decompressed extents.
     pub(crate) const fn compression(&self) -> &CompressionState {
         &self.compression
     }
@@ -111,7 +111,7 @@ impl Context {
         &self.counters
     }
 
-    /// Descriptors and Merkle tree blocks of sealed files that were verified lately.
+    /// Recently verified descriptors and Merkle tree blocks of sealed files.
     pub(crate) const fn kept_verity(&self) -> &KeptVerity {
         &self.kept_verity
     }

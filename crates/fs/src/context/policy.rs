@@ -1,20 +1,20 @@
-//! The options that all files of a filesystem share and nothing changes after the open.
+//! The options that all files of a filesystem share. They stay as they were at the open.
 
 use crate::options::FsOptions;
 
-/// Options that stay as they were at the open.
+/// The options that do not change after the open.
 pub(crate) struct Policy {
-    /// What becomes durable has its data with it.
+    /// A commit that makes metadata durable writes the data first.
     pub(crate) flush_on_commit: bool,
     /// Files are overwritten in place from the beginning on.
     pub(crate) nodatacow: bool,
-    /// The largest file that is kept in the tree, bytes, if a leaf and a sector let it be.
+    /// The largest file that is kept in the tree, bytes; a leaf and a sector may set a lower limit.
     pub(crate) max_inline: u64,
-    /// A look for owners of an extent in other trees keeps the file's leaf locked.
+    /// A search for references to an extent in other trees keeps the file's leaf locked.
     pub(crate) nocow_keeps_leaf: bool,
-    /// A request that must not wait may wait for its looks into trees.
+    /// A request that must not wait may still wait for reads of trees.
     pub(crate) direct_waits: bool,
-    /// A device ends a submitted request by itself, where that waits for nothing.
+    /// A device completes a submitted request by itself if that needs no wait.
     pub(crate) direct_ends_at_once: bool,
     /// Open files remember where the last search for data or a hole ended.
     pub(crate) seek_cursors: bool,

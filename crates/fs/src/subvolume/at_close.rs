@@ -1,7 +1,7 @@
-//! What is done while a transaction closes: snapshots, which nobody may work beside.
+//! Changes that run while a transaction closes (snapshots), because nothing else may change the filesystem meanwhile.
 //!
-//! Whoever asks for it has locked what it needs and was promised the room; it is done by whoever closes the transaction, with the
-//! commit's own handle, and the asker waits for that.
+//! The caller that asks for such a change has locked everything the change needs and holds a reservation for it. The thread that closes the transaction runs the
+//! change with the commit's own handle. The caller waits for that.
 
 use creamery_base::Result;
 use creamery_base::lock::{RankedMutex, rank};
@@ -14,12 +14,12 @@ type Change = Box<dyn FnOnce(&Handle<'_>) -> Result<()> + Send>;
 pub(crate) struct AtClose(RankedMutex<Vec<(Change, KeptPromise)>, { rank::LEAF }>);
 
 impl AtClose {
-    /// Has `change` made when the transaction closes in which `room` was promised.
+    /// Queues `change` to run when the transaction closes that `room` was reserved in.
     pub(crate) fn push(&self, change: Change, room: KeptPromise) {
         self.0.lock().push((change, room));
     }
 
-    /// What was not made is never made: the transaction came to nothing.
+    /// Drops the changes that did not run: the transaction failed, so they never run.
     pub(crate) fn forget(&self) {
         let forgotten = std::mem::take(&mut *self.0.lock());
         drop(forgotten);

@@ -1,14 +1,14 @@
 //! Keeping changes out of a subvolume that becomes read-only.
 //!
-//! An operation that changes something in a subvolume enters its gate first, and stays within until the change is made: in memory,
-//! or in the running transaction. Making the subvolume read-only closes the gate, which waits until no operation is within; one
-//! that comes later is refused. So the closer finds all changes that there will be, and writes them out with the flag.
+//! An operation that changes a subvolume enters its gate first. It stays within until the change is made, in memory or in the running transaction. Making the
+//! subvolume read-only closes the gate: the closer waits until no operation is within, and the gate refuses later operations. So the closer finds all changes that
+//! there will be, and writes them out with the flag.
 //!
-//! An operation that may wait long before it changes anything, as a write waits for memory, enters after that. A check
-//! without entering ([`ChangeGate::check_open`]) only refuses early.
+//! An operation that may wait long before it changes anything enters after that wait; a write that waits for memory is one. A check without entering
+//! ([`ChangeGate::check_open`]) only refuses early.
 //!
-//! Entering and leaving never wait: each adds to a counter that a thread shares with few others. A request that outlives its call
-//! is within, too, until it ends on whichever thread: these have a counter of their own.
+//! Entering and leaving never wait: each adds to a counter that a thread shares with few others. A request that outlives its call is within, too, until it ends on
+//! any thread: such requests have a counter of their own.
 //!
 //! # Invariants
 //! - RDONLY-1: when closing the gate has returned, no operation is within, and none enters before it opens.
@@ -16,7 +16,7 @@
 //! - RDONLY-2: an operation leaves as often as it entered: a thread's on the thread that entered, a request's on any (DIRECT-1).
 //!
 //! # Locking
-//! The closer waits for operations, which wait for anything: it holds no lock that these may want (rank IN_PLACE).
+//! The closer waits for operations, and an operation may wait for any lock. So the closer holds no lock that operations may want (rank IN_PLACE).
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -27,31 +27,31 @@ use creamery_base::{ErrorKind, Result};
 
 use crate::in_flight::Awaited;
 
-/// The operations that change one subvolume, and what keeps them out.
+/// Counts the operations that change one subvolume, and keeps further ones out while it is closed.
 #[derive(Default)]
 pub(crate) struct ChangeGate {
-    /// Why it is closed: once for each closer, and once for a subvolume that is read-only.
+    /// The number of reasons to stay closed: one for each closer, and one while the subvolume is read-only.
     closed: AtomicU32,
     read_only: AtomicBool,
     within: Striped<AtomicU64>,
-    /// Those that requests carry.
+    /// Operations that requests carry.
     carried: AtomicU64,
-    /// For those who wait until nobody is within.
+    /// Closers wait here until no operation is within.
     leaving: RankedMutex<(), { rank::LEAF }>,
     somebody_left: RankedCondvar,
 }
 
-/// Nobody changes the subvolume.
+/// The witness that no operation changes the subvolume.
 #[must_use]
 pub(crate) struct Closed<'g>(&'g ChangeGate);
 
 impl ChangeGate {
-    /// What one takes in memory beside itself, bytes.
+    /// Bytes of memory that one gate takes beside itself.
     pub(super) fn striped_memory() -> u64 {
         Striped::<AtomicU64>::memory()
     }
 
-    /// That of a subvolume that is read-only, or not.
+    /// The gate of a subvolume. `read_only` says whether the subvolume is read-only.
     pub(super) fn new(read_only: bool) -> Self {
         Self {
             closed: AtomicU32::new(u32::from(read_only)),
@@ -60,14 +60,14 @@ impl ChangeGate {
         }
     }
 
-    /// Refuses an operation while the gate is closed. It may be so the next moment.
+    /// Refuses an operation while the gate is closed. The gate may close or open right after this check.
     pub(super) fn check_open(&self) -> Result<()> {
         if self.closed.load(Ordering::SeqCst) > 0 { Err(ErrorKind::ReadOnly.into()) } else { Ok(()) }
     }
 
-    /// Enters. Errors: it is closed.
+    /// Enters. Errors: the gate is closed.
     pub(super) fn enter(&self) -> Result<()> {
-        // Before the look: a closer that this does not see sees this.
+        // Before the check: a closer whose mark this thread does not see sees this count.
         self.within.mine().fetch_add(1, Ordering::SeqCst);
         self.check_open().inspect_err(|_| self.leave())
     }
@@ -79,7 +79,7 @@ impl ChangeGate {
         self.tell_closers();
     }
 
-    /// One that is within is a request's from now on; the thread leaves after that.
+    /// Hands an operation that is within over to a request. The thread leaves after that.
     pub(super) fn carry(&self) {
         self.carried.fetch_add(1, Ordering::SeqCst);
     }
@@ -104,18 +104,18 @@ impl ChangeGate {
         }
     }
 
-    /// Somebody left, or a request landed: who waits looks again.
+    /// Makes closers check again: an operation left, or a request landed.
     pub(super) fn wake(&self) {
         drop(self.leaving.lock());
         self.somebody_left.notify_all();
     }
 
-    /// Lets nobody enter, and waits until nobody is within, completing those that are `awaited` meanwhile. The caller has no inode, and is not within.
+    /// Closes the gate and waits until no operation is within, completing the `awaited` requests meanwhile. The caller has no inode locked, and is not within.
     pub(crate) fn close(&self, awaited: Awaited<'_>) -> Closed<'_> {
         let _held = Held::wait(Place::of(rank::IN_PLACE));
         self.closed.fetch_add(1, Ordering::SeqCst);
         let closed = Closed(self);
-        // Threads first: one that leaves between is carried by then.
+        // Threads first: an operation whose thread leaves between the two checks is carried by then.
         let is_anybody_within = |(): &mut ()| {
             self.within.all().any(|count| count.load(Ordering::SeqCst) > 0)
                 || self.carried.load(Ordering::SeqCst) > 0
@@ -124,7 +124,7 @@ impl ChangeGate {
         closed
     }
 
-    /// Notes whether the subvolume is read-only, as its root item says from now on; nobody else changes that meanwhile.
+    /// Notes whether the subvolume is read-only, as its root item says from now on. No other thread changes that meanwhile.
     pub(super) fn set_read_only(&self, read_only: bool) {
         if self.read_only.swap(read_only, Ordering::SeqCst) != read_only {
             match read_only {

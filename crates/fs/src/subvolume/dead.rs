@@ -1,13 +1,13 @@
-//! Subvolumes that were deleted and wait for being dropped.
+//! Deleted subvolumes that are not dropped yet.
 //!
-//! Nobody finds a deleted subvolume, but who has a file of it open may go on reading. So its tree is dropped when its last user
-//! is gone, and when the transaction is durable that deleted it: before, a crash brings the subvolume back. What is left to drop
-//! at a crash, or when the filesystem is closed, is found again by the notes in the root tree (`creamery_txn::SubvolumeDrop`).
+//! A deleted subvolume has no entry any more, but a reader that has a file of it open may go on reading. So the tree is dropped when two conditions hold: its last
+//! user is gone, and the transaction that deleted the subvolume is durable. Before that, a crash brings the subvolume back. After a crash or a close, the notes in
+//! the root tree name the subvolumes that are still to be dropped (`creamery_txn::SubvolumeDrop`).
 //!
 //! # Invariants
-//! - DEADSUB-1: a tree is dropped only when nobody else has an object of its subvolume, and so no inode of it. Shown by
+//! - DEADSUB-1: a tree is dropped only when no other user has an object of its subvolume, and so no inode of it. Shown by
 //!   `what_is_open_in_a_deleted_subvolume_can_be_read` of the library.
-//! - DEADSUB-2: nor while somebody is still to write what was put off for an inode of it. Shown by
+//! - DEADSUB-2: a tree is not dropped while a delayed write for an inode of it is outstanding. Shown by
 //!   `what_was_put_off_in_a_deleted_subvolume_is_not_written_into_what_was_dropped`.
 
 use std::collections::{BTreeSet, VecDeque};
@@ -20,28 +20,28 @@ use creamery_txn::{Dropping, Engine, SubvolumeDrop};
 use super::Subvolume;
 use crate::operation::is_lasting;
 
-/// One of them.
+/// A deleted subvolume that waits to be dropped.
 pub(crate) struct DeadSubvolume {
     pub(crate) id: TreeId,
     /// Its object, if it was in use.
     pub(crate) subvolume: Option<Arc<Subvolume>>,
     /// The transaction that deleted it.
     pub(crate) deleted_in: Generation,
-    /// How far it is dropped.
+    /// The progress of the drop.
     drop: Option<SubvolumeDrop>,
 }
 
-/// All of them.
+/// The deleted subvolumes of a filesystem.
 #[derive(Default)]
 pub(crate) struct DeadSubvolumes(RankedMutex<Dead, { rank::LEAF }>);
 
 #[derive(Default)]
 struct Dead {
-    /// In the order in which they were deleted.
+    /// In the order of their deletion.
     waiting: VecDeque<DeadSubvolume>,
-    /// The one of which a step is taken.
+    /// The subvolume that a step of dropping works on.
     taken: Option<TreeId>,
-    /// All that were deleted since the filesystem was opened: no other gets such an id.
+    /// All that were deleted since the filesystem was opened: no new subvolume gets such an id.
     deleted: BTreeSet<TreeId>,
 }
 
@@ -50,8 +50,8 @@ impl DeadSubvolume {
         Self { id, subvolume, deleted_in, drop: None }
     }
 
-    /// Whether it may be dropped: nobody can come back to it any more (DEADSUB-1). `doom` has the table of inodes hold
-    /// the objects of a subvolume weakly.
+    /// Whether the subvolume may be dropped: no user can come back to it any more (DEADSUB-1). `doom` makes the table of inodes hold the objects of a subvolume by
+    /// weak references.
     fn is_ready(&self, engine: &Engine, doom: &dyn Fn(TreeId)) -> bool {
         if self.deleted_in > engine.volume().superblock().generation() {
             return false;
@@ -73,35 +73,35 @@ impl DeadSubvolume {
 }
 
 impl DeadSubvolumes {
-    /// One more.
+    /// Adds a deleted subvolume.
     pub(crate) fn push(&self, dead: DeadSubvolume) {
         let mut all = self.0.lock();
         all.deleted.insert(dead.id);
         all.waiting.push_back(dead);
     }
 
-    /// Whether a subvolume was deleted.
+    /// Whether the subvolume `id` was deleted since the filesystem was opened.
     pub(crate) fn has(&self, id: TreeId) -> bool {
         self.0.lock().deleted.contains(&id)
     }
 
-    /// The highest id of those that were deleted; zero when none was.
+    /// The highest id of the deleted subvolumes; zero if there are none.
     pub(crate) fn highest(&self) -> TreeId {
         self.0.lock().deleted.last().copied().unwrap_or(TreeId::new(0))
     }
 
-    /// The ids of all.
+    /// The ids of all that wait to be dropped.
     pub(crate) fn ids(&self) -> Vec<TreeId> {
         let all = self.0.lock();
         all.taken.into_iter().chain(all.waiting.iter().map(|dead| dead.id)).collect()
     }
 
-    /// Whether there are any.
+    /// Whether any wait to be dropped.
     pub(crate) fn any(&self) -> bool {
         !self.0.lock().waiting.is_empty()
     }
 
-    /// Takes the first that may be dropped out of the list; `doom` as for [`step`](Self::step).
+    /// Takes the first that may be dropped out of the list; `doom` is that of [`step`](Self::step).
     pub(crate) fn take_ready(&self, engine: &Engine, doom: &dyn Fn(TreeId)) -> Option<DeadSubvolume> {
         for id in self.ids() {
             let dead = {
@@ -118,7 +118,7 @@ impl DeadSubvolumes {
         None
     }
 
-    /// Ends what [`DeadSubvolumes::take_ready`] began; what is given waits again.
+    /// Ends a turn that [`DeadSubvolumes::take_ready`] began. A subvolume that is given waits again.
     fn put_back(&self, dead: Option<DeadSubvolume>) {
         let mut all = self.0.lock();
         all.taken = None;
@@ -127,9 +127,9 @@ impl DeadSubvolumes {
         }
     }
 
-    /// Takes a step of the first that may be dropped, if there is one. Whoever calls has the cleaner's turn; `doom` has the table of
-    /// inodes hold the objects of a subvolume weakly.
-    /// Errors: no space, and it is tried again; damage, and it is left to the next time the filesystem is opened; aborted.
+    /// Takes one step of dropping the first subvolume that may be dropped, if there is one. The caller has the cleaner's turn. `doom` makes the table of inodes hold
+    /// the objects of a subvolume by weak references.
+    /// Errors: no space, and a later call tries again; damage, and the drop is left to the next time the filesystem is opened; aborted.
     pub(crate) fn step(&self, engine: &Engine, doom: &dyn Fn(TreeId)) -> Result<Option<Dropping>> {
         let Some(mut dead) = self.take_ready(engine, doom) else { return Ok(None) };
         let stepped = dead.step(engine);

@@ -1,4 +1,4 @@
-//! Which files have extents that are newer than a transaction, as `btrfs subvolume find-new` asks.
+//! Finds the files that have extents newer than a transaction, for `btrfs subvolume find-new`.
 
 use std::ops::ControlFlow;
 
@@ -10,12 +10,12 @@ use serde::{Deserialize, Serialize};
 use super::Subvolumes;
 use super::info::path_within;
 
-/// Extents that are taken out of the tree at once.
+/// Extents that one batch takes out of the tree.
 const BATCH: usize = 1024;
-/// Items that are looked at in one commit. With more the walk would keep space from being used for long.
+/// Items that the walk reads in one commit. A longer walk in one commit would keep freed space from being used for long.
 const RENEW_AFTER: u64 = 64 << 10;
 
-/// A piece of a file that is new.
+/// A new extent of a file.
 ///
 /// ```no_run
 /// # fn example(fs: &creamery_fs::Filesystem) -> creamery_base::Result<()> {
@@ -32,28 +32,28 @@ const RENEW_AFTER: u64 = 64 << 10;
 pub struct NewExtent {
     /// The inode's number in its subvolume.
     pub ino: ObjectId,
-    /// Its first name, from the root of the subvolume; empty when it has none any more.
+    /// The inode's first name, from the root of the subvolume; empty when it has no name any more.
     pub path: Vec<u8>,
-    /// Where it begins in the file, bytes.
+    /// Where the extent begins in the file, bytes.
     pub file_offset: u64,
-    /// Bytes of the file.
+    /// Length in the file, bytes.
     pub len: u64,
     /// Logical address of the extent on disk; 0 for inline data and for holes.
     pub disk_start: u64,
-    /// Where in the extent, once decompressed, it begins, bytes.
+    /// Where the data begins in the decompressed extent, bytes.
     pub offset: u64,
-    /// The transaction that made it.
+    /// The transaction that made the extent.
     pub generation: Generation,
     /// The data is compressed.
     pub is_compressed: bool,
     /// The data is in the tree.
     pub is_inline: bool,
-    /// Space that is set aside and reads as zeros.
+    /// The extent is preallocated space, which reads as zeros.
     pub is_prealloc: bool,
 }
 
 impl NewExtent {
-    /// What an item says, without the path.
+    /// Parses an item; the path stays empty.
     fn parse(key: &Key, item: &[u8]) -> Result<Self> {
         let extent = FileExtent::parse(item)
             .map_err(|damage| Error::with_source(ErrorKind::Corrupt, format!("item {key}"), damage))?;
@@ -82,7 +82,7 @@ impl NewExtent {
     }
 }
 
-/// Some of the extents that are new.
+/// A batch of new extents.
 ///
 /// ```no_run
 /// # fn example(fs: &creamery_fs::Filesystem) -> creamery_base::Result<()> {
@@ -99,15 +99,15 @@ impl NewExtent {
 pub struct NewExtents {
     /// In the order of the tree.
     pub extents: Vec<NewExtent>,
-    /// The inode and the offset in it where to go on; none at the end.
+    /// The inode and the offset in it where the next batch begins; `None` at the end.
     pub next: Option<(ObjectId, u64)>,
-    /// The last transaction that changed the subvolume, of those that were looked at.
+    /// The last transaction that changed the subvolume when this batch was read.
     pub generation: Generation,
 }
 
 impl Subvolumes {
-    /// Some of the extents of a subvolume's files that transaction `since` or a later one made, as the last commit has them: from
-    /// offset and inode `from` on, or from the beginning.
+    /// One batch of the extents that transaction `since` or a later one made in a subvolume's files, as the last commit has them. It begins at the inode and offset
+    /// `from`, or at the beginning.
     /// Errors: not found; damage.
     pub(crate) fn new_extents(
         &self,
@@ -130,8 +130,7 @@ impl Subvolumes {
         Ok(NewExtents { extents, next, generation })
     }
 
-    /// Reports these extents until `each` breaks. Returns the last transaction that changed the subvolume before, to ask from
-    /// the next time.
+    /// Reports the new extents to `each` until it breaks. Returns the last transaction that changed the subvolume before the walk: pass it as `since` the next time.
     /// Errors: not found; damage.
     pub(crate) fn find_new(
         &self,
@@ -155,11 +154,11 @@ impl Subvolumes {
     }
 }
 
-/// Extents, the inode and the offset in it where to go on, and the transaction that changed the tree last when that began.
+/// Extents, the inode and offset where the next batch begins, and the transaction that had changed the tree last at the start.
 type Batch = (Vec<NewExtent>, Option<(ObjectId, u64)>, Generation);
 
-/// The new extents among the next items from `start` on, without paths, and where to go on; none at the end of the tree. What lies in
-/// leaves that are older than `since` is not looked at.
+/// The new extents among the next items from `start` on, without paths, and where the next batch begins; `None` at the end of the tree. Leaves that are older than
+/// `since` are not read.
 fn batch(tree: &Tree, start: &Key, since: Generation) -> Result<Batch> {
     let (mut found, mut seen) = (Vec::new(), 0_u64);
     let mut cursor = tree.commit_cursor(start, since, Walk::new(Wait::Yes, ReadAhead::ForwardAlways))?;
@@ -185,7 +184,7 @@ fn batch(tree: &Tree, start: &Key, since: Generation) -> Result<Batch> {
 
 fn path_or_none(tree: &Tree, id: InodeId) -> Result<Vec<u8>> {
     match path_within(tree, id) {
-        // Unlinked, and somebody has it open or had at the last crash.
+        // Unlinked: a user has it open, or had at the last crash.
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
         other => other,
     }

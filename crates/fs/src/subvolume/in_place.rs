@@ -1,20 +1,19 @@
 //! Writing in place and taking snapshots of one subvolume: never both at once.
 //!
-//! A snapshot shows what the subvolume showed, so nothing that it shows may be overwritten. From its commit on that is known: what
-//! a file had before is older than the last snapshot, and whatever is older goes to new space. But who found out before the commit that
-//! an extent is his alone may be about to write. So whoever writes in place says so before he looks, and who takes a snapshot
-//! first bars that, waits for those who are on the way, and lets the transaction close. Who finds it barred takes
-//! new space: nobody who writes waits for a snapshot.
+//! A snapshot shows the subvolume as it was, so nothing that it shows may be overwritten. From the snapshot's commit on, generations ensure that: extents older than
+//! the last snapshot are not overwritten in place. But a writer that found an extent unshared before the commit may be about to write. So a writer registers before
+//! it checks the extent. A snapshot first bars new writers, waits for the registered ones, and then lets the transaction close. A writer that is barred writes to
+//! new space: no writer waits for a snapshot.
 //!
-//! A snapshot waits for what was begun: a request that its caller still has, or that stands in line, has looked at nothing yet. What was begun ends
-//! when its devices answer, and these may never do that. So who takes a snapshot may give up: nothing is barred from then on, and he hears which
-//! file is written to.
+//! A snapshot waits only for writes that were begun: a request that its caller still has, or that waits in a queue, has checked nothing yet. A begun write ends when
+//! its devices answer, and they may never do that. So the thread that takes a snapshot may give up: then nothing is barred any more, and the error names the file
+//! that is written to.
 //!
 //! # Invariants
-//! - NOCOW-3: from the moment in which a snapshot begins to wait until its transaction is closed nobody begins to write in place
-//!   in its source, and nobody is still at it when the transaction closes.
-//!   Shown by `who_writes_in_place_and_who_takes_a_snapshot_keep_each_other_out`,
-//!   `what_a_snapshot_shows_stays_while_others_write_in_place`, `a_snapshot_that_is_given_up_bars_nobody`.
+//! - NOCOW-3: from the moment when a snapshot begins to wait until its transaction is closed, no write in place begins in its source, and none is under way when the
+//!   transaction closes.
+//!   Shown by `who_writes_in_place_and_who_takes_a_snapshot_keep_each_other_out`, `what_a_snapshot_shows_stays_while_others_write_in_place`,
+//!   `a_snapshot_that_is_given_up_bars_nobody`.
 
 use creamery_base::ObjectId;
 use creamery_base::gate::Reason;
@@ -23,7 +22,7 @@ use smallvec::SmallVec;
 
 use crate::in_flight::{Awaited, GivesUp};
 
-/// Who writes in place in a subvolume, and who bars that.
+/// The writers in place of a subvolume, and the snapshots that bar them.
 #[derive(Default)]
 pub(crate) struct InPlaceWriters {
     state: RankedMutex<State, { rank::LEAF }>,
@@ -32,12 +31,12 @@ pub(crate) struct InPlaceWriters {
 
 #[derive(Default)]
 struct State {
-    /// The files that are written to, once for each write, in the order in which these began.
+    /// The file of each write in place, in the order in which the writes began.
     writers: SmallVec<[ObjectId; 4]>,
     snapshots: u32,
 }
 
-/// Nobody writes in place.
+/// The witness that nothing writes in place.
 #[must_use]
 pub(crate) struct InPlaceBarred<'w> {
     writers: &'w InPlaceWriters,
@@ -45,7 +44,7 @@ pub(crate) struct InPlaceBarred<'w> {
 }
 
 impl InPlaceWriters {
-    /// False while a snapshot is taken; otherwise somebody writes to the inode `ino` until he leaves.
+    /// Registers a writer in place to the inode `ino`, until it leaves. Returns false while a snapshot is taken.
     pub(super) fn enter(&self, ino: ObjectId) -> bool {
         let mut state = self.state.lock();
         let may = state.snapshots == 0;
@@ -55,7 +54,7 @@ impl InPlaceWriters {
         may
     }
 
-    /// Somebody writes to the inode `ino` no more.
+    /// Unregisters a writer to the inode `ino`.
     pub(super) fn leave(&self, ino: ObjectId) {
         let mut state = self.state.lock();
         let at = state.writers.iter().position(|writer| *writer == ino);
@@ -67,14 +66,14 @@ impl InPlaceWriters {
         }
     }
 
-    /// How many write.
+    /// The number of registered writers.
     #[cfg(feature = "faults")]
     pub(super) fn len(&self) -> usize {
         self.state.lock().writers.len()
     }
 
-    /// Lets nobody begin, and waits until nobody is left, completing those that are `awaited` meanwhile. The caller has no inode.
-    /// Fails when he gives up, with an inode that is written to; nothing is barred then.
+    /// Bars new writers and waits until none is registered, completing the `awaited` requests meanwhile. The caller has no inode locked. If `gives_up` ends the
+    /// wait, it returns an inode that is still written to, and nothing is barred.
     pub(crate) fn bar(
         &self,
         awaited: Awaited<'_>,
@@ -85,12 +84,12 @@ impl InPlaceWriters {
         let barred = InPlaceBarred { writers: self, _held: held };
         let waits = |state: &mut State| !state.writers.is_empty();
         awaited.wait_unless(gives_up, Reason::Writeback, (&self.state, &self.nobody_left), waits);
-        // Nobody has entered since, so none is none.
+        // No writer has entered since, so an empty list stays empty.
         let still_writes = self.state.lock().writers.first().copied();
         still_writes.map_or(Ok(barred), Err)
     }
 
-    /// A request landed that writes in place: who waits may complete it.
+    /// Makes a waiting snapshot check again: a request that writes in place landed, and the snapshot's thread may complete it.
     pub(super) fn wake(&self) {
         drop(self.state.lock());
         self.nobody_left.notify_all();

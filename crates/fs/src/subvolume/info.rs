@@ -1,8 +1,7 @@
-//! What is known about subvolumes, and the list of all of them.
+//! Facts about subvolumes, and the list of all of them.
 //!
-//! A subvolume's root item says nearly everything; its name and where that is are in the ROOT_BACKREF beside it. A path is put
-//! together from these, and from the references of the directories between. A deleted subvolume that is not dropped yet has a
-//! root item without users, and no name.
+//! A subvolume's root item has nearly everything. Its name and the directory of its entry are in the ROOT_BACKREF beside it. A path is made from these, and from the
+//! references of the directories between. A deleted subvolume that is not dropped yet has a root item without users, and no name.
 
 use std::collections::BTreeMap;
 
@@ -15,10 +14,10 @@ use super::Subvolumes;
 use crate::items::inode_ref;
 use crate::keys;
 
-/// Directories that a path is followed through; each has a name, so more are a circle in a damaged filesystem, or nobody's work.
+/// Directories that a path is followed through. Each has a name; a longer path is a circle in a damaged filesystem, or made on purpose.
 const DEPTH_MAX: usize = 1 << 16;
 
-/// What is known about a subvolume, as `btrfs subvolume show` tells it.
+/// A subvolume's number, name, UUIDs and times, as `btrfs subvolume show` prints them.
 ///
 /// ```no_run
 /// # fn example(fs: &creamery_fs::Filesystem) -> creamery_base::Result<()> {
@@ -30,27 +29,27 @@ const DEPTH_MAX: usize = 1 << 16;
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct SubvolumeInfo {
-    /// Its number.
+    /// The subvolume's number.
     pub id: TreeId,
-    /// Its name in the directory that has it; empty for the top level and for what is deleted.
+    /// The name in the directory of its entry; empty for the top level and for a deleted subvolume.
     pub name: Vec<u8>,
-    /// The subvolume that it is in; none for the top level and for what is deleted.
+    /// The subvolume that contains it; `None` for the top level and for a deleted subvolume.
     pub parent: Option<TreeId>,
-    /// The directory of that which has its entry.
+    /// The directory of `parent` that has its entry.
     pub dir: Option<ObjectId>,
     /// The transaction that last changed its tree.
     pub generation: Generation,
     /// The flags on disk.
     pub flags: u64,
-    /// Whether it was deleted and is not dropped yet.
+    /// Whether it is deleted and not dropped yet.
     pub is_deleted: bool,
     /// Whether it was made as a snapshot.
     pub is_snapshot: bool,
-    /// Its UUID; what was made before Linux 3.6 has none.
+    /// The UUID; `None` for a subvolume made before Linux 3.6.
     pub uuid: Option<Uuid>,
     /// UUID of the subvolume that it is a snapshot of.
     pub parent_uuid: Option<Uuid>,
-    /// UUID that it had where it was sent from.
+    /// UUID of the subvolume at the sender, if it was received.
     pub received_uuid: Option<Uuid>,
     /// The transaction of its last change.
     pub ctransid: Generation,
@@ -60,17 +59,17 @@ pub struct SubvolumeInfo {
     pub stransid: Generation,
     /// The transaction that received it.
     pub rtransid: Generation,
-    /// Its last change.
+    /// Time of the last change.
     pub ctime: Timespec,
-    /// When it was made.
+    /// Time of creation.
     pub otime: Timespec,
-    /// When it was sent.
+    /// Time of sending.
     pub stime: Timespec,
-    /// When it was received.
+    /// Time of receiving.
     pub rtime: Timespec,
 }
 
-/// One of a list of subvolumes.
+/// An entry of the list of subvolumes.
 ///
 /// ```no_run
 /// # fn example(fs: &creamery_fs::Filesystem) -> creamery_base::Result<()> {
@@ -83,9 +82,9 @@ pub struct SubvolumeInfo {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ListedSubvolume {
-    /// What is known about it.
+    /// The subvolume's number, name, UUIDs and times.
     pub info: SubvolumeInfo,
-    /// Its path from the top level, without a slash at the front; none when it is deleted, or what it is in.
+    /// The path from the top level, without a slash at the front; `None` if the subvolume, or one that contains it, is deleted.
     pub path: Option<Vec<u8>>,
 }
 
@@ -100,7 +99,7 @@ impl SubvolumeInfo {
             generation: raw.root_generation(),
             flags: raw.flags.get(),
             is_deleted: raw.refs.get() == 0 || raw.flags().contains(RootFlags::DEAD),
-            // Linux gives the root item of a snapshot the transaction for an offset.
+            // On Linux the key of a snapshot's root item has the transaction as its offset.
             is_snapshot: key.offset != 0,
             uuid: known(raw.uuid),
             parent_uuid: known(raw.parent_uuid),
@@ -116,7 +115,7 @@ impl SubvolumeInfo {
         }
     }
 
-    /// Whether nothing in it can be changed.
+    /// Whether the subvolume is read-only.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         RootFlags::from_bits_retain(self.flags).contains(RootFlags::RDONLY)
@@ -150,7 +149,7 @@ pub(crate) fn path_within(tree: &Tree, id: InodeId) -> Result<Vec<u8>> {
 }
 
 impl Subvolumes {
-    /// What the last commit says of the subvolumes whose numbers are from `first` to `last`.
+    /// The subvolumes with numbers from `first` to `last`, as the last commit has them.
     fn infos(&self, first: TreeId, last: TreeId) -> Result<Vec<SubvolumeInfo>> {
         let mut found: Vec<SubvolumeInfo> = Vec::new();
         let start = Key::new(first.objectid(), KeyType::ROOT_ITEM, 0);
@@ -178,7 +177,7 @@ impl Subvolumes {
         Ok(found)
     }
 
-    /// What is known about a subvolume, also about one that is being deleted.
+    /// The facts about a subvolume, also about one that is being deleted.
     /// Errors: not found; damage.
     pub(crate) fn info(&self, id: TreeId) -> Result<SubvolumeInfo> {
         let not_there = || Error::new(ErrorKind::NotFound, format!("subvolume {id}"));
@@ -188,12 +187,12 @@ impl Subvolumes {
         self.infos(id, id)?.into_iter().next().ok_or_else(not_there)
     }
 
-    /// The subvolume with this UUID: by the UUID tree, or, where that is not there or knows no better, by looking at all.
+    /// Finds the subvolume with this UUID: by the UUID tree, or, if that is missing or has no current entry, among all subvolumes.
     /// Errors: not found; damage.
     pub(crate) fn info_by_uuid(&self, uuid: Uuid) -> Result<SubvolumeInfo> {
         let is_it = |info: &SubvolumeInfo| info.uuid == Some(uuid) && !info.is_deleted;
         for id in self.ids_of_uuid(uuid)? {
-            // What the tree says may be old: Linux keeps it up to date, and others may not.
+            // The UUID tree may be out of date: Linux maintains it, other programs may not.
             match self.info(id) {
                 Ok(info) if is_it(&info) => return Ok(info),
                 Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
@@ -211,8 +210,8 @@ impl Subvolumes {
         path_within(self.get(id.subvolume, Wait::Yes)?.tree(), id)
     }
 
-    /// The directory that has the entry of a subvolume, and its name there.
-    /// Errors: not found, also when it is being deleted; it is the top level, which has none.
+    /// The directory that has the entry of a subvolume, and the name there.
+    /// Errors: not found, also for a subvolume that is being deleted; permission denied for the top level, which has no entry.
     pub(crate) fn entry_of(&self, id: TreeId) -> Result<(InodeId, Vec<u8>)> {
         if id == TreeId::FS {
             return Err(Error::new(ErrorKind::PermissionDenied, "the top level has no name"));
@@ -224,7 +223,7 @@ impl Subvolumes {
         }
     }
 
-    /// The subvolumes that are in `id`, and those in these, each before the one that it is in.
+    /// The subvolumes that are in `id`, at any depth, each before the one that contains it.
     /// Errors: damage.
     pub(crate) fn nested(&self, id: TreeId) -> Result<Vec<TreeId>> {
         let mut inside: BTreeMap<TreeId, Vec<TreeId>> = BTreeMap::new();
@@ -236,7 +235,7 @@ impl Subvolumes {
         let (mut found, mut looked_at) = (Vec::new(), 0);
         let mut of = id;
         loop {
-            // Taken out: in a damaged filesystem, where one is in itself, this ends, too.
+            // Removed from the map: so the loop ends also in a damaged filesystem, where a subvolume is in itself.
             found.extend(inside.remove(&of).unwrap_or_default());
             let Some(next) = found.get(looked_at) else { break };
             of = *next;
@@ -264,7 +263,7 @@ impl Subvolumes {
         for info in &infos {
             if let (Some(parent), Some(dir), false) = (info.parent, info.dir, info.is_deleted) {
                 let tree = match self.get(parent, Wait::Yes) {
-                    // Deleted since the items were read, and this one before it.
+                    // The parent was deleted since the items were read, and this subvolume before it.
                     Err(error) if error.kind() == ErrorKind::NotFound => continue,
                     other => other?,
                 };
@@ -289,9 +288,9 @@ fn append(path: &mut Vec<u8>, name: &[u8]) {
     path.extend_from_slice(name);
 }
 
-/// The path of a subvolume from the top level; `entries` has for each the subvolume that it is in, and its path from there.
-/// None when one on the way is not there.
-/// Errors: subvolumes that are in each other.
+/// The path of a subvolume from the top level. `entries` has for each subvolume the one that contains it, and its path from there. Returns `None` if one on the way
+/// is missing.
+/// Errors: a circle of subvolumes.
 fn whole_path(entries: &BTreeMap<TreeId, (TreeId, Vec<u8>)>, id: TreeId) -> Result<Option<Vec<u8>>> {
     let (mut pieces, mut at) = (Vec::new(), id);
     while at != TreeId::FS {

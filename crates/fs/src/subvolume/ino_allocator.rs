@@ -1,9 +1,8 @@
-//! Numbers for new inodes.
+//! Allocation of inode numbers.
 //!
-//! Neighbouring numbers are neighbouring items: threads that took numbers in turn would all insert into the last leaf of the
-//! tree, one after the other. So each thread takes runs of numbers, and what several threads make at once lies in leaves
-//! of their own. One thread alone gets one number after the other. What is left of runs when the filesystem is closed
-//! is not lost: the next opening goes on behind the highest number in use.
+//! Neighbouring numbers are neighbouring items: threads that took numbers in turn would all insert into the last leaf of the tree, one after the other. So each
+//! thread takes runs of numbers, and inodes that several threads make at once lie in leaves of their own. A single thread gets consecutive numbers. The unused rest
+//! of a run is not lost when the filesystem is closed: the next opening goes on behind the highest number in use.
 //!
 //! # Invariants
 //! - INO-1: no number is given twice. Shown by `no_number_is_given_twice`.
@@ -14,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use creamery_base::lock::{RankedMutex, rank};
 use creamery_base::{ObjectId, Striped};
 
-/// Numbers of a run: its inodes fill more than a hundred leaves, so that threads seldom meet at the ends of their runs.
+/// Numbers in a run: its inodes fill more than a hundred leaves, so that threads seldom meet at the ends of their runs.
 const RUN_LEN: u64 = 8192;
 
 /// The numbers of one subvolume.
@@ -25,17 +24,17 @@ pub(crate) struct InoAllocator {
 }
 
 impl InoAllocator {
-    /// Numbers behind `last`, the highest in use.
+    /// Allocates numbers behind `last`, the highest in use.
     pub(crate) fn behind(last: ObjectId) -> Self {
         Self { next: AtomicU64::new(last.get() + 1), runs: Striped::default() }
     }
 
-    /// What one takes in memory beside itself, bytes.
+    /// Bytes of memory that one allocator takes beside itself.
     pub(super) fn striped_memory() -> u64 {
         Striped::<RankedMutex<Range<u64>, { rank::LEAF }>>::memory()
     }
 
-    /// A number; none when they are used up.
+    /// Allocates a number; `None` when all are used up.
     pub(crate) fn allocate(&self) -> Option<ObjectId> {
         let mut run = self.runs.mine().lock();
         if run.is_empty() {

@@ -1,11 +1,10 @@
 //! A subvolume in use: its tree, its inode numbers, and whether it may be changed.
 //!
-//! `subvolumes` has all that are in use; `root_ref` is how they hang in one another; `info` tells of them; `uuid` makes their UUIDs; `ino_allocator` gives out
-//! numbers; `change_gate` keeps changes out of one that is read-only, `in_place` writes in place out of one that is snapshotted.
+//! `subvolumes` has all subvolumes in use; `root_ref` links them to one another; `info` lists their properties; `uuid` makes their UUIDs; `ino_allocator` allocates
+//! inode numbers; `change_gate` keeps changes out of a read-only subvolume, `in_place` keeps writes in place out of one that a snapshot is taken of.
 //!
 //! # Locking
-//! `rename` is held while a directory moves to another one, so that the chain of its parents stands still; it is taken before
-//! inode locks.
+//! A thread holds `rename` while it moves a directory to another one, so that no chain of parents changes; it takes `rename` before inode locks.
 
 mod at_close;
 mod change_gate;
@@ -52,7 +51,7 @@ pub(crate) struct Subvolume {
     numbers: InoAllocator,
     change_gate: ChangeGate,
     dead: AtomicBool,
-    /// Copied by whoever is to write into the tree later and has no inode of it then.
+    /// Each holder of a copy is to write into the tree later, when it has no inode of it.
     later: Later,
     rename: RankedMutex<(), { rank::DIRECTORY_RENAME }>,
     in_place: InPlaceWriters,
@@ -61,14 +60,14 @@ pub(crate) struct Subvolume {
 /// A reference to a subvolume. Every inode has one.
 pub(crate) type SubvolumeRef = Near<Subvolume>;
 
-/// The witness that no directory of a subvolume moves to another one.
+/// The witness that no directory of a subvolume moves to another directory.
 pub(crate) type Still<'a> = RankedGuard<'a, (), { rank::DIRECTORY_RENAME }>;
 
-/// An operation that changes something in a subvolume, which is not made read-only before this goes (RDONLY-1).
+/// An operation that changes a subvolume. The subvolume does not become read-only before this is dropped (RDONLY-1).
 #[must_use]
 pub(crate) struct Change {
     subvolume: SubvolumeRef,
-    /// It ends on the thread that began it (RDONLY-2).
+    /// A change ends on the thread that began it (RDONLY-2).
     on_this_thread: PhantomData<*const ()>,
 }
 
@@ -80,12 +79,12 @@ impl Change {
     }
 }
 
-/// A change that is carried by a request to whichever thread that ends on.
+/// A change that a request carries to the thread on which it ends.
 #[must_use]
 pub(crate) struct OwnedChange(SubvolumeRef);
 
 impl OwnedChange {
-    /// Carries the change of a thread, which has it no more.
+    /// Moves the change of a thread into a request.
     pub(crate) fn carry(change: Change) -> Self {
         let owned = Self(change.subvolume.clone());
         if !owned.context().has(Fault::ChangeNotCarried) {
@@ -95,7 +94,7 @@ impl OwnedChange {
         owned
     }
 
-    /// The filesystem's.
+    /// The context of the filesystem.
     pub(crate) fn context(&self) -> &Context {
         self.0.context()
     }
@@ -115,16 +114,16 @@ impl Drop for Change {
     }
 }
 
-/// Somebody writes in place in a subvolume, or looks whether he may; no snapshot of it is taken before this goes (NOCOW-3).
+/// A writer in place in a subvolume, from before it checks whether it may. No snapshot of the subvolume is taken before this is dropped (NOCOW-3).
 #[must_use]
 pub(crate) struct InPlaceWriter {
     subvolume: SubvolumeRef,
-    /// What is written to.
+    /// The inode that is written to.
     ino: ObjectId,
 }
 
 impl InPlaceWriter {
-    /// Of the inode `ino`. None while a snapshot is taken: what is written goes to new space.
+    /// Begins a write in place to the inode `ino`. Returns `None` while a snapshot is taken: the data goes to new space then.
     pub(crate) fn begin(subvolume: &SubvolumeRef, ino: ObjectId) -> Option<Self> {
         subvolume.in_place.enter(ino).then(|| Self { subvolume: subvolume.clone(), ino })
     }
@@ -137,7 +136,7 @@ impl Drop for InPlaceWriter {
 }
 
 impl Subvolume {
-    /// What one takes in memory beside itself, bytes; its tree is the engine's.
+    /// Bytes of memory that one subvolume takes beside itself; the engine counts its tree.
     fn striped_memory() -> u64 {
         InoAllocator::striped_memory() + ChangeGate::striped_memory()
     }
@@ -160,12 +159,12 @@ impl Subvolume {
         }
     }
 
-    /// The right to write into the tree later.
+    /// Permission to write into the tree later.
     pub(crate) fn later(&self) -> Later {
         self.later.clone()
     }
 
-    /// Whether somebody has that right. Who has no inode of the subvolume gets none.
+    /// Whether a copy of [`later`](Self::later) exists. Only a thread that has an inode of the subvolume gets one.
     fn is_written_later(&self) -> bool {
         !self.later.is_alone()
     }
@@ -178,7 +177,7 @@ impl Subvolume {
         &self.context
     }
 
-    /// It was deleted.
+    /// Marks the subvolume as deleted.
     pub(crate) fn set_dead(&self) {
         self.dead.store(true, Ordering::Release);
     }
@@ -187,7 +186,7 @@ impl Subvolume {
         self.dead.load(Ordering::Acquire)
     }
 
-    /// Refuses something new in a subvolume that was deleted: nobody would find it.
+    /// Refuses a new entry or inode in a deleted subvolume: no path leads to it.
     pub(crate) fn check_not_dead(&self) -> Result<()> {
         if self.is_dead() {
             return Err(Error::new(ErrorKind::NotFound, format!("subvolume {} is deleted", self.tree.id())));
@@ -195,7 +194,7 @@ impl Subvolume {
         Ok(())
     }
 
-    /// Refuses early what would change a subvolume that is read-only, or about to be; a change is a [`Change`] besides.
+    /// Refuses a change early if the subvolume is read-only, or about to be. A change needs a [`Change`] besides.
     pub(crate) fn check_writable(&self) -> Result<()> {
         self.change_gate.check_open().map_err(|error| self.named(error))
     }
@@ -204,22 +203,22 @@ impl Subvolume {
         error.context(format_args!("subvolume {}", self.tree.id()))
     }
 
-    /// What keeps changes out of it while it is read-only.
+    /// The gate that keeps changes out while the subvolume is read-only.
     pub(crate) const fn change_gate(&self) -> &ChangeGate {
         &self.change_gate
     }
 
-    /// Holds the chain of every directory's parents still: no directory moves to another one meanwhile.
+    /// Keeps every directory's chain of parents as it is: no directory moves to another one meanwhile.
     pub(crate) fn hold_still(&self) -> Still<'_> {
         self.rename.lock_for(Reason::InodeLock)
     }
 
-    /// Keeps changes out, and waits until there are none (RDONLY-1).
+    /// Keeps new changes out, and waits until those under way have ended (RDONLY-1).
     pub(crate) fn close_to_changes(&self) -> Closed<'_> {
         self.change_gate.close(self.awaited())
     }
 
-    /// Keeps out what writes in place, and waits until nobody does (NOCOW-3). Errors: interrupted, when who waits gives up.
+    /// Bars new writes in place, and waits until none is under way (NOCOW-3). Errors: interrupted, if `gives_up` ends the wait.
     pub(crate) fn bar_writes_in_place(&self, gives_up: GivesUp<'_>) -> Result<InPlaceBarred<'_>> {
         self.in_place.bar(self.awaited(), gives_up).map_err(|ino| {
             let id = self.tree.id();
@@ -237,25 +236,25 @@ impl Subvolume {
         self.context.in_flight().awaited(Carried::OfSubvolume(self.tree.id()))
     }
 
-    /// A request landed that changes something here: who waits for that may complete it.
+    /// Wakes threads that wait for changes to end: a request landed that changes the subvolume, and a waiter may complete it.
     pub(crate) fn wake_those_who_wait(&self) {
         self.change_gate.wake();
         self.in_place.wake();
     }
 
-    /// How many operations and requests change something here.
+    /// The number of operations and requests that change the subvolume.
     #[cfg(feature = "faults")]
     pub(crate) fn changes(&self) -> u64 {
         self.change_gate.len()
     }
 
-    /// How many write in place here.
+    /// The number of writers in place in the subvolume.
     #[cfg(feature = "faults")]
     pub(crate) fn writers_in_place(&self) -> usize {
         self.in_place.len()
     }
 
-    /// A number for a new inode.
+    /// Allocates a number for a new inode. Errors: no space, when all are used up.
     pub(crate) fn allocate_ino(&self) -> Result<ObjectId> {
         self.numbers.allocate().ok_or_else(|| {
             let text = format!("inode numbers of subvolume {} are used up", self.tree.id());

@@ -1,4 +1,4 @@
-//! Orphan items: which inodes of a subvolume have no name.
+//! Orphan items: they list the inodes of a subvolume that have no name.
 
 use creamery_base::{ErrorKind, InodeId, ObjectId, Result, TreeId, Wait};
 use creamery_format::{Key, KeyType};
@@ -13,12 +13,12 @@ use crate::verity;
 /// Orphan items read at a time.
 const ORPHANS_AT_ONCE: usize = 256;
 
-/// Notes that `ino` has no name (ORPHAN-1).
+/// Inserts the orphan item of `ino`, which has no name (ORPHAN-1).
 pub(crate) fn insert(handle: &Handle<'_>, tree: &Tree, ino: ObjectId) -> Result<()> {
     tree.insert(handle, &keys::orphan(ino), &[])
 }
 
-/// Takes the note away: `ino` has a name again, or is gone.
+/// Removes the orphan item of `ino`, which has a name again or is gone. Returns whether there was one.
 pub(crate) fn remove(handle: &Handle<'_>, tree: &Tree, ino: ObjectId) -> Result<bool> {
     tree.remove(handle, &keys::orphan(ino))
 }
@@ -28,9 +28,12 @@ pub(crate) fn any(tree: &Tree) -> Result<bool> {
     Ok(!orphans_from(tree, 0)?.is_empty())
 }
 
-/// The inodes without a name in subvolume `id`, with the bytes of their data. To be asked while nobody can have one of them
-/// open. Other orphan items are removed: they mark a truncation that an old kernel did not finish, of which nothing is left to
-/// do, a file that was being sealed with fs-verity, which is not sealed then, or an inode that is gone.
+/// The inodes without a name in subvolume `id`, with the bytes of their data. The caller makes sure that no thread can have one of them open.
+///
+/// Other orphan items are removed. They mark one of these:
+/// - a truncation that an old kernel did not finish: nothing of it is left to do;
+/// - a file that was being sealed with fs-verity: it is not sealed then;
+/// - an inode that is gone.
 pub(crate) fn find(engine: &Engine, id: TreeId, tree: &Tree) -> Result<Vec<(InodeId, u64)>> {
     let (mut from, mut dead) = (0, Vec::new());
     loop {
@@ -42,7 +45,7 @@ pub(crate) fn find(engine: &Engine, id: TreeId, tree: &Tree) -> Result<Vec<(Inod
             match item {
                 Some(item) if item.nlink == 0 => dead.push((InodeId::new(id, ino), item.nbytes)),
                 item => match remove_stale(engine, ino, tree, item.as_ref()) {
-                    // It harms nobody; one day there will be room.
+                    // A stale item does no harm; a later call removes it when there is space.
                     Err(error) if error.kind() == ErrorKind::NoSpace => {}
                     done => done.map_err(|error| error.context(format!("removing orphan item {ino}")))?,
                 },

@@ -1,4 +1,4 @@
-//! What changes in a subvolume while it becomes read-only, and after that.
+//! Tests of changes in a subvolume while it becomes read-only, and after that.
 
 use std::cell::RefCell;
 use std::ops::ControlFlow;
@@ -22,7 +22,7 @@ use crate::open_file::OpenFile;
 use crate::ops::{SetAttributes, Writer};
 use crate::options::FsOptions;
 
-/// Says once that this thread has to wait, and then waits for whatever `then` waits for.
+/// Sends one message when this thread has to wait, and then runs `then`, which waits.
 struct WhenWaiting<F: Fn()> {
     waits: RefCell<Option<Sender<()>>>,
     then: F,
@@ -40,7 +40,7 @@ impl<F: Fn()> Turns for WhenWaiting<F> {
     }
 }
 
-/// Runs `work`; `waits` hears of it when that has to wait for the first time, or has ended.
+/// Runs `work`. `waits` gets a message when it has to wait for the first time, or has ended.
 fn tell_when_it_waits<T>(waits: Sender<()>, then: impl Fn() + 'static, work: impl FnOnce() -> T) -> T {
     take_turns(Rc::new(WhenWaiting { waits: RefCell::new(Some(waits)), then }), work)
 }
@@ -54,7 +54,7 @@ struct Scene {
     source: Arc<OpenFile>,
 }
 
-/// What can be seen of the subvolume, and which transaction changed it last.
+/// The visible contents of the subvolume, and the transaction that changed it last.
 #[derive(PartialEq, Debug)]
 struct Seen {
     generation: Generation,
@@ -101,7 +101,7 @@ impl Scene {
     }
 }
 
-/// The inode for which an operation waits.
+/// The inode that an operation waits for.
 #[derive(Clone, Copy)]
 enum Locked {
     Root,
@@ -149,7 +149,7 @@ fn operations() -> Vec<(&'static str, Locked, Operation)> {
     ]
 }
 
-/// Each operation waits for an inode when somebody makes its subvolume read-only.
+/// Each operation waits for an inode while another thread makes its subvolume read-only.
 #[test]
 fn a_change_ends_before_its_subvolume_is_read_only_or_is_refused() {
     for (name, locked, operation) in operations() {
@@ -170,7 +170,7 @@ fn a_change_ends_before_its_subvolume_is_read_only_or_is_refused() {
             it_waits.recv().unwrap_or_else(|_| panic!("{name} waits for nothing"));
             let closer = scope
                 .spawn(move || tell_when_it_waits(closes, std::thread::yield_now, || on.set_read_only()));
-            // It waits for the operation, or has ended without.
+            // The closer waits for the operation, or has ended without waiting.
             let _ = it_closes.recv();
             drop(held);
             (operation.join().expect("no panic"), closer.join().expect("no panic"))
@@ -193,7 +193,7 @@ fn a_change_ends_before_its_subvolume_is_read_only_or_is_refused() {
 const MARK: u8 = 0xee;
 const MIB: usize = 1 << 20;
 
-/// Holds writes of marked data until the test lets go.
+/// Holds writes of marked data until the test releases them.
 struct Holding {
     reached: Mutex<Sender<()>>,
     go: Mutex<Receiver<()>>,
@@ -211,7 +211,7 @@ impl Hook for Holding {
     }
 }
 
-/// All the memory for delayed data is taken by a file elsewhere, on a device that hangs.
+/// A file in another subvolume takes all the memory for delayed data, on a device that hangs.
 #[test]
 fn a_write_that_waits_for_memory_is_refused_when_its_subvolume_is_read_only_by_then() {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };

@@ -1,9 +1,8 @@
-//! How subvolumes hang in one another.
+//! Root references: the links between subvolumes.
 //!
-//! A subvolume's entry in a directory points to a tree, not to an inode. The root tree says the same twice, by
-//! ROOT_REF (from the parent) and ROOT_BACKREF (from the child), with the directory, the number and the name of
-//! the entry. A snapshot copies the entries of nested subvolumes but not these references, so an entry without
-//! its ROOT_REF leads to an empty directory, inode 2.
+//! A subvolume's entry in a directory points to a tree, not to an inode. The root tree records the link twice, by ROOT_REF (from the parent) and ROOT_BACKREF (from
+//! the child), with the directory, the number and the name of the entry. A snapshot copies the entries of nested subvolumes but not these references, so an entry
+//! without its ROOT_REF leads to an empty directory, inode 2.
 
 use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, TreeId, Wait};
 use creamery_format::{Key, KeyType, RawRootRef, RootRef};
@@ -38,8 +37,8 @@ fn decode(item: &[u8]) -> Result<RootRef<'_>> {
 }
 
 impl Subvolumes {
-    /// The root directory of the subvolume `child` that an entry `name` of `dir` stands for; the empty directory in its place
-    /// when the root tree knows of no such entry.
+    /// The root directory of the subvolume `child` that the entry `name` of `dir` points to. If the root tree has no such entry, it is the empty directory in its
+    /// place.
     pub(crate) fn resolve(&self, dir: InodeId, name: &[u8], child: TreeId, wait: Wait) -> Result<InodeId> {
         let linked = self.root_tree().get(&keys::root_ref(dir.subvolume, child), wait, |item| {
             decode(item).map(|root_ref| root_ref.dirid == dir.ino.get() && root_ref.name == name)
@@ -51,7 +50,7 @@ impl Subvolumes {
         }
     }
 
-    /// The directory that has the entry of a subvolume; none for the top level.
+    /// The subvolume's parent directory, which has its entry; `None` for the top level.
     pub(crate) fn parent_of(&self, id: TreeId, wait: Wait) -> Result<Option<InodeId>> {
         let cursor = self.root_tree().cursor(&Key::new(id.objectid(), KeyType::ROOT_BACKREF, 0), wait)?;
         match cursor.item() {
@@ -63,7 +62,7 @@ impl Subvolumes {
         }
     }
 
-    /// The DIR_INDEX number of the entry `name` of `dir` that stands for `child`.
+    /// The DIR_INDEX number of the entry `name` of `dir` that points to `child`.
     pub(crate) fn index_of(&self, dir: InodeId, name: &[u8], child: TreeId) -> Result<u64> {
         let wanted = (dir.ino.get(), name);
         let index = self.root_tree().get(&keys::root_ref(dir.subvolume, child), Wait::Yes, |item| {
@@ -96,7 +95,7 @@ impl Subvolumes {
         Ok(())
     }
 
-    /// Writes the references of a subvolume anew: its entry has moved within `entry.dir.subvolume`.
+    /// Rewrites the references of a subvolume: its entry has moved within `entry.dir.subvolume`.
     pub(crate) fn update_refs(
         &self,
         handle: &Handle<'_>,
@@ -108,7 +107,7 @@ impl Subvolumes {
     }
 }
 
-/// Writes what both references of `child` say, each under its key.
+/// Writes the contents of both references of `child`, each under its key.
 fn for_both(
     child: TreeId,
     entry: &SubvolumeEntry<'_>,

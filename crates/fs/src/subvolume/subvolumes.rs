@@ -1,14 +1,14 @@
-//! The subvolumes in use, opened when they are first asked for.
+//! The subvolumes in use. A subvolume is opened on its first use.
 //!
 //! # Invariants
-//! - SUBVOL-1: the orphans of a subvolume are found before it is in use, and go to the cleaner once it is. So none of them is
-//!   open, and an orphan item that is there later is one of these, or of an inode that is or was open.
+//! - SUBVOL-1: the orphans of a subvolume are found before it is in use, and go to the cleaner once it is. So none of them is open, and a later orphan item belongs
+//!   to one of these, or to an inode that is or was open.
 //!   Shown by `what_was_committed_survives_every_power_cut`.
-//! - SUBVOL-2: an inode number is given out once (INO-1). Numbers begin behind the highest in use, so nobody has them yet.
+//! - SUBVOL-2: an inode number is allocated once (INO-1). Allocation begins behind the highest number in use, so no inode has these numbers yet.
 //!
 //! # Locking
-//! `loading` is held while a subvolume is opened and its orphans are found; it is taken before any inode lock. `changing` comes
-//! after inode locks and before the transaction handle. The locks of the maps are short.
+//! A thread holds `loading` while it opens a subvolume and finds its orphans; it takes it before any inode lock. `changing` comes after inode locks and before the
+//! transaction handle. The locks of the maps are held briefly.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ pub(crate) struct Subvolumes {
     root_tree: Arc<Tree>,
     default: AtomicU64,
     open: RankedRwLock<BTreeMap<TreeId, Arc<Subvolume>>, { rank::TABLE }>,
-    /// What each thread has looked up; subvolumes in use stay so.
+    /// The lookups of each thread; a subvolume in use stays in use.
     near: Striped<RankedRwLock<BTreeMap<TreeId, SubvolumeRef>, { rank::LEAF }>>,
     loading: RankedMutex<(), { rank::SUBVOLUME_LOAD }>,
     changing: RankedMutex<(), { rank::SUBVOLUME_CHANGE }>,
@@ -45,20 +45,20 @@ pub(crate) struct Subvolumes {
     at_close: Arc<AtClose>,
 }
 
-/// The witness that nobody else makes or changes a subvolume.
+/// The witness that no other thread makes or changes a subvolume.
 pub(crate) type Changing<'a> = RankedGuard<'a, (), { rank::SUBVOLUME_CHANGE }>;
 
-/// What became of a subvolume that was to be put in use.
+/// The outcome of putting a subvolume in use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Put {
-    /// It is the one in use.
+    /// The given object is in use.
     InUse,
-    /// Another object of it was in use before. What was found in its tree meanwhile may belong to whoever uses that one (SUBVOL-1).
+    /// Another object of the subvolume was in use before. The orphans found in its tree meanwhile may belong to users of that one (SUBVOL-1).
     TooLate,
 }
 
 impl Subvolumes {
-    /// None in use yet.
+    /// Opens the root tree, with no subvolume in use yet.
     pub(crate) fn new(context: Arc<Context>) -> Result<Self> {
         let root_tree = context.engine().tree(TreeId::ROOT)?;
         let default = read_default(&root_tree)?.unwrap_or(TreeId::FS);
@@ -80,7 +80,7 @@ impl Subvolumes {
         self.context.engine()
     }
 
-    /// What they share.
+    /// The context that all subvolumes share.
     pub(crate) const fn context(&self) -> &Arc<Context> {
         &self.context
     }
@@ -89,12 +89,12 @@ impl Subvolumes {
         &self.root_tree
     }
 
-    /// The subvolume that is mounted when none is named.
+    /// The default subvolume, which is mounted if the mount names none.
     pub(crate) fn default(&self) -> TreeId {
         TreeId::new(self.default.load(Ordering::Acquire))
     }
 
-    /// What they take in memory, their trees left out, bytes.
+    /// Bytes of memory that the subvolumes take, without their trees.
     pub(crate) fn memory(&self) -> u64 {
         let open = self.open.read().len();
         let near = |near: &RankedRwLock<BTreeMap<TreeId, SubvolumeRef>, { rank::LEAF }>| {
@@ -106,12 +106,12 @@ impl Subvolumes {
             + self.near.all().map(near).sum::<u64>()
     }
 
-    /// The subvolume `id`, opened if it is not in use yet.
+    /// The subvolume `id`; opens it if it is not in use yet.
     pub(crate) fn get(&self, id: TreeId, wait: Wait) -> Result<SubvolumeRef> {
         if let Some(subvolume) = self.in_use(id) {
             return Ok(subvolume);
         }
-        // Who asks on behalf of what somebody has open of it may have inodes locked, and must not wait for the one that opens.
+        // A caller that asks for an open file of a deleted subvolume may have inodes locked, so it must not wait for the thread that opens one.
         if self.dead.has(id) {
             return Err(Error::new(ErrorKind::NotFound, format!("subvolume {id} is deleted")));
         }
@@ -140,7 +140,7 @@ impl Subvolumes {
         }
         let (last_ino, orphans) = match self.engine().read_only() {
             None => (highest_objectid(&tree)?, orphan_item::find(self.engine(), id, &tree)?),
-            // Who makes nothing reads what there is, whatever became of the last leaf.
+            // A read-only filesystem makes no inodes, so a damaged last leaf does not keep it from being read.
             Some(_) => (highest_objectid(&tree).unwrap_or(BEFORE_FIRST_FREE), Vec::new()),
         };
         let subvolume = Subvolume::new(tree, Arc::clone(&self.context), last_ino, read_only);
@@ -152,7 +152,7 @@ impl Subvolumes {
         Ok(subvolume)
     }
 
-    /// The subvolume `id`, if it is in use: it is as long as nobody deletes it.
+    /// The subvolume `id`, if it is in use. It stays in use until it is deleted.
     pub(crate) fn in_use(&self, id: TreeId) -> Option<SubvolumeRef> {
         let near = self.near.mine();
         if let Some(subvolume) = near.read().get(&id) {
@@ -161,21 +161,20 @@ impl Subvolumes {
         let subvolume = SubvolumeRef::new(Arc::clone(self.open.read().get(&id)?));
         let found = near.write().entry(id).or_insert(subvolume).clone();
         if found.is_dead() {
-            // It was retired between the two looks, and perhaps taken out of all that is near before it was put here.
+            // It was retired between the two lookups, perhaps removed from all of `near` before this thread inserted it.
             near.write().remove(&id);
             return None;
         }
         Some(found)
     }
 
-    /// Held while a subvolume is made, from choosing its id until its root item is in the root tree, and while what is said
-    /// about one changes, there and in memory.
+    /// Locks changes of subvolumes. A thread holds the lock while it makes one, from choosing the id until the root item is in the root tree, and while it changes a
+    /// root item, or its copy in memory.
     pub(crate) fn changing(&self) -> Changing<'_> {
         self.changing.lock_for(Reason::InodeLock)
     }
 
-    /// Puts a subvolume in use, unless it is already: who made it and who asked for it by its number may meet here. Returns the
-    /// one that is in use then.
+    /// Puts a subvolume in use, unless it already is: a thread that made it and one that looked up its number may meet here. Returns the object that is in use then.
     pub(crate) fn put(&self, id: TreeId, subvolume: Subvolume) -> (SubvolumeRef, Put) {
         let mut open = self.open.write();
         let mut put = Put::TooLate;
@@ -186,17 +185,17 @@ impl Subvolumes {
         (SubvolumeRef::new(Arc::clone(subvolume)), put)
     }
 
-    /// Those that wait for being dropped.
+    /// The deleted subvolumes that wait to be dropped.
     pub(crate) const fn dead(&self) -> &DeadSubvolumes {
         &self.dead
     }
 
-    /// What is done while the running transaction closes.
+    /// The changes that run while the running transaction closes.
     pub(crate) const fn at_close(&self) -> &Arc<AtClose> {
         &self.at_close
     }
 
-    /// What was deleted before the filesystem was opened and is not dropped yet, waits for it again.
+    /// Queues the subvolumes that were deleted before the filesystem was opened and are not dropped yet.
     pub(crate) fn find_dead(&self) -> Result<()> {
         for id in self.engine().orphan_subvolumes()? {
             self.dead.push(DeadSubvolume::new(id, None, Generation::default()));
@@ -204,7 +203,7 @@ impl Subvolumes {
         Ok(())
     }
 
-    /// Refuses to delete what must stay: the top level, the default, what has subvolumes in it.
+    /// Refuses to delete the top level, the default subvolume, and a subvolume that contains others.
     pub(crate) fn check_may_delete(&self, id: TreeId) -> Result<()> {
         if id == TreeId::FS || id == self.default() {
             let message = format!("subvolume {id} is the one that is mounted when none is named");
@@ -220,7 +219,7 @@ impl Subvolumes {
         }
     }
 
-    /// Takes a subvolume out of use that `deleted_in` has deleted: who has an inode of it keeps that, and nobody gets another.
+    /// Takes a subvolume out of use that `deleted_in` has deleted. A user that has an inode of it keeps that; no user gets another.
     pub(crate) fn retire(&self, id: TreeId, deleted_in: Generation) {
         let subvolume = self.open.write().remove(&id);
         if let Some(subvolume) = &subvolume {
@@ -230,8 +229,8 @@ impl Subvolumes {
         self.dead.push(DeadSubvolume::new(id, subvolume, deleted_in));
     }
 
-    /// Has the filesystem say another label, which was checked. A superblock is as new as its root, so a block of the root tree is
-    /// written again with it. The label that it says already changes nothing.
+    /// Sets the filesystem's label, which the caller has checked. A superblock has the generation of its root, so this rewrites a block of the root tree, too.
+    /// Setting the current label changes nothing.
     pub(crate) fn set_label(&self, label: &[u8]) -> Result<()> {
         let _changing = self.changing();
         if self.engine().label() == label {
@@ -244,11 +243,11 @@ impl Subvolumes {
         finish(handle, done)
     }
 
-    /// Makes `subvolume` the one that is mounted when none is named. Nothing changes where it is that already.
+    /// Makes `subvolume` the default, which is mounted if the mount names none. It changes nothing if it is the default already.
     pub(crate) fn set_default(&self, subvolume: TreeId) -> Result<()> {
         self.get(subvolume, Wait::Yes)?;
         let _changing = self.changing();
-        // Whoever deleted it meanwhile had looked at what the default was.
+        // A thread that deleted it meanwhile had checked the old default.
         self.get(subvolume, Wait::Yes)?;
         if read_default(&self.root_tree)? == Some(subvolume) {
             return self.engine().check_writable();
@@ -264,7 +263,7 @@ impl Subvolumes {
         let done = self.root_tree.update(&handle, &key, redirect);
         let done = done.and_then(|done| {
             let found = done.transpose()?.unwrap_or(false);
-            // As on Linux: the top level stays the default of such a filesystem.
+            // The top level stays the default of such a filesystem, as on Linux.
             let missing =
                 || Error::new(ErrorKind::NotFound, "the root tree's entry for the default subvolume");
             found.then_some(()).ok_or_else(missing)
@@ -275,19 +274,19 @@ impl Subvolumes {
         Ok(())
     }
 
-    /// Whether changes are forbidden in a subvolume, and durably.
+    /// Whether the subvolume is read-only in its root item.
     pub(crate) fn is_read_only(&self, subvolume: &Subvolume) -> Result<bool> {
         let _changing = self.changing();
         let root = self.engine().root_item(subvolume.tree().id())?;
         Ok(root.flags().contains(RootFlags::RDONLY))
     }
 
-    /// Forbids or allows changes in a subvolume. To forbid them the caller has closed its gate.
+    /// Makes a subvolume read-only or writable, and commits. To make it read-only the caller has closed its gate.
     pub(crate) fn set_read_only(&self, subvolume: &Subvolume, read_only: bool) -> Result<()> {
         let _changing = self.changing();
         self.write_read_only(subvolume.tree().id(), read_only)?;
         subvolume.change_gate().set_read_only(read_only);
-        // No inode says when this changed, so no fsync asks for it. Linux commits, too.
+        // No inode records this change, so no fsync waits for it. Linux commits, too.
         self.engine().commit()
     }
 
@@ -301,8 +300,7 @@ impl Subvolumes {
         finish(handle, done)
     }
 
-    /// Makes of a received subvolume one that was not, and that may be changed: one that is read-only is refused, or `by_force` read-only
-    /// no longer, in one transaction with it.
+    /// Clears the received UUID and makes the subvolume writable, in one transaction, and commits. A read-only subvolume is refused unless `by_force`.
     pub(crate) fn forget_received(&self, subvolume: &Subvolume, by_force: bool) -> Result<()> {
         let id = subvolume.tree().id();
         let _changing = self.changing();
@@ -326,12 +324,12 @@ impl Subvolumes {
         self.engine().commit()
     }
 
-    /// The id for the next subvolume. It is the next one's until that is in the root tree. No subvolume gets that of one that was
-    /// deleted since the filesystem was opened, as on Linux.
+    /// The id for the next subvolume. It stays so until a root item with it is in the root tree. The id of a subvolume that was deleted since the filesystem was
+    /// opened is not reused, as on Linux.
     pub(crate) fn next_id(&self, _changing: &Changing<'_>) -> Result<TreeId> {
         let highest = TreeId::from(highest_objectid(&self.root_tree)?).max(self.dead.highest());
         let id = TreeId::new(highest.get() + 1);
-        // Of a number that needs more than 48 bits a quota group is one of groups, so Linux gives none out, either.
+        // A number of more than 48 bits would make a quota group of a higher level, so Linux gives none out, either.
         if id.is_subvolume() && QgroupId::of(id).level() == 0 {
             Ok(id)
         } else {
@@ -339,8 +337,7 @@ impl Subvolumes {
         }
     }
 
-    /// Adds a subvolume to those that its UUID stands for. A filesystem without a UUID tree does without: Linux makes one when
-    /// it mounts.
+    /// Adds a subvolume to its UUID's item in the UUID tree. A filesystem without a UUID tree gets no item: Linux makes the tree when it mounts.
     pub(crate) fn insert_uuid(&self, handle: &Handle<'_>, uuid: Uuid, id: TreeId) -> Result<()> {
         let tree = match self.engine().tree(TreeId::UUID) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
@@ -352,7 +349,7 @@ impl Subvolumes {
         tree.upsert(handle, &key, &ids)
     }
 
-    /// Takes a subvolume away from those that its UUIDs stand for.
+    /// Removes a subvolume from the items of its UUID and of its received UUID.
     pub(crate) fn remove_uuids(&self, handle: &Handle<'_>, id: TreeId) -> Result<()> {
         let root = self.engine().root_item(id)?;
         for key in
@@ -363,7 +360,7 @@ impl Subvolumes {
         Ok(())
     }
 
-    /// Takes a subvolume away from those that the UUID of `key` stands for.
+    /// Removes a subvolume from the item at `key` of the UUID tree.
     pub(super) fn remove_uuid(&self, handle: &Handle<'_>, key: &Key, id: TreeId) -> Result<()> {
         let tree = match self.engine().tree(TreeId::UUID) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
@@ -380,8 +377,8 @@ impl Subvolumes {
     }
 }
 
-/// What Linux asks of a subvolume besides what a leaf must be: it has a root directory. Behind its last inode lies what the old cache of inode
-/// numbers left, which is looked at here since nothing else comes to that leaf.
+/// Checks a subvolume as Linux does, beyond the checks of a leaf: it has a root directory. Behind its last inode lie the leftovers of the old cache of inode
+/// numbers; this reads their leaf, since nothing else does.
 fn check_for_writing(tree: &Tree) -> Result<()> {
     let root =
         tree.get(&keys::inode_item(ObjectId::FIRST_FREE), Wait::Yes, InodeItem::decode)?.transpose()?;
@@ -393,8 +390,7 @@ fn check_for_writing(tree: &Tree) -> Result<()> {
 
 const BEFORE_FIRST_FREE: ObjectId = ObjectId::new(ObjectId::FIRST_FREE.get() - 1);
 
-/// The highest id in use among inodes (of a subvolume tree) or subvolumes (of the root tree); the one before the first
-/// when there is none.
+/// The highest id in use among inodes (of a subvolume tree) or subvolumes (of the root tree); if there is none, the id before the first.
 fn highest_objectid(tree: &Tree) -> Result<ObjectId> {
     let cursor = tree.cursor_at_or_before(&keys::last_of(ObjectId::LAST_FREE), Wait::Yes)?;
     Ok(match cursor.item() {

@@ -1,4 +1,4 @@
-//! All that is known about the subvolumes of a filesystem at one moment: what `btrfs subvolume list` and `show` tell from.
+//! The table of all subvolumes of a filesystem at one moment; `btrfs subvolume list` and `show` print from it.
 
 use creamery_base::{ErrorKind, Result, TreeId, Uuid};
 use serde::{Deserialize, Serialize};
@@ -17,11 +17,11 @@ use super::{ListedSubvolume, Subvolumes};
 /// ```
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SubvolumeTable {
-    /// By their numbers, those that are being deleted too. The first is the top level; its path is empty.
+    /// All subvolumes by number, also those that are being deleted. The first is the top level; its path is empty.
     pub subvolumes: Vec<ListedSubvolume>,
-    /// The one that is mounted when none is named.
+    /// The default subvolume, which is mounted if the mount names none.
     pub default: TreeId,
-    /// Whether quota groups count what they take.
+    /// Whether quota groups count space.
     pub has_quota_groups: bool,
 }
 
@@ -40,7 +40,7 @@ impl SubvolumeTable {
 }
 
 impl Subvolumes {
-    /// Errors: damage.
+    /// Reads the table. Errors: damage.
     pub(crate) fn table(&self) -> Result<SubvolumeTable> {
         let top = ListedSubvolume { info: self.info(TreeId::FS)?, path: Some(Vec::new()) };
         let subvolumes = std::iter::once(top).chain(self.list()?).collect();

@@ -1,12 +1,11 @@
 //! UUIDs of subvolumes.
 //!
-//! They are random, but for reproducible images ([`creamery_base::Env::is_reproducible`]): there the same steps make the same UUIDs. `btrfs receive`
-//! finds the parent of a stream by its UUID, so two subvolumes with other content must not have the same one, or it would put a file
-//! together from the wrong parent. The UUID therefore follows from everything that the subvolumes of the filesystem have: all items of their trees, and the
-//! checksums of their data. Data without checksums counts by its place alone.
+//! They are random, except in reproducible images ([`creamery_base::Env::is_reproducible`]): there the same steps make the same UUIDs. `btrfs receive` finds the
+//! parent of a stream by its UUID. So two subvolumes with different content must have different UUIDs, or it would put a file together from the wrong parent. The
+//! UUID therefore follows from the whole content of the filesystem's subvolumes: all items of their trees, and the checksums of their data. Data without checksums
+//! counts by its place alone.
 //!
-//! The digest reads all of these trees while the directory of the new subvolume is locked. An image is made reproducible by one thread, so nobody waits
-//! for that.
+//! The digest reads all of these trees while the directory of the new subvolume is locked. One thread makes a reproducible image, so no other thread waits for that.
 //!
 //! A subvolume that is filled after it was made keeps its UUID, as on Linux: two copies of it that are changed apart have the same one. A snapshot
 //! of each has its own.
@@ -20,13 +19,13 @@ use super::subvolumes::Subvolumes;
 use crate::keys;
 use crate::operation::finish;
 
-/// Bytes of items that are hashed at once.
+/// Bytes of items that one hash covers.
 const BATCH: usize = 64 << 10;
 
 /// A digest of items, in their order.
 #[derive(Default)]
 struct ItemsDigest {
-    /// The digest of all batches before, then items.
+    /// The digest of all earlier batches, then items that are not hashed yet.
     waiting: Vec<u8>,
 }
 
@@ -49,8 +48,8 @@ impl ItemsDigest {
 }
 
 impl Subvolumes {
-    /// The UUID of the subvolume `id` that is being made, called `name` in `dir`: a snapshot of `source`, or an empty one.
-    /// Errors: those of reading, for reproducible images.
+    /// The UUID of the new subvolume `id`, called `name` in `dir`: a snapshot of `source`, or an empty subvolume.
+    /// Errors: for reproducible images, those of reading.
     pub(crate) fn new_uuid(
         &self,
         id: TreeId,
@@ -70,8 +69,8 @@ impl Subvolumes {
         Ok(Uuid::new_v5(&engine.volume().superblock().fsid(), &facts.concat()))
     }
 
-    /// Gives the subvolumes `ids`, which were filled since they were made, UUIDs that follow from what all have now. Nothing changes
-    /// where images are not reproducible.
+    /// Gives the subvolumes `ids`, which were filled since they were made, UUIDs that follow from the present content of all subvolumes. It does nothing where
+    /// images are not reproducible.
     /// Errors: those of reading and writing.
     pub(crate) fn renew_uuids(&self, ids: &[TreeId]) -> Result<()> {
         let engine = self.engine();
@@ -96,7 +95,7 @@ impl Subvolumes {
         Ok(())
     }
 
-    /// A digest of what all subvolumes have.
+    /// A digest of the content of all subvolumes.
     fn content_digest(&self) -> Result<Vec<u8>> {
         let engine = self.engine();
         let mut trees = Vec::new();
@@ -109,7 +108,7 @@ impl Subvolumes {
             cursor.advance()?;
         }
         drop(cursor);
-        // Of a deleted one that is being dropped only a part can be read, and nobody sees it.
+        // A deleted subvolume that is being dropped can be read only in part, and has no entry: it does not count.
         let deleted = engine.orphan_subvolumes()?;
         trees.retain(|id| !deleted.contains(id));
         let mut digest = ItemsDigest::default();
