@@ -178,7 +178,7 @@ impl ExtentBuffer {
             return;
         }
         let Some(bytes) = self.frozen() else { return };
-        assert_eq!(child.level + 1, self.level, "LINK-1: a link leads one level down");
+        assert!(child.level + 1 == self.level, "LINK-1: a link leads one level down");
         self.links.set(BlockRef::new(bytes).count(), slot, child, self.watch.linked());
     }
 

@@ -13,7 +13,7 @@
 use creamery_format::BlockRef;
 
 /// What the two blocks have together.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Division {
     items: usize,
     /// Bytes of the items, for leaves.
@@ -38,7 +38,7 @@ impl Division {
     /// # Panics
     /// When that is not what they had (MOVE-1).
     pub(crate) fn check(self, now: Self) {
-        assert_eq!(self, now, "MOVE-1: two blocks divide what they have, and lose nothing");
+        assert!(self == now, "MOVE-1: two blocks divide all their items between them");
     }
 
     /// A block was split into these two.
@@ -50,8 +50,7 @@ impl Division {
         let last = left.count().checked_sub(1).map(|slot| left.key(slot));
         assert!(
             right.first_key().is_none_or(|first| last < Some(first)),
-            "MOVE-2: a split at {last:?} leaves {:?} on the right",
-            right.first_key()
+            "MOVE-2: a split leaves the smaller keys on the left"
         );
     }
 }

@@ -51,7 +51,7 @@ impl Path {
     /// # Panics
     /// When it is of another level (PATH-1), or locked for reading below one that is locked for writing (PATH-2).
     pub(crate) fn set(&mut self, level: usize, guard: NodeGuard) {
-        assert_eq!(usize::from(guard.buffer().level()), level, "PATH-1: a block is at its own level");
+        assert!(usize::from(guard.buffer().level()) == level, "PATH-1: a block is at its own level");
         assert!(
             guard.is_write() || !self.holds_write(level + 1),
             "PATH-2: a block is locked for reading below one that is locked for writing"
