@@ -14,8 +14,8 @@
 //!
 //! # Invariants
 //! - DISCARD-1: space is never handed out while it is discarded. Shown by `what_is_being_discarded_is_handed_to_nobody`.
-//! - DISCARD-2: promised room stays available: discards take only metadata space that is not promised.
-//!   Shown by `what_was_committed_survives_every_power_cut`, with discards among the requests.
+//! - DISCARD-2: promised room stays available: of metadata space, discards take only the part that is not promised.
+//!   Shown by `what_was_committed_survives_every_power_cut`, with discards among the requests that a cut interrupts.
 //! - DISCARD-3: a discard never causes "no space": a thread without room waits until it is over and looks again.
 //!   Shown by `who_finds_no_room_waits_for_what_is_being_discarded`.
 

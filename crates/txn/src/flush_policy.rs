@@ -1,6 +1,6 @@
 //! How far a thread goes for room that is not there.
 //!
-//! | policy | used by | the reserve | stands in line | makes others reclaim | commits |
+//! | policy | used by | the reserve | stands in line | runs reclaimers | commits |
 //! |---|---|---|---|---|---|
 //! | `NoFlush` | changes that can be left out: access times, delayed data | no | no | no | no |
 //! | `FlushLimit` | reclaimers, writing data back | yes | no | no | yes |
@@ -25,7 +25,7 @@
 pub enum FlushPolicy {
     /// Takes available room only.
     NoFlush,
-    /// Commits, but makes no other thread reclaim: that one may be waiting for the caller.
+    /// Commits, but runs no reclaimer, which may have to wait for the caller.
     FlushLimit,
     /// Reclaims and commits.
     FlushAll,
@@ -38,7 +38,7 @@ pub enum FlushPolicy {
 }
 
 impl FlushPolicy {
-    /// Whether other threads write data back and free space for it.
+    /// Whether it runs the reclaimers, which write data back and free space that was put off.
     #[must_use]
     pub const fn reclaims(self) -> bool {
         matches!(self, Self::FlushAll | Self::FlushData | Self::FlushEvict | Self::FlushAllSteal)

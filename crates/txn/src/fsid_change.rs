@@ -55,7 +55,7 @@ pub type FsidProgress<'a> = &'a mut dyn FnMut(u64, u64) -> Result<()>;
 /// ```
 ///
 /// # Errors
-/// Before any write: a copy of a block is damaged, or on a missing device, or a tree has a block that the extent tree lacks. Later: device errors; errors of `progress`.
+/// Device errors; errors of `progress`; before any write: a copy of a block is damaged, or on a missing device, or a tree has a block that the extent tree lacks.
 pub fn change_fsid(change: FsidChange, random: Uuid, progress: FsidProgress<'_>) -> Result<u64> {
     let blocks = Blocks::open(&change, random)?;
     if let Some(chunk) = blocks.volume.chunks().iter().find(|chunk| chunk.has_parity()) {
@@ -299,7 +299,7 @@ impl Blocks {
         self.read_whole_or_torn(want).map(|(bytes, _)| bytes)
     }
 
-    /// A block that has the old or the new UUID, and whether it is whole. A copy with the old UUID comes first.
+    /// A block that has the old or the new UUID, and whether it is whole. A copy with the old UUID has precedence.
     fn read_whole_or_torn(&self, want: &Expected) -> Result<(AlignedBuffer, bool)> {
         let read = |fsid| self.volume.read_tree_block(want.logical, &Expected { fsid, ..*want }, Wait::Yes);
         let old = match read(self.old) {

@@ -10,7 +10,7 @@
 //! | `engine/reserve`, `space_info/reservations` | metadata is reserved before a handle begins |
 //! | `space_info/advance` | each thread reserves more than it asks for, where there is plenty |
 //! | `engine/delalloc`, `space_info/delalloc` | room for data that is written later |
-//! | `engine/make_room`, `reclaim` | a thread that finds no room makes others free space |
+//! | `engine/make_room`, `reclaim` | a thread that finds no room runs work that frees space |
 //! | `handle`, `units`, `flush_policy` | the right to change trees, its size and how far it goes for room; the trees' host for copy on write |
 //! | `extent_tree` | references to extents, and the queued changes of them |
 //! | `run_refs` | applies queued changes to the extent tree, in steps beside the working threads |

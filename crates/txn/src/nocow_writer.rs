@@ -1,7 +1,7 @@
 //! The right to write data in place, into an existing extent.
 //!
 //! An operation that must see no change in a block group, like a scrub or a balance, makes it read-only first and waits until no thread has this right
-//! there: an allocation in the group shows in a thread's handle or in the extent tree, but an overwritten extent looks
+//! there: space allocated in the group counts as handed out or is in the extent tree, but an overwritten extent looks
 //! the same before and after.
 //!
 //! # Invariants

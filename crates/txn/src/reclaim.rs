@@ -1,4 +1,4 @@
-//! Work of the layers above that frees space and was put off: a thread that finds no room makes them take some steps of it.
+//! Work of the layers above that frees space and was put off: a thread that finds no room takes some steps of it.
 //!
 //! # Invariants
 //! - RECLAIM-4: as long as a thread has a [`RoomClaim`] no thread keeps room for later. The room that comes back goes to the thread with the claim, and to operations that
@@ -61,7 +61,7 @@ pub(crate) struct Reclaimers(RankedRwLock<Vec<Weak<dyn Reclaimer>>, { rank::LEAF
 #[derive(Default)]
 pub(crate) struct RoomClaims(Arc<AtomicUsize>);
 
-/// The claim of one such thread, which ends when this drops.
+/// The claim of one such thread, which ends when this is dropped.
 pub(crate) struct RoomClaim(Arc<AtomicUsize>);
 
 impl RoomClaims {

@@ -53,7 +53,7 @@ impl Handle<'_> {
         item.otime.sec = otime.sec.into();
         item.otime.nsec = otime.nsec.into();
         item.ctime = item.otime;
-        // Before its item can be found: a thread that opened it from there would open it twice.
+        // Before its item can be found: a thread that opened the tree by that would open it a second time.
         let tree = roots.keep(tree);
         let key = Key::new(id.objectid(), KeyType::ROOT_ITEM, 0);
         roots.tree().insert(self, &key, item.as_bytes())?;

@@ -25,7 +25,7 @@ pub(crate) fn find_root_item(root_tree: &Tree, id: TreeId) -> Result<Option<(Key
     Ok(Some((key, item)))
 }
 
-/// Compares the copies of all roots in the root tree, in a volume of which a member missed writes: if the members' histories have equal generations, the
+/// Compares the copies of all roots in the root tree, if a member of the volume missed writes: two histories may have equal generations, but their
 /// copies differ.
 ///
 /// # Errors
@@ -172,7 +172,7 @@ impl RootTree {
         self.shares_blocks.load(Ordering::Relaxed)
     }
 
-    /// Forgets a tree that is gone, here and in the root tree.
+    /// Forgets a tree that is gone: it is not open any more.
     pub(crate) fn forget(&self, id: TreeId) {
         self.open.write().remove(&id);
         self.has_copied_shared.store(false, Ordering::Relaxed);

@@ -85,7 +85,7 @@ impl Handle<'_> {
         let mut item = new.root_item(&source_item, tree.root_pointer()?);
         let node_size = u64::from(source.store().volume().node_size());
         item.bytes_used = source.blocks().saturating_mul(node_size).into();
-        // Before its item can be found: a thread that opened it from there would open it twice.
+        // Before its item can be found: a thread that opened the tree by that would open it a second time.
         let tree = roots.keep(tree);
         let key = Key::new(new.id.objectid(), KeyType::ROOT_ITEM, self.generation().get());
         roots.tree().insert(self, &key, item.as_bytes())?;

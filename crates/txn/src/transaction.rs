@@ -120,7 +120,7 @@ impl Transaction {
         self.phase.enter(phase);
     }
 
-    /// The abort, if all writing has ended.
+    /// The cell with the abort, if all writing has ended.
     pub(crate) fn aborts(&self) -> &AbortCell {
         &self.aborts
     }

@@ -49,13 +49,13 @@ impl Units {
         Self::with(items, FlushPolicy::FlushAllSteal)
     }
 
-    /// Units for a step of a [`Reclaimer`](crate::Reclaimer): without room it does not reclaim.
+    /// Units for a step of a [`Reclaimer`](crate::Reclaimer): without room it commits, but runs no reclaimer.
     #[must_use]
     pub const fn reclaiming(items: u32) -> Self {
         Self::with(items, FlushPolicy::FlushLimit)
     }
 
-    /// Units for an optional change: no thread makes room for it.
+    /// Units for a change that can be left out: it takes available room only, and neither reclaims nor commits.
     #[must_use]
     pub const fn spare(items: u32) -> Self {
         Self::with(items, FlushPolicy::NoFlush)

@@ -1,6 +1,6 @@
 //! Background work: work that no caller waits for, cut into steps.
 //!
-//! Deleting inodes without a name, running delayed refs, writing a closed transaction out, committing every so often: each
+//! Deleting files and subvolumes without a name, running delayed refs, writing a closed transaction out, committing every so often: each
 //! is a [`BackgroundWork`] that says whether a step of it is due. In production a few threads take the steps
 //! ([`Engine::start_background`](crate::Engine::start_background)); a simulator takes them one at a time, in an order
 //! from its seed ([`Engine::background_step`](crate::Engine::background_step)). Nothing depends on either: working threads take

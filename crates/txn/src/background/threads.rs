@@ -10,7 +10,7 @@ use creamery_base::{Error, ErrorKind, Result};
 
 use super::Background;
 
-/// More than processors, since threads that read ahead or write out wait for a device most of the time, and a long step must not delay
+/// More threads than processors, since threads that read ahead or write out wait for a device most of the time, and a long step must not delay
 /// the others; no more than there is mostly work for.
 const THREADS: std::ops::RangeInclusive<usize> = 4..=6;
 /// How long running steps may take when the threads are stopped, before their threads are left behind.

@@ -15,7 +15,7 @@ pub(crate) struct CommitTimer {
 }
 
 impl CommitTimer {
-    /// Sets the time between commits, from `now` on; `None` for none.
+    /// Sets the time between commits, from `now` on; `None` turns commits by time off.
     pub(crate) fn set(&self, interval: Option<Duration>, now: Duration) {
         let interval = interval.map_or(0, |interval| micros(interval).max(1));
         self.begin(now);
@@ -27,13 +27,13 @@ impl CommitTimer {
         self.last.store(micros(now), Ordering::Relaxed);
     }
 
-    /// Time between two commits; `None` when there are none by time.
+    /// Time between two commits; `None` when commits by time are off.
     pub(crate) fn interval(&self) -> Option<Duration> {
         let interval = self.interval.load(Ordering::Relaxed);
         (interval > 0).then(|| Duration::from_micros(interval))
     }
 
-    /// Time left to the next commit; `None` when there are none by time.
+    /// Time left to the next commit; `None` when commits by time are off.
     pub(crate) fn left(&self, now: Duration) -> Option<Duration> {
         let interval = self.interval.load(Ordering::Relaxed);
         let due = Duration::from_micros(self.last.load(Ordering::Relaxed).saturating_add(interval));

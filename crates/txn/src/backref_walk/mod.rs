@@ -278,7 +278,7 @@ impl<B: Blocks> Walk<B> {
         Ok(ExtentUsers { start, len, users: users.into_iter().collect() })
     }
 
-    /// Whether the data extent that begins at `at` has no user, one or several. It ends with the second.
+    /// Whether the data extent that begins at `at` has no user, one or several. The walk ends at the second user.
     /// Errors: device errors; damage.
     pub(crate) fn few(&mut self, at: Logical) -> Result<Few> {
         let found = references::data_extent(&mut self.trees, at)?;

@@ -65,7 +65,7 @@ pub(super) const fn shortest_extent(kind: SpaceKind) -> u64 {
     }
 }
 
-/// Bytes of a hole that chunks with extents of at least `shortest` bytes can use, in any steps: less than that
+/// Bytes of a hole that chunks with extents of at least `shortest` bytes can use, in any steps: less than `shortest`
 /// is left of it.
 fn offered(start: u64, len: u64, shortest: u64) -> u64 {
     // The size of a device comes from the disk.

@@ -9,7 +9,7 @@ use super::device_space::STRIPE;
 const BOOT_AREA: u64 = SUPERBLOCK_OFFSETS[0];
 
 /// The parts of a chunk that are never handed out, as logical ranges: where its stripes lie in a boot area or on superblock copies, and
-/// the addresses before [`BOOT_AREA`]. Whole stripes, like in Linux.
+/// the addresses before [`BOOT_AREA`]. Whole stripes, as in Linux.
 pub(crate) fn excluded_ranges(chunk: &Chunk) -> Vec<(u64, u64)> {
     let superblocks = SUPERBLOCK_OFFSETS.map(|offset| (offset, offset + SUPERBLOCK_LEN as u64));
     let mut places = vec![(chunk.start.get(), BOOT_AREA)];

@@ -107,7 +107,7 @@ impl ChunkAllocator {
         Ok(())
     }
 
-    /// Checks that every device extent belongs to a chunk: Linux does not mount a filesystem with another one.
+    /// Checks that every device extent belongs to a chunk: Linux does not mount a filesystem where one belongs to none.
     /// Errors: one is not among the `claimed` ones.
     pub(crate) fn check_claimed(&self, claimed: &HashSet<(DevId, u64)>) -> Result<()> {
         let state = self.state.lock();

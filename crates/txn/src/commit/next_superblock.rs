@@ -66,7 +66,7 @@ impl NextSuperblock {
     pub(crate) fn add_total_bytes(&self, more: u64) {
         let mut superblock = self.0.lock();
         let (total, sector) = (superblock.total_bytes(), u64::from(superblock.sector_size()));
-        // Like in Linux: bytes of a device after its last whole sector do not count.
+        // As in Linux: bytes of a device after its last whole sector do not count.
         let total = total.saturating_add(more) / sector * sector;
         superblock.raw_mut().total_bytes = total.into();
     }
@@ -104,7 +104,7 @@ impl NextSuperblock {
         raw.bytes_used = facts.bytes_used.into();
         // A commit ends all logs.
         (raw.log_root, raw.log_root_transid, raw.log_root_level) = (0.into(), 0.into(), 0);
-        // Space caches of the old kind are gone by now (CACHES-1). If this number stays older than the filesystem's, Linux makes new ones.
+        // Space caches of the old kind are gone by now (CACHES-1). Without a free space tree this number stays, older than the filesystem's: Linux makes new ones.
         if CompatRo::from_bits_retain(raw.compat_ro_flags.get()).contains(CompatRo::FREE_SPACE_TREE) {
             raw.cache_generation = 0.into();
         }

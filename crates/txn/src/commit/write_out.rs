@@ -96,7 +96,7 @@ struct Writing {
     spare: Vec<Arc<AlignedBuffer>>,
 }
 
-/// A part of the work that a thread has taken. If it drops before it is done, the whole write-out fails (WRITEOUT-2).
+/// A part of the work that a thread has taken. If it is dropped before it is done, the whole write-out fails (WRITEOUT-2).
 #[must_use]
 struct Share<'w> {
     write_out: &'w WriteOut,
@@ -266,7 +266,7 @@ impl WriteOut {
         panics::note_places();
         let Some(mut batch) = self.take(alone) else { return Ok(false) };
         let _aborts = AbortsWhenItPanics(ports.transaction); // dropped before the batch
-        // Aborts before the share drops: threads that wait for it read the reason.
+        // Aborts before the share is dropped: threads that wait for it read the reason.
         let written = ports.transaction.or_abort(ports.write(&mut batch))?;
         if let Some(Last { mut share, closed, written }) = batch.give_back(written) {
             let _aborts = AbortsWhenItPanics(ports.transaction); // dropped before this share, too

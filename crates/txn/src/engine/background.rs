@@ -74,7 +74,7 @@ impl Engine {
         }
     }
 
-    /// Sets the time between commits by the background; `None` for none. This needs background threads, or a caller of
+    /// Sets the time between commits by the background; `None` turns them off. This needs background threads, or a caller of
     /// [`Engine::background_step`].
     pub fn commit_every(&self, interval: Option<Duration>) {
         self.timer.set(interval, self.env().monotonic());

@@ -163,7 +163,7 @@ impl Engine {
 
     /// Closes the running transaction, when the one before is over, and begins to write it out.
     fn close(&self, _turn: &CommitTurn<'_>) -> Result<()> {
-        // Drops before the turn does: no other thread may commit a half-closed transaction.
+        // It is dropped before the turn: no other thread may commit a half-closed transaction.
         let _aborts = AbortsWhenItPanics(&self.transaction);
         let generation = self.generation();
         self.logs.close(generation);

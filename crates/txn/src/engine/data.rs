@@ -59,7 +59,7 @@ impl FoundCsums {
 impl Engine {
     /// Hands out sector-aligned space for `len` bytes of data, or less, but not below `min`: at `near` if all of it is free there,
     /// else in the same block group if that has a run of `len` bytes, else where it fits best. Call it before a
-    /// handle begins: it may allocate a chunk, make other threads free space, or commit ([`FlushPolicy::FlushData`]).
+    /// handle begins: it may allocate a chunk, run reclaimers, or commit ([`FlushPolicy::FlushData`]).
     /// The space is for the subvolume `owner`.
     /// Errors: no space, also after all that; a limit of the subvolume's quota groups would be exceeded; read-only; those of a commit.
     pub fn allocate_data(
@@ -83,7 +83,7 @@ impl Engine {
         Ok(extent)
     }
 
-    /// Hands out sector-aligned space that `room` keeps, for a writer of delayed data: it makes no thread write data back ([`FlushPolicy::FlushLimit`]).
+    /// Hands out sector-aligned space that `room` keeps, for a writer of delayed data: it runs no reclaimer ([`FlushPolicy::FlushLimit`]).
     /// `len`, `min`, `near` and the errors are those of [`Engine::allocate_data`], without quota limits.
     pub fn allocate_reserved(
         &self,
@@ -126,7 +126,7 @@ impl Engine {
         }
     }
 
-    /// Removes checksums in the range that belong to no extent; a log that was given up leaves such (CSUM-4). Their number is unbounded, and the changes
+    /// Removes checksums in the space of `extent` that belong to no extent: a log that was given up leaves such (CSUM-4). Their number is unbounded, and the changes
     /// of a handle are not: so each handle removes a few.
     fn remove_left_over_csums(&self, extent: &DataExtent) -> Result<()> {
         let end = (extent.start() + extent.len()).get();
@@ -173,7 +173,7 @@ impl Engine {
         self.volume().write_data(extent.start(), data)
     }
 
-    /// Writes shared buffers at `at`, in space that was handed out or set aside: in as few requests as possible. Durable like with [`Engine::write_data`].
+    /// Writes shared buffers at `at`, in space that was handed out or set aside: in as few requests as possible. Durable as with [`Engine::write_data`].
     /// Errors: device errors.
     pub fn write_data_parts(&self, at: Logical, parts: Parts) -> Result<Written> {
         let mut batch = WriteBatch::default();
@@ -183,7 +183,8 @@ impl Engine {
 
     /// Whether only file extent items of `owner` with this `offset` (that of [`Handle::complete_data`](crate::Handle::complete_data))
     /// refer to the extent of `len` bytes at `start`, and others did neither in the last durable commit nor in a log behind it. The extent was made after `since`,
-    /// the generation up to which blocks of the owner's tree may be shared. "No" may be wrong. "Yes" holds until a caller makes another reference.
+    /// the generation up to which blocks of the owner's tree may be shared. "No" may be wrong. "Yes" holds until the owner, or a caller that knows the extent,
+    /// makes another reference.
     /// Errors: would block; device errors; damage.
     pub fn is_data_exclusive(
         &self,

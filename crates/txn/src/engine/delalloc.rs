@@ -15,7 +15,7 @@ const OPERATION_UNITS: u64 = 16;
 
 impl Engine {
     /// Keeps room for `bytes` bytes of data to be written later, and for changing `items` items then. `None` when
-    /// there is not enough for all of it: then other threads may free some ([`Reclaimer`](crate::Reclaimer)), or the caller writes the data
+    /// there is not enough for all of it: then reclaimers may free some ([`Reclaimer`](crate::Reclaimer)), or the caller writes the data
     /// at once. Its policy is [`FlushPolicy::NoFlush`]. It allocates a chunk of data where one has room, and waits for a commit's
     /// critical section at most.
     /// Errors: a limit of the subvolume's quota groups would be exceeded; writing data back and committing may help.
@@ -49,7 +49,7 @@ impl Engine {
     }
 
     /// Keeps room for changing `items` items after data was written over existing data, which takes no data space. `None` when there is not enough
-    /// now. It makes no chunk, makes no thread free space, and waits for nothing.
+    /// now. It makes no chunk, runs no reclaimer, and waits for nothing.
     pub fn keep_at_once(&self, items: u32) -> Option<DelallocReservation> {
         let metadata = u64::from(items) * self.item_bytes();
         let _alone = self.reservations.hold();
@@ -139,7 +139,7 @@ impl Engine {
     }
 
     /// Begins a handle like [`Engine::start`], for changing `units` after the data of `room` was written: the metadata kept
-    /// for so many items becomes the handle's. It makes no thread write data back, for the caller does that.
+    /// for so many items becomes the handle's. It runs no reclaimer, for the caller itself writes data back.
     pub fn start_reserved(&self, units: Units, room: &mut DelallocReservation) -> Result<Handle<'_>> {
         // Until the handle has it, kept room belongs to no thread: writers of delayed data may use all of it ([`Engine::fits`]).
         let mut handle = self.start(Units { policy: FlushPolicy::FlushLimit, ..units })?;

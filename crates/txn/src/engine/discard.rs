@@ -37,7 +37,7 @@ impl Engine {
     /// Discards free space that lies in pieces of at least `min` bytes: between two logical addresses in block groups of data and
     /// of metadata, except promised room, and, where the addresses begin at 0, unallocated space of the devices. It
     /// commits first, which frees the space of earlier changes.
-    /// Errors: read-only; aborted; those of the commit and the devices; unsupported, when no device has such a thing.
+    /// Errors: read-only; aborted; those of the commit and the devices; unsupported, when no device can discard.
     pub fn trim(&self, (start, end): (u64, u64), min: u64) -> Result<Trimmed> {
         held::assert_none("trimming commits");
         self.check_open()?;
@@ -131,8 +131,8 @@ impl Engine {
         Ok((found, told))
     }
 
-    /// Withholds the first free part of a range in a block group, or its front, until it is dropped (DISCARD-1).
-    /// Also returns how much more of it there is.
+    /// Withholds the first free part of a range in a block group, or its front, until the result is dropped (DISCARD-1).
+    /// Also returns how much more of the part there is.
     fn take_free(&self, range: (u64, u64), min: u64) -> Option<(Withheld, u64)> {
         let group = self.space.group_at(Logical::new(range.0))?;
         let range = (range.0, range.1.min(group.end().get()));

@@ -3,7 +3,7 @@
 //! Reading needs the trees of chunks and roots, which lead to the others. It can do without the checksum tree
 //! where unchecked data is better than none. All other trees serve writing: the used bytes of a group,
 //! the references to an extent, the allocated space of a device. Where one cannot be read an empty tree stands for it, and its contents
-//! are assumed, like in Linux: a group is full, and a device is allocated where chunks are.
+//! are assumed, as in Linux: a group is full, and a device is allocated where chunks are.
 
 use std::sync::Arc;
 

@@ -52,8 +52,8 @@ impl Engine {
         self.reclaimers.register(reclaimer);
     }
 
-    /// Makes others free space, and commits, so that the space is available. Returns false when neither can help: nothing is left to
-    /// free, no block group of another `kind` can go, and the caller has committed already; or
+    /// Runs the reclaimers, and commits, so that the freed space is available. Returns false when neither can help: nothing is left to
+    /// free, no block group of a kind other than `kind` can go, and the caller has committed already; or
     /// `policy` does not go that far.
     pub(super) fn make_room(&self, tried: &mut Tried, policy: FlushPolicy, kind: SpaceKind) -> Result<bool> {
         held::assert_none("RECLAIM-2: nobody who holds a handle reclaims");

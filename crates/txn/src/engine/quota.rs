@@ -402,7 +402,7 @@ impl Engine {
     }
 
     /// Checks the groups of which a new subvolume is to be a member. They stay, and quotas neither begin nor end, as long as
-    /// the result lives. Without quotas the groups are ignored, like in Linux.
+    /// the result lives. Without quotas the groups are ignored, as in Linux.
     /// Errors: not found; invalid: one is a subvolume's.
     pub fn keep_qgroups(&self, groups: &[QgroupId]) -> Result<Option<KeptGroups<'_>>> {
         if groups.is_empty() {
@@ -444,7 +444,7 @@ impl Engine {
         committed
     }
 
-    /// Makes other threads free space, and commits: a change that a limit refuses may fit when that is counted. Never call it with a
+    /// Runs steps of the reclaimers, and commits: a change that a limit refuses may fit when that is counted. Never call it with a
     /// handle. Errors: those of the commit.
     pub fn count_what_is_freed(&self) -> Result<()> {
         held::assert_none("RECLAIM-2: nobody who holds a handle reclaims");

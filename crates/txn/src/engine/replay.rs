@@ -54,7 +54,7 @@ impl LoggedExtent {
     }
 }
 
-/// The replay of the logs of a filesystem that no other thread uses yet. If it drops unfinished, the logs stay on the devices, and
+/// The replay of the logs of a filesystem that no other thread uses yet. If it is dropped unfinished, the logs stay on the devices, and
 /// nothing can be written.
 ///
 /// ```no_run

@@ -4,7 +4,7 @@
 //! A handle states the most tree leaves it may change; the reckoning takes a whole path copied and split
 //! once for each. The promises to handles, plus the commit's own need for the trees that it must update (extent,
 //! free space, block groups, checksums, roots), must fit into the space that can be handed out right now. If they
-//! do not, a chunk is allocated. If there is no room for one, the thread waits until other handles have ended, other threads free space
+//! do not, a chunk is allocated. If there is no room for one, the thread waits until other handles have ended, reclaimers free space
 //! and a commit frees pinned space (`make_room`). If that does not help, the answer is "no space" and nothing has
 //! changed. [`Reservations`](crate::space_info::Reservations) has the sum of all promises and the line of waiting threads.
 //!
@@ -177,7 +177,7 @@ impl Engine {
         BLOCKS_PER_UNIT * u64::from(self.node_size())
     }
 
-    /// Reserves metadata for `units`. If it has to, it allocates a chunk, waits for its turn, makes other threads free space or commits.
+    /// Reserves metadata for `units`. If it has to, it allocates a chunk, waits for its turn, runs reclaimers or commits.
     pub(super) fn promise(&self, units: Units) -> Result<Ticket<'_>> {
         let (mut tried, mut was_called_in) = (Tried::default(), false);
         let (mut others, mut passed) = (self.reservations.freeing_tickets(), 0);

@@ -28,7 +28,7 @@ pub(super) fn item_keys(at: Logical, kind: ExtentKind, len: u64) -> [Key; 2] {
 }
 
 impl ExtentTree {
-    /// The most bytes that an extent item may have: a sixteenth of a leaf, like in Linux.
+    /// The most bytes that an extent item may have: a sixteenth of a leaf, as in Linux.
     fn extent_item_max(&self) -> usize {
         let leaf = self.tree.max_item_size() + creamery_format::ITEM_LEN;
         (leaf >> 4) - creamery_format::ITEM_LEN
@@ -167,9 +167,9 @@ impl ExtentTree {
 
     /// The reference's own items, with their counts: as many as `change` needs.
     ///
-    /// Data references with one hash were put at neighbouring offsets, and removed ones left gaps. So a dropped
-    /// reference is searched among all items that follow its hash, like in Linux. An added one is searched within
-    /// [`HASH_REACH`], for a great many may follow. Linux does not look behind a gap then, so a reference may
+    /// Data references with one hash were put at neighbouring offsets, and removed ones left gaps. So the search
+    /// for a dropped reference covers all items that follow its hash, as in Linux. The search for an added one ends
+    /// after [`HASH_REACH`], for a great many may follow. Linux does not look behind a gap then, so a reference may
     /// have several items.
     fn keyed_items(&self, extent: ObjectId, backref: Backref, change: i64) -> Result<Vec<(Key, u32)>> {
         let first = backref.key(extent);

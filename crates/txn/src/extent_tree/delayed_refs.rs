@@ -82,7 +82,7 @@ pub(crate) enum Queued<Of = RefHead> {
     Locked,
 }
 
-/// A head that runs (REF-2). [`LockedHead::ran`] unlocks it; if it drops before, its changes are queued again.
+/// A head that runs (REF-2). [`LockedHead::ran`] unlocks it; if it is dropped before, its changes are queued again.
 #[must_use]
 pub(crate) struct LockedHead<'r> {
     refs: &'r DelayedRefs,
@@ -237,7 +237,7 @@ impl DelayedRefs {
         self.edit(at, len, ExtentKind::TreeBlock { level }, None, |head| head.full_backref = true);
     }
 
-    /// Queues dropping a reference of a tree block. `owner` is the block's tree, where the last reference drops.
+    /// Queues dropping a reference of a tree block. The caller that drops the last one gives the block's tree as `owner`.
     ///
     /// # Errors
     /// Those of [`DelayedRefs::change`].

@@ -6,7 +6,7 @@ use creamery_base::{Error, ErrorKind, QgroupId, Result, TreeId};
 
 use super::Qgroups;
 
-/// Bytes to be written for a subvolume, of whose groups at least one has a limit. A drop gives them back
+/// Bytes to be written for a subvolume, of whose groups at least one has a limit. Dropping it gives them back
 /// (QGROUP-3).
 pub(crate) struct Charge {
     qgroups: Arc<Qgroups>,

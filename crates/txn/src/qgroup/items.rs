@@ -34,7 +34,7 @@ pub(super) fn bytes_of<T: IntoBytes + Immutable>(item: &T) -> Vec<u8> {
     item.as_bytes().to_vec()
 }
 
-/// A group's info item. Compressed extents count by their size on disk, like in Linux.
+/// A group's info item. Compressed extents count by their size on disk, as in Linux.
 pub(super) fn info(generation: Generation, usage: QgroupUsage) -> Vec<u8> {
     bytes_of(&RawQgroupInfo {
         generation: generation.get().into(),

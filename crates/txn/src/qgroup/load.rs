@@ -65,7 +65,7 @@ impl State {
         let has_numbers = |(_, group): (QgroupId, &mut Group)| group.usage != QgroupUsage::default();
         state.spoiled |= is_first && state.forest.iter_mut().any(has_numbers);
         for (one, other) in relations.into_iter().filter(|(one, other)| one < other) {
-            // A relation with a group that does not exist is ignored, like in Linux.
+            // A relation with a group that does not exist is ignored, as in Linux.
             if state.forest.assign(one, other).is_err() {
                 state.inconsistent |= status.mode == QuotaMode::Full;
             }

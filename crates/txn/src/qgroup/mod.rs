@@ -22,7 +22,7 @@
 //! except its own root block, are exclusive no more, and the new group refers to as much as the source's does ([`snapshots`]). That needs
 //! all earlier changes to be counted, so a snapshot first runs the heads there are.
 //!
-//! Groups above the source may see a difference that no sum gives. Then the numbers are marked as inconsistent, like in Linux, and
+//! Groups above the source may see a difference that no sum gives. Then the numbers are marked as inconsistent, as in Linux, and
 //! a rescan ([`rescan`]) corrects them.
 //!
 //! # Simple quotas
@@ -39,11 +39,11 @@
 //!
 //! # Invariants
 //! - QGROUP-1: until the transaction closes, each extent whose roots changed is either counted by its state in the extent tree,
-//!   or noted with its earlier count. Shown by `groups_count_what_a_walk_finds`.
+//!   or noted with the roots that were counted for it before. Shown by `groups_count_what_a_walk_finds`.
 //! - QGROUP-2: while a rescan runs, extents below its mark are counted, and none above it.
 //!   Shown by `a_rescan_beside_those_who_write_counts_right`.
 //! - QGROUP-3: a reservation is given back once. Held by `Charge`.
-//! - QGROUP-4: bytes taken from a limit are reserved until the transaction contains them, and pending until it closes: data in
+//! - QGROUP-4: bytes taken from a limit are reserved until they are in the transaction that counts them, and pending until it closes: data in
 //!   flight while one closes is reserved for the next. Shown by `data_in_flight_counts_against_a_limit_when_a_transaction_closes`.
 
 mod changed;

@@ -1,7 +1,7 @@
 //! The effect of a snapshot on the numbers.
 //!
 //! Right after it, the snapshot reaches all extents that the source reaches, except the source's own root block. Only that block is still
-//! exclusive to the source. The snapshot's root block is an extent like any other and counted like that.
+//! exclusive to the source. The snapshot's root block is an extent like any other, and counts as one.
 //!
 //! For a group above, that is enough in three cases:
 //! - It contains both: nothing changes.
@@ -50,7 +50,7 @@ impl State {
             self.mark_inconsistent();
             return;
         };
-        // Only if it is counted so far.
+        // The source's root block, if it is counted so far (QGROUP-2).
         let own = if self.counts(taken.root) { taken.node_size } else { 0 };
         let mut sound = usage.referenced >= own && usage.exclusive >= own;
         let (shared, lost) = (usage.referenced.saturating_sub(own), usage.exclusive.saturating_sub(own));

@@ -20,7 +20,7 @@ pub(crate) struct BlockGroup {
     pub(crate) start: Logical,
     pub(crate) len: u64,
     pub(crate) flags: BlockGroupFlags,
-    /// Ranges that are never handed out, though the free space tree counts them as free, like in Linux; extents made by another
+    /// Ranges that are never handed out, though the free space tree counts them as free, as in Linux; extents made by another
     /// program may lie there.
     excluded: Box<[(u64, u64)]>,
     sector: u64,
@@ -31,7 +31,7 @@ pub(crate) struct BlockGroup {
 /// The mutable state of a block group.
 #[derive(Debug)]
 struct State {
-    /// Bytes in extents, like in the block group item after all delayed refs have run.
+    /// Bytes in extents, as in the block group item after all delayed refs have run.
     used: u64,
     /// The value that the item holds now.
     recorded_used: u64,

@@ -54,7 +54,7 @@ impl DelallocAccount {
     }
 }
 
-/// Room kept for data that is to be written later, and for its metadata. A drop gives the rest
+/// Room kept for data that is to be written later, and for its metadata. Dropping it gives the rest
 /// back.
 ///
 /// ```no_run

@@ -13,7 +13,7 @@ use super::lists::{Listing, Lists};
 pub(crate) struct Figures {
     /// In block groups.
     pub(crate) total: u64,
-    /// In extents, like in the block group items after all delayed refs have run.
+    /// In extents, as in the block group items after all delayed refs have run.
     pub(crate) used: u64,
     /// Can be handed out now.
     pub(crate) free: u64,
@@ -46,7 +46,7 @@ struct Sums {
 }
 
 /// The space of all block groups of one type: its sums, and lists of groups worth a look. The
-/// [reservations](super::Reservations) decide how metadata may use it.
+/// [reservations](super::Reservations) decide how much of it metadata may use.
 #[derive(Default)]
 pub(crate) struct SpaceInfo {
     sums: CachePadded<Sums>,

@@ -111,7 +111,7 @@ impl Log {
         self.roots.root_pointer()
     }
 
-    /// The batch of an inode's put, if that had at least `sequence` changes (LOG-5).
+    /// The batch of an inode's last put, if the inode had at least `sequence` changes then (LOG-5).
     pub(super) fn batch_of(&self, subvolume: TreeId, ino: ObjectId, sequence: u64) -> Option<u64> {
         self.logs.get(&subvolume)?.batch_of(ino, sequence)
     }
@@ -143,8 +143,8 @@ impl Log {
         collect(log.tree.cursor_at_or_before(first, Wait::Yes)?, last)
     }
 
-    /// Whether it would have to give a name, or the number of an entry, to another inode than before, when the group does not contain the earlier
-    /// one. The earlier inode may have lost the name since, and a replay could not give it to both.
+    /// Whether `group` gives a name, or the number of an entry, to another inode than the log, and does not contain the earlier owner.
+    /// That inode may have lost the name since, and a replay could not give it to both.
     pub(super) fn has_names_of_others(&self, subvolume: TreeId, group: &LogGroup) -> bool {
         let Some(log) = self.logs.get(&subvolume) else { return false };
         group.inodes.iter().any(|inode| {
@@ -230,7 +230,7 @@ impl SubvolumeLog {
         }
     }
 
-    /// The batch of an inode's put, if that had at least `sequence` changes (LOG-5).
+    /// The batch of an inode's last put, if the inode had at least `sequence` changes then (LOG-5).
     fn batch_of(&self, ino: ObjectId, sequence: u64) -> Option<u64> {
         let (seen, batch) = self.inodes.get(&ino)?;
         (seen.wrapping_sub(sequence).cast_signed() >= 0).then_some(*batch)

@@ -9,8 +9,8 @@
 //!   superblock.log_root -> (TREE_LOG ROOT_ITEM subvolume) -> inodes, names, file extents, ..., (EXTENT_CSUM EXTENT_CSUM address)
 //! ```
 //! No tree counts their blocks, nor the new extents: in the last commit their space is free. So it is withheld
-//! from the start of an open (REPLAY-1). That also detects a log that lies about its space, and keeps the blocks of
-//! other trees apart.
+//! from the start of an open (REPLAY-1). That also detects a log that lies about its space, and no block of
+//! another tree passes for one of a log.
 //!
 //! # Writing
 //! A thread that syncs puts the items of its inode into the logs in memory, with a handle. Then the first thread that finds no writer

@@ -135,7 +135,7 @@ pub(crate) enum Turn<'l> {
     Write(SealedLog<'l>),
 }
 
-/// Logs that do not change any more, to be written. If they drop before they are durable, the logs are useless.
+/// Logs that do not change any more, to be written. If this is dropped before they are durable, the logs are useless.
 #[must_use]
 pub(crate) struct SealedLog<'l> {
     logs: &'l TreeLogs,
@@ -255,7 +255,7 @@ impl TreeLogs {
         let subvolume = base.subvolume;
         let is_said = match &state.log {
             Some(log) => {
-                // Another thread has put a later state of it.
+                // Another thread has put this state or a later one.
                 if let Some(batch) = log.batch_of_all(subvolume, group) {
                     return Some(LogTicket { generation, batch });
                 }
@@ -269,7 +269,7 @@ impl TreeLogs {
         if !is_said {
             return None;
         }
-        // The file has other data there by now: the sync commits.
+        // This fails when the file has other data there by now: then the sync commits.
         let csums = read_csums(state.log.as_ref(), subvolume, group, csums).ok()?;
         // No thread writes a half-put inode, not even after a panic in between. A failure is not an error of the sync, which commits.
         state.stage = Stage::Useless;
@@ -298,8 +298,8 @@ impl TreeLogs {
         self.more.pass_while_for(Reason::Commit, state, GATHER_MAX, missing)
     }
 
-    /// The work that is left for the owner of `ticket`; waits for the thread that writes. Once all blocks of the logs exist, it calls `says_all`:
-    /// whether the last commit has all the chunks that they may lie in (LOG-4).
+    /// The work that is left for the owner of `ticket`; waits for the thread that writes. Once all blocks of the logs exist, `says_all`
+    /// answers whether the last commit has all the chunks that they may lie in (LOG-4).
     /// Errors: those of reading the logs' root.
     pub(crate) fn turn(
         &self,
@@ -397,7 +397,7 @@ impl SealedLog<'_> {
         self.blocks.len()
     }
 
-    /// Records that the logs are durable; the drop wakes the threads that wait.
+    /// Records that the logs are durable; dropping this wakes the threads that wait.
     pub(crate) fn durable(mut self, _proof: &Logged) {
         self.store.written(&self.blocks);
         let given_up = self.given_up.take().expect("this is the end of it");

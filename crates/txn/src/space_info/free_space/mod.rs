@@ -189,7 +189,7 @@ impl FreeSpace {
         ((start - self.origin) / self.sector, len / self.sector)
     }
 
-    /// Changes to the form that takes less memory, if it has the other one. Without free space it takes none.
+    /// Switches between extents and bitmap, to the form that takes less memory. Without free space it takes no heap.
     fn choose_form(&mut self) {
         self.change_form();
         self.check_form();
