@@ -1,7 +1,8 @@
 //! Dirty pages: data of one file that is in memory and not yet on its way to a device.
 //!
-//! Whole sectors, in pieces of up to 64 KiB that lie anywhere in the file and never overlap. A piece has the size in which
-//! memory is handed out without waste; what is written on end makes pieces side by side, and a run of them becomes one extent.
+//! Pages are whole sectors, in pieces of up to 64 KiB that lie anywhere in the file and never overlap. The size of a piece is a
+//! size that the allocator hands out without waste. Sequential writes make adjacent pieces, and a run of adjacent pieces becomes
+//! one extent.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,13 +11,13 @@ use creamery_base::memory;
 use creamery_device::AlignedBuffer;
 use smallvec::SmallVec;
 
-/// Bytes of a piece at most, unless a sector is larger.
+/// The largest piece in bytes, unless a sector is larger.
 const PIECE_MAX: u64 = 64 << 10;
 
 /// Ranges of a file, in order.
 pub(crate) type Ranges = SmallVec<[(u64, u64); 4]>;
 
-/// Some sectors on end.
+/// Some adjacent sectors.
 struct Piece {
     data: Arc<AlignedBuffer>,
     /// Bytes of it that have no space on a device yet.
@@ -32,7 +33,7 @@ pub(crate) struct Pages {
     version: u64,
 }
 
-/// Pages on end that were taken out to be written back.
+/// Adjacent pages that were taken out for writeback.
 pub(crate) struct Taken {
     pub(crate) start: u64,
     pub(crate) end: u64,
@@ -42,7 +43,7 @@ pub(crate) struct Taken {
 }
 
 impl Piece {
-    /// The first `len` bytes, and the others.
+    /// Splits it into the first `len` bytes and the rest.
     fn split(&self, len: u64) -> (Self, Self) {
         let (front, back) = self.data.split_at(as_len(len));
         let part = |bytes, new| Self { data: Arc::new(AlignedBuffer::from_slice(bytes)), new };
@@ -61,12 +62,12 @@ fn overlap(one: (u64, u64), other: (u64, u64)) -> u64 {
 }
 
 impl Pages {
-    /// None yet; versions of the set begin here.
+    /// An empty set; its versions begin at `version`.
     pub(crate) fn new(version: u64) -> Self {
         Self { version, ..Self::default() }
     }
 
-    /// That of the set of pages: while it is the same, the same places are dirty.
+    /// The version of the set of pages: while it is equal, the same sectors are dirty.
     pub(crate) const fn version(&self) -> u64 {
         self.version
     }
@@ -76,17 +77,17 @@ impl Pages {
         self.touched(from, u64::MAX).map(|piece| (*piece.0, end_of(piece)))
     }
 
-    /// Bytes of them.
+    /// How many bytes are dirty.
     pub(crate) const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// What they take in memory besides their bytes.
+    /// The memory the pages take besides their bytes.
     pub(crate) fn overhead(&self) -> u64 {
         memory::btree::<u64, Piece>(self.pieces.len())
     }
 
-    /// The pieces that have something of `[start, end)`.
+    /// The pieces that overlap `[start, end)`.
     fn touched(&self, start: u64, end: u64) -> impl Iterator<Item = (&u64, &Piece)> {
         let before = self.pieces.range(..start).next_back().filter(|piece| end_of(*piece) > start);
         before.into_iter().chain(self.pieces.range(start..end.max(start)))
@@ -118,7 +119,7 @@ impl Pages {
         self.pieces.range(from..).next().is_some()
     }
 
-    /// Where the run begins that has the first page of `[start, end)`: as far in front of that as pages lie side by side.
+    /// The start of the run with the first page of `[start, end)`: adjacent pages in front of the range belong to the run.
     pub(crate) fn run_in(&self, start: u64, end: u64) -> Option<u64> {
         let mut first = *self.touched(start, end).next()?.0;
         for piece in self.pieces.range(..first).rev() {
@@ -130,14 +131,14 @@ impl Pages {
         Some(first)
     }
 
-    /// Whether a page begins or ends at one of the ends of `[start, end)`, from outside.
+    /// Whether `[start, end)` has an adjacent page in front or behind.
     pub(crate) fn adjoins(&self, start: u64, end: u64) -> bool {
         let before = self.pieces.range(..start).next_back();
         before.is_some_and(|piece| end_of(piece) == start) || self.pieces.contains_key(&end)
     }
 
-    /// Makes the whole sectors `data`, of which nothing is dirty, dirty at `start`. `new` are the parts without space on a
-    /// device; returns how many bytes of the data these are.
+    /// Makes the whole clean sectors `data` dirty at `start`. `new` are the parts without space on a device; returns how many
+    /// bytes of the data these are.
     pub(crate) fn insert(&mut self, start: u64, data: &[u8], new: &Ranges) -> u64 {
         let (mut at, end, mut all_new) = (start, start + data.len() as u64, 0);
         assert!(self.missing(start, end).as_slice() == [(start, end)], "DIRTY-1: pages do not overlap");
@@ -156,7 +157,7 @@ impl Pages {
         all_new
     }
 
-    /// Copies the bytes from `offset` on over what is dirty there.
+    /// Copies the bytes from `offset` on over the dirty bytes there.
     pub(crate) fn overwrite(&mut self, offset: u64, data: &[u8]) {
         let end = offset + data.len() as u64;
         let first = self.touched(offset, end).next().map_or(end, |(start, _)| *start);
@@ -166,14 +167,14 @@ impl Pages {
         }
     }
 
-    /// Copies what is dirty of the bytes from `offset` on into `out`.
+    /// Copies the dirty bytes from `offset` on into `out`.
     pub(crate) fn copy_out(&self, offset: u64, out: &mut [u8]) {
         for (start, piece) in self.touched(offset, offset + out.len() as u64) {
             copy(&piece.data, *start, out, offset);
         }
     }
 
-    /// The first run at or behind `from`, of at most `most` bytes: pages side by side.
+    /// The first run of adjacent pages at or behind `from`, cut to `most` bytes.
     fn first_run(&self, from: u64, most: u64) -> Option<(u64, u64)> {
         let mut pieces = self.pieces.range(from..).map(|piece| (*piece.0, end_of(piece)));
         let (start, mut end) = pieces.next()?;
@@ -186,10 +187,10 @@ impl Pages {
         Some((start, end))
     }
 
-    /// Takes the first run at or behind `from` out, at most `most` bytes of it.
+    /// Takes out the first run at or behind `from`, at most `most` bytes of it.
     pub(crate) fn take_run(&mut self, from: u64, most: u64) -> Option<Taken> {
         let (start, end) = self.first_run(from, most)?;
-        // One by one: cutting the map in three and joining it again takes as long as there are pieces in all.
+        // One by one: splitting the map in three and joining it again takes time by the number of all pieces.
         let places: Vec<u64> = self.pieces.range(start..end).map(|(place, _)| *place).collect();
         let (mut pieces, mut new) = (Vec::with_capacity(places.len()), 0);
         for piece in places.iter().filter_map(|place| self.pieces.remove(place)) {
@@ -218,12 +219,12 @@ impl Pages {
     }
 }
 
-/// How long a piece is of `len` bytes that are left: a size in which memory is handed out.
+/// The size of a piece when `len` bytes are left: a size that the allocator hands out.
 fn piece_len(len: u64) -> u64 {
     if len.is_power_of_two() { len.min(PIECE_MAX) } else { (len.next_power_of_two() / 2).min(PIECE_MAX) }
 }
 
-/// Copies what two buffers have in common, which begin at these places of a file.
+/// Copies the bytes that two buffers share, which begin at `from_at` and `to_at` of one file.
 pub(crate) fn copy(from: &[u8], from_at: u64, to: &mut [u8], to_at: u64) {
     let start = from_at.max(to_at);
     let end = (from_at + from.len() as u64).min(to_at + to.len() as u64);
@@ -290,7 +291,7 @@ mod tests {
         pages.overwrite(0, &[1]);
     }
 
-    /// What a page has, and whether it is new.
+    /// The bytes of a page, and whether it is new.
     type Model = BTreeMap<u64, (Vec<u8>, bool)>;
 
     fn compare(pages: &Pages, model: &Model, sectors: u64) {

@@ -1,4 +1,4 @@
-//! What is delayed of one file.
+//! The delayed data of one file.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,59 +14,59 @@ use creamery_txn::DelallocReservation;
 use super::pages::{Pages, Ranges, Taken, copy};
 use crate::items::InodeItem;
 
-/// The delayed data of one inode; costs next to nothing while there is none.
+/// The delayed data of one inode. An inode without any takes almost no memory.
 pub(crate) struct Delalloc {
     state: RankedMutex<Option<Box<State>>, { rank::DELALLOC }>,
-    /// Whether there is any; changes under the mutex.
+    /// Whether any data is delayed; changes under the mutex.
     any: AtomicBool,
-    /// Whether it stands in the line of those to be written back; changes with the line locked.
+    /// Whether the inode stands in the writeback queue; changes with the queue locked.
     queued: AtomicBool,
-    /// A run is in flight no more.
+    /// A run landed.
     landed: RankedCondvar,
-    /// That of the last set of dirty pages that is no more; changes under the mutex.
+    /// The version of the last set of dirty pages that is gone; changes under the mutex.
     version: AtomicU64,
 }
 
-/// What is delayed.
+/// The delayed data itself.
 pub(crate) struct State {
     pages: Pages,
     in_flight: Option<InFlight>,
-    /// For the dirty pages; none before the first of them.
+    /// The reservation for the dirty pages; `None` before the first of them.
     room: Option<DelallocReservation>,
     /// The size of the file.
     size: u64,
     /// Its size in the tree.
     complete: u64,
-    /// Behind the run that was taken last.
+    /// The end of the run that was taken last.
     next: u64,
-    /// When it was written last, and how often since the item knows of it.
+    /// The time of the last write, and the number of writes that the item does not count yet.
     written: Option<(Timespec, u64)>,
     /// Bytes, dirty or in flight, that have no space on a device yet.
     new: u64,
-    /// How many runs of their own the dirty pages were when they were written, at most.
+    /// The most separate runs that the dirty pages can be.
     runs: u64,
-    /// When the first page became dirty since there was none, or since all that were dirty had been taken, by the monotonic clock.
+    /// When the first page became dirty since the file was clean, or since all dirty pages had been taken, by the monotonic clock.
     since: Duration,
-    /// When one became dirty last.
+    /// When a page became dirty last.
     latest: Duration,
-    /// It is to be written back soon.
+    /// The file is to be written back soon.
     hasty: bool,
-    /// It is about to be deleted: nothing is written back.
+    /// The inode is about to be deleted: nothing is written back.
     held: bool,
 }
 
-/// Since when a file is dirty; what is older is less.
+/// Since when a file is dirty. An older file is less.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum DirtySince {
-    /// Long enough: it is to be written back soon.
+    /// Writeback is due at once.
     Hasty,
-    /// This time, by the monotonic clock.
+    /// Since this time, by the monotonic clock.
     Time(Duration),
 }
 
-/// What there is to be written back.
+/// The result of asking for the next run.
 pub(super) enum NextRun {
-    /// This, which is in flight now, with the room that is kept for it.
+    /// This run, which is in flight now, and its reservation.
     Taken(Arc<Run>, DelallocReservation),
     /// Another run is in flight.
     InFlight,
@@ -85,7 +85,7 @@ pub(crate) struct Run {
 /// The run that is in flight.
 struct InFlight {
     run: Arc<Run>,
-    /// From here on; what is before is in the tree.
+    /// From here on the run is in flight; the part before is in the tree.
     at: u64,
     new: u64,
 }
@@ -104,7 +104,7 @@ impl Run {
         self.end - self.start
     }
 
-    /// The size that the file has when this is complete, at least.
+    /// The least size of the file when this run is complete.
     pub(crate) fn data_end(&self) -> u64 {
         self.end.min(self.size)
     }
@@ -147,7 +147,7 @@ impl State {
         }
     }
 
-    /// Copies what is delayed of the bytes from `offset` on into `out`; returns which parts are not.
+    /// Copies the delayed bytes from `offset` on into `out`. Returns the parts that are not delayed.
     pub(crate) fn copy_out(&self, offset: u64, out: &mut [u8]) -> Ranges {
         let end = offset + out.len() as u64;
         let mut missing = self.pages.missing(offset, end);
@@ -172,14 +172,14 @@ impl State {
         flying || self.pages.has(start, end)
     }
 
-    /// Whether any of `[start, end)` is delayed, or part of a run that is in flight. The front of that may be in the tree already: the items that
-    /// show it still change with the rest (DELALLOC-3).
+    /// Whether any of `[start, end)` is delayed, or part of a run in flight. The front of that run may be in the tree already: its
+    /// items still change with the rest (DELALLOC-3).
     fn touches(&self, start: u64, end: u64) -> bool {
         let flying = self.in_flight.as_ref().map_or((0, 0), |flying| (flying.run.start, flying.run.end));
         start.max(flying.0) < end.min(flying.1) || self.pages.missing(start, end)[..] != [(start, end)]
     }
 
-    /// Tells the item of the writes that it does not know of yet.
+    /// Adds the writes that the item does not count yet to the item.
     fn stamp(&self, item: &mut InodeItem) {
         if let Some((time, count)) = self.written {
             (item.mtime, item.ctime) = (time, time);
@@ -187,7 +187,7 @@ impl State {
         }
     }
 
-    /// Where what is in flight lies.
+    /// The range in flight.
     pub(crate) fn in_flight_range(&self) -> (u64, u64) {
         self.in_flight.as_ref().map_or((0, 0), InFlight::range)
     }
@@ -197,8 +197,8 @@ impl State {
         &self.pages
     }
 
-    /// Makes whole sectors dirty of which none is; `new` are the parts without space on a device. Returns whether they are a run
-    /// of their own.
+    /// Makes whole clean sectors dirty; `new` are the parts without space on a device. Returns whether they are a run of their
+    /// own.
     pub(crate) fn insert(&mut self, start: u64, data: &[u8], new: &Ranges) -> bool {
         let end = start + data.len() as u64;
         let apart = !self.pages.adjoins(start, end);
@@ -207,12 +207,12 @@ impl State {
         apart
     }
 
-    /// Copies `data` over what is dirty at `offset`.
+    /// Copies `data` over the dirty bytes at `offset`.
     pub(crate) fn overwrite(&mut self, offset: u64, data: &[u8]) {
         self.pages.overwrite(offset, data);
     }
 
-    /// A write ended at `end` and at the time `now`; `room` is for what it made dirty.
+    /// Notes that a write ended at `end` and at the time `now`; `room` is the reservation for its dirty data.
     pub(crate) fn written(&mut self, end: u64, now: Timespec, room: Option<DelallocReservation>) {
         match (&mut self.room, room) {
             (Some(all), Some(room)) => all.add(room),
@@ -225,7 +225,7 @@ impl State {
         self.written = Some((now, self.written.map_or(1, |(_, count)| count + 1)));
     }
 
-    /// The first run at or behind `from`, which is in flight then, and its room.
+    /// Takes the first run at or behind `from`, which is in flight then, and its reservation.
     fn take_run(&mut self, from: u64) -> Option<(Arc<Run>, DelallocReservation)> {
         assert!(self.in_flight.is_none(), "DELALLOC-3: one run is in flight at a time");
         if self.held {
@@ -234,7 +234,7 @@ impl State {
         let Taken { start, end, pieces, new } = self.pages.take_run(from, EXTENT_LEN_MAX)?;
         let mut room = self.room.take().expect("DELALLOC-2: what is dirty has room");
         let is_all = self.pages.bytes() == 0;
-        // Each has its part and the last one what is left; of a long one there may be more to come.
+        // Each run gets its share and the last one the rest; a long run may be taken in several parts.
         let metadata = if is_all { u64::MAX } else { room.metadata_bytes() / self.runs.max(2) };
         self.runs = if is_all { 0 } else { self.runs.saturating_sub(1) };
         self.next = end;
@@ -247,9 +247,9 @@ impl State {
         Some((run, mine))
     }
 
-    /// The same behind the last one, and from the front when nothing is left there, so that a page that is written again and
-    /// again keeps no other from a device. What is behind the size in the tree goes in order (DELALLOC-4). When all have had their
-    /// turn, the file is dirty anew.
+    /// Takes the first run behind the last one that was taken, and starts from the front when nothing is left there. So a page
+    /// that is written again and again keeps no other from a device. Data behind the size in the tree goes in order (DELALLOC-4).
+    /// When all pages have had their turn, the file counts as newly dirty.
     fn take_next_run(&mut self) -> Option<(Arc<Run>, DelallocReservation)> {
         let from = self.next.min(self.complete);
         let taken = self.take_run(from).or_else(|| self.take_run(0));
@@ -268,7 +268,7 @@ impl State {
     }
 }
 
-/// What is left of a range without another one.
+/// The parts of a range outside another one.
 pub(crate) fn without((start, end): (u64, u64), other: (u64, u64)) -> impl Iterator<Item = (u64, u64)> {
     [(start, end.min(other.0)), (start.max(other.1), end)].into_iter().filter(|(start, end)| start < end)
 }
@@ -298,7 +298,7 @@ impl Delalloc {
         self.state.lock()
     }
 
-    /// Copies what is delayed of the bytes from `offset` on into `out`; returns which parts are not.
+    /// Copies the delayed bytes from `offset` on into `out`. Returns the parts that are not delayed.
     pub(crate) fn copy_out(&self, offset: u64, out: &mut [u8]) -> Ranges {
         match &*self.lock() {
             Some(state) => state.copy_out(offset, out),
@@ -316,8 +316,8 @@ impl Delalloc {
         self.any() && self.lock().as_ref().is_some_and(|state| state.touches(start, end))
     }
 
-    /// What there is, made if there is nothing: of a file of `size` bytes, at this time. What is changed counts as delayed
-    /// when it is there to stay.
+    /// Runs `change` on the delayed data, which it makes if there is none, for a file of `size` bytes, at this time. The data
+    /// counts as delayed if any is left after the change.
     pub(crate) fn begin<R>(&self, size: u64, now: Duration, change: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.lock();
         let version = || self.version.load(Ordering::Relaxed) + 1;
@@ -332,7 +332,7 @@ impl Delalloc {
         changed
     }
 
-    /// The item as the file is: `item` is that of the tree, and its lock is held.
+    /// Makes `item`, the item of the tree, show the file with its delayed data. The caller holds the item's lock.
     pub(crate) fn show(&self, item: &mut InodeItem) {
         if !self.any() {
             return;
@@ -344,12 +344,12 @@ impl Delalloc {
         }
     }
 
-    /// The size of the file, if it is apart from that in the tree.
+    /// The size of the file, if the file has delayed data.
     pub(crate) fn size(&self) -> Option<u64> {
         if self.any() { self.lock().as_ref().map(|state| state.size) } else { None }
     }
 
-    /// The item in the tree is about to change, with its lock held: it learns of the writes until now.
+    /// Gives the item the times of the writes until now. It is about to change in the tree, and the caller holds its lock.
     pub(crate) fn take_times(&self, item: &mut InodeItem) {
         if self.any()
             && let Some(state) = &mut *self.lock()
@@ -359,7 +359,7 @@ impl Delalloc {
         }
     }
 
-    /// Another write has changed the file at `now`, with its item locked: the times that are shown for what is delayed are not older.
+    /// Moves the time shown for the delayed data up to `now`: another write changed the file then, with the item locked.
     pub(crate) fn move_times(&self, now: Timespec) {
         if self.any()
             && let Some(state) = &mut *self.lock()
@@ -369,13 +369,13 @@ impl Delalloc {
         }
     }
 
-    /// Takes the first run at or behind `from`, which is in flight then; waits for the one that is. None when nothing is left
-    /// there, or the inode is about to be deleted.
+    /// Takes the first run at or behind `from`, which is in flight then. Waits for the run in flight before that. Returns `None`
+    /// when no run is left there, or when the inode is about to be deleted.
     pub(super) fn take_run(&self, from: u64) -> Option<(Arc<Run>, DelallocReservation)> {
         self.land().as_mut()?.take_run(from)
     }
 
-    /// The same of the run whose turn it is, without waiting.
+    /// Takes the run whose turn it is, without waiting.
     pub(super) fn try_take_run(&self) -> NextRun {
         match &mut *self.lock() {
             Some(state) if state.in_flight.is_some() => NextRun::InFlight,
@@ -386,39 +386,41 @@ impl Delalloc {
         }
     }
 
-    /// Where the first run of dirty pages begins that has a part of `[start, end)`.
+    /// The start of the first run of dirty pages that overlaps `[start, end)`.
     pub(super) fn run_in(&self, start: u64, end: u64) -> Option<u64> {
         self.lock().as_ref()?.pages.run_in(start, end)
     }
 
-    /// Where the delayed data ends, and what `beside` gives in the same moment: no run lands between the two.
+    /// The end of the file with its delayed data, and the result of `beside` at the same moment: no run lands between the two.
     pub(super) fn end_and<R>(&self, beside: impl FnOnce() -> R) -> Option<(u64, R)> {
         if self.any() { self.lock().as_ref().map(|state| (state.size, beside())) } else { None }
     }
 
-    /// Whether it stands in line. Who asks has made it dirty: whoever takes it out of the line later than this sees that.
+    /// Whether the file stands in the writeback queue. The caller has made it dirty: a thread that takes the file out of the
+    /// queue later sees that.
     pub(super) fn is_queued(&self) -> bool {
         self.queued.fetch_or(false, Ordering::AcqRel)
     }
 
-    /// Notes whether it stands in line; returns whether it did.
+    /// Notes whether the file stands in the writeback queue; returns whether it did.
     pub(crate) fn set_queued(&self, queued: bool) -> bool {
         self.queued.swap(queued, Ordering::AcqRel)
     }
 
-    /// Makes it due; false when nothing is dirty.
+    /// Makes writeback due; returns false when nothing is dirty.
     pub(crate) fn hasten(&self) -> bool {
         let mut state = self.lock();
         let dirty = state.as_mut().filter(|state| state.pages.bytes() > 0);
         dirty.map(|state| state.hasty = true).is_some()
     }
 
-    /// Whether it is to begin anew at the end of the line: it is dirty, and all that was so when it got its place was taken.
+    /// Whether the file goes to the end of the queue: it is dirty, and all pages that were dirty when it got its place were
+    /// taken.
     pub(super) fn begins_anew(&self) -> bool {
         self.any() && self.lock().as_ref().is_some_and(|state| state.pages.bytes() > 0 && state.next == 0)
     }
 
-    /// Since when it is dirty, if it is and a run of it may be taken: whoever has one in flight looks again.
+    /// Since when the file is dirty, if a run of it may be taken. The thread that has a run in flight checks again.
     pub(super) fn dirty_since(&self) -> Option<DirtySince> {
         let state = self.lock();
         let dirty = state.as_deref().filter(|state| state.may_be_taken());
@@ -443,7 +445,7 @@ impl Delalloc {
         }
     }
 
-    /// The run in flight is in the tree up to `stop`, of which the item, locked, tells from now on.
+    /// Notes that the run in flight is in the tree up to `stop`. The item, which is locked, shows that part from now on.
     pub(crate) fn complete_to(&self, stop: u64) {
         let mut state = self.lock();
         let state = state.as_mut().expect("a run is in flight");
@@ -456,8 +458,8 @@ impl Delalloc {
         state.new -= new;
     }
 
-    /// The run is in flight no more: it is in the tree, or it failed and what is not there is lost. `note` notes which, in the
-    /// moment in which that shows: a thread that finds the run gone finds the note.
+    /// Ends the run in flight: it is in the tree, or it failed and the rest of its data is lost. `note` records the result in the
+    /// same moment: a thread that finds the run gone finds the record.
     pub(super) fn land_run(&self, note: impl FnOnce()) {
         let mut state = self.lock();
         let inner = state.as_mut().expect("a run is in flight");
@@ -476,8 +478,8 @@ impl Delalloc {
         }
     }
 
-    /// Forgets what is dirty behind a new end of the file, whose size is not less than that then, and makes the rest of its last
-    /// sector zero. Returns how many bytes were dirty. Who cuts the file has it alone.
+    /// Forgets the dirty data behind `size`, the new end of the file, and zeroes the rest of its last sector. A larger size than
+    /// before forgets nothing. Returns how many bytes were dirty. The caller has the inode locked exclusively.
     pub(crate) fn cut(&self, size: u64, sector: u64) -> u64 {
         let mut guard = self.lock();
         let Some(state) = &mut *guard else { return 0 };
@@ -496,7 +498,7 @@ impl Delalloc {
         bytes
     }
 
-    /// Keeps what is dirty from being written back, unless some of it is in flight: false then.
+    /// Keeps dirty data from being written back. Returns false, and does nothing, when some of it is in flight.
     pub(crate) fn hold(&self) -> bool {
         let mut state = self.lock();
         let Some(state) = &mut *state else { return true };
@@ -504,14 +506,14 @@ impl Delalloc {
         state.held
     }
 
-    /// Lets it be written back again.
+    /// Allows writeback again.
     pub(crate) fn let_go(&self) {
         if let Some(state) = &mut *self.lock() {
             state.held = false;
         }
     }
 
-    /// Looks at what there is, which stays as it is meanwhile.
+    /// Calls `look` with the delayed data, which does not change meanwhile.
     pub(crate) fn look<R>(&self, look: impl FnOnce(Option<&State>) -> R) -> R {
         look(self.lock().as_deref())
     }
@@ -527,7 +529,7 @@ impl Delalloc {
         })
     }
 
-    /// What it takes in memory besides the bytes of the data.
+    /// The memory it takes besides the bytes of the data.
     pub(crate) fn memory(&self) -> u64 {
         if !self.any() {
             return 0;

@@ -30,7 +30,7 @@ pub(crate) struct WriteErrors {
     last: RankedMutex<Option<Arc<Error>>, { rank::LEAF }>,
 }
 
-/// The number of the last error that one opener has nothing to do with any more.
+/// The number of the last error that an opener has seen, or that is older than the opener.
 #[derive(Default)]
 pub(crate) struct ErrSeq(AtomicU64);
 
@@ -42,12 +42,12 @@ impl WriteErrors {
         self.count.fetch_add(1, Ordering::Release);
     }
 
-    /// The place of an opener that comes now: behind what others have seen, before what nobody has (ERRSEQ-2).
+    /// The place of a new opener: behind the errors that others have seen, before the unseen ones (ERRSEQ-2).
     pub(crate) fn opened(&self) -> ErrSeq {
         ErrSeq(AtomicU64::new(self.seen.load(Ordering::Acquire)))
     }
 
-    /// A place behind all errors, as [`Fault::OpenedBehindErrors`](crate::fault::Fault::OpenedBehindErrors) has it.
+    /// A place behind all errors, for [`Fault::OpenedBehindErrors`](crate::fault::Fault::OpenedBehindErrors).
     pub(crate) fn behind_all(&self) -> ErrSeq {
         ErrSeq(AtomicU64::new(self.so_far()))
     }

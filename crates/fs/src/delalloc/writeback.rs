@@ -1,22 +1,25 @@
 //! Writing back: which files, when, and how much may be dirty.
 //!
-//! Files stand in line in the order in which they became dirty; one of which all has been taken begins anew at the end when some
-//! of it is dirty again. The first one is written back when it has been dirty for
-//! [`AGE`], or when all together have more than an eighth of what they may; a step takes one run of it. Who writes and finds
-//! that there is too much takes steps himself until there is room, and so does who finds no space: with nobody in the
-//! background the data goes to the devices all the same, only later.
+//! Files queue in the order in which they became dirty. A file whose dirty pages have all been taken starts again at the end when
+//! some become dirty again. The background writes back the first file when it has been dirty for [`AGE`], or when all files
+//! together use more than an eighth of the limit. A step takes one run of a file. A writer above the limit takes steps itself
+//! until there is room, and so does a writer that finds no space. So without a background thread the data still reaches the
+//! devices, only later.
 //!
 //! # Invariants
 //! - WRITEBACK-1: bytes that are dirty or in flight are counted from the write on until their run has landed or they are
 //!   discarded. Shown by `delayed_data_is_counted_until_it_is_on_disk`.
-//! - WRITEBACK-2: who takes a step waits for no step of somebody else, and holds nothing that one needs (rank WRITEBACK).
+//! - WRITEBACK-2: a thread that takes a step waits for no step of another thread, and holds nothing that such a step needs (rank
+//!   WRITEBACK).
 //!   Shown by `who_writes_back_in_the_midst_of_that_is_noticed`.
-//! - WRITEBACK-3: when a write has ended, what it has left dirty of a file stands in line until it was written back, in one place.
+//! - WRITEBACK-3: when a write has ended, a file that it left dirty stands in the queue, in one place, until the file was written
+//!   back.
 //!   Shown by `who_is_written_and_synced_again_and_again_keeps_nobody_from_being_due`.
-//! - WRITEBACK-4: once the filesystem is being closed nothing stays delayed: who finds out, after his write stands in line,
-//!   writes it back himself. Shown by `what_was_written_with_success_while_the_filesystem_is_closed_is_durable` of the library.
-//! - WRITEBACK-5: a thread that waits until the data of a file is written back learns of every run of it that failed since the wait
-//!   began, whichever thread had that run in flight.
+//! - WRITEBACK-4: once the filesystem is being closed, nothing stays delayed. A writer that sees this after its file stands in the
+//!   queue writes the file back itself. Shown by `what_was_written_with_success_while_the_filesystem_is_closed_is_durable` of the
+//!   library.
+//! - WRITEBACK-5: a thread that waits until the data of a file is written back gets the error of every run of it that failed since
+//!   the wait began, whichever thread had that run in flight.
 //!   Shown by `a_flush_that_waits_for_the_run_of_another_thread_learns_that_it_failed`.
 
 use std::collections::VecDeque;
@@ -33,13 +36,13 @@ use creamery_txn::{CommitParticipant, DelallocReservation, Due, Engine, Handle, 
 use super::state::{DirtySince, NextRun};
 use super::{Delayed, ErrSeq, Run, WriteErrors};
 
-/// How long a file is dirty at most before the background writes it back; less, where it commits more often.
+/// The longest time that a file is dirty before the background writes it back. A shorter commit interval shortens it.
 const AGE: Duration = Duration::from_secs(30);
-/// The share of what may be dirty from which on the background writes back.
+/// The background writes back from this fraction (one eighth) of the limit on.
 const BACKGROUND_SHARE: u64 = 8;
-/// How long a writer waits for a run to land before he looks whether one is in flight at all.
+/// How long a writer waits for a run to land before it checks whether any run is in flight.
 const PATIENCE: Duration = Duration::from_millis(200);
-/// So many more than twice those that are alive may stand in line.
+/// The queue may have this many entries more than twice the number of live ones.
 const LINE_SLACK: usize = 64;
 
 /// A function that takes the id of a file that lost data.
@@ -50,16 +53,16 @@ pub(crate) struct Writeback {
     /// Bytes that may be dirty or in flight.
     most: u64,
     bytes: CachePadded<AtomicU64>,
-    /// In the order in which they began to have some; those without leave it when they are met.
+    /// In the order in which the files became dirty. A clean file leaves the queue when a thread meets it.
     line: RankedMutex<Line, { rank::LEAF }>,
-    /// How many of the line are alive, about.
+    /// How many files of the queue are alive, approximately.
     alive: AtomicUsize,
     /// Runs that landed.
     landed: RankedMutex<u64, { rank::LEAF }>,
     somebody_landed: RankedCondvar,
     /// The filesystem is being closed.
     closing: AtomicBool,
-    /// Steps that somebody had taken who needs room gave some back.
+    /// Steps for a thread that needs room released some.
     freed: AtomicBool,
     /// The errors of all files, for the callers of sync.
     errors: WriteErrors,
@@ -68,27 +71,27 @@ pub(crate) struct Writeback {
     counters: Counters,
 }
 
-/// Those with delayed data.
+/// The queue of files with delayed data.
 type Line = VecDeque<Weak<dyn Delayed>>;
 
-/// Takes a file out of the line: who was written back stands in front.
+/// Takes a file out of the line. The search begins at the front, where a file that was just written back stands.
 fn take_out(line: &mut Line, file: &Weak<dyn Delayed>) {
     if let Some(at) = line.iter().position(|other| other.ptr_eq(file)) {
         line.remove(at);
     }
 }
 
-/// What came of a step.
+/// The result of a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {
     /// A run was written back, or failed to be.
     Taken,
-    /// There was none to take, but some are in flight.
+    /// There is no run to take, but some are in flight.
     InFlight,
     Nothing,
 }
 
-/// What was written back.
+/// Counts of writeback so far.
 #[derive(Default)]
 struct Counters {
     runs: AtomicU64,
@@ -99,7 +102,7 @@ struct Counters {
     at_once: AtomicU64,
 }
 
-/// What the writing back of delayed data did so far.
+/// A snapshot of the counts of writeback so far.
 #[derive(Clone, Copy)]
 pub(crate) struct WritebackCounters {
     pub(crate) delayed_bytes: u64,
@@ -112,7 +115,7 @@ pub(crate) struct WritebackCounters {
 }
 
 impl Writeback {
-    /// At most `most` bytes may be delayed.
+    /// Makes the queue. `most` is the limit of delayed bytes.
     pub(crate) fn new(most: u64) -> Self {
         Self {
             most,
@@ -162,23 +165,23 @@ impl Writeback {
         self.most > 0
     }
 
-    /// From now on what is written is not delayed, or not for long (WRITEBACK-4).
+    /// From now on new writes are not delayed, or not for long (WRITEBACK-4).
     pub(crate) fn close(&self) {
         self.closing.store(true, Ordering::SeqCst);
     }
 
-    /// Whether the filesystem is being closed. Asked after [`Writeback::note_dirty`]: "no" means that who closes it finds that
-    /// file in line.
+    /// Whether the filesystem is being closed. Call this after [`Writeback::note_dirty`]: `false` means that the closing thread
+    /// finds that file in the queue.
     pub(crate) fn is_closing(&self) -> bool {
         self.closing.load(Ordering::SeqCst)
     }
 
-    /// `added` bytes become dirty; the file's state is locked.
+    /// Counts `added` bytes that become dirty. The caller has the file's state locked.
     pub(crate) fn count(&self, added: u64) {
         self.bytes.fetch_add(added, Ordering::AcqRel);
     }
 
-    /// `added` bytes of `file` became dirty, of which nothing was if it `begins` to be.
+    /// Notes that `added` bytes of `file` became dirty. The file was clean before if it `begins` to be dirty.
     pub(crate) fn note_dirty(&self, file: &Arc<dyn Delayed>, engine: &Engine, added: u64, begins: bool) {
         let before = self.bytes().saturating_sub(added);
         let is_first =
@@ -189,12 +192,12 @@ impl Writeback {
         }
     }
 
-    /// Gives it the place that `push` says, and no other (WRITEBACK-3). Returns whether nobody else stands there.
+    /// Gives the file the one place in the queue that `push` chooses (WRITEBACK-3). Returns whether no other file stands there.
     fn stand_in_line(&self, file: &Arc<dyn Delayed>, push: fn(&mut Line, Weak<dyn Delayed>)) -> bool {
         let mut line = self.line.lock();
         let file_in_line = Arc::downgrade(file);
         let others = if file.delalloc().set_queued(true) {
-            // Who is written again and again stands at the end.
+            // A file that is written again and again stands at the end.
             line.iter().rposition(|other| other.ptr_eq(&file_in_line)).map(|at| line.remove(at));
             self.alive.load(Ordering::Relaxed).saturating_sub(1)
         } else {
@@ -207,21 +210,21 @@ impl Writeback {
         others == 0
     }
 
-    /// So many bytes are neither dirty nor in flight any more.
+    /// Uncounts `bytes` bytes that are neither dirty nor in flight any more.
     pub(crate) fn forget(&self, bytes: u64) {
         let all = self.bytes.fetch_sub(bytes, Ordering::AcqRel);
         assert!(all >= bytes, "WRITEBACK-1: more is forgotten than was dirty");
     }
 
-    /// An inode of the line goes out of memory, with `bytes` bytes of delayed data that nobody needs any more.
+    /// Uncounts an inode of the queue that leaves memory, and its `bytes` bytes of delayed data, which is of no use any more.
     pub(crate) fn forget_inode(&self, bytes: u64) {
         self.forget(bytes);
         self.alive.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Waits, taking steps, until `len` bytes more may be delayed. The caller holds nothing.
+    /// Waits, and takes steps, until `len` bytes more may be delayed. The caller holds no locks.
     pub(crate) fn throttle(&self, len: u64) {
-        // One write may be more than all that may be delayed.
+        // One write may be larger than the limit.
         let is_too_much = || self.bytes() > 0 && self.bytes() + len > self.most;
         if !is_too_much() {
             return;
@@ -233,18 +236,18 @@ impl Writeback {
             if step == Step::Taken {
                 continue;
             }
-            // All of it is in flight: whoever has it lands.
+            // All of it is in flight: the thread that has it lands it.
             let landed = self.landed.lock();
             let waits = |landed: &mut u64| *landed == seen;
             let landed = self.somebody_landed.pass_while_for(Reason::Writeback, landed, PATIENCE, waits);
             if *landed == seen && step == Step::Nothing {
-                return; // it is kept from being written back, by who is about to delete it
+                return; // return; // the caller that is about to delete the file holds its writeback off
             }
         }
     }
 
-    /// Takes steps as long as `attempt` finds no room, for what is written back leaves some of what was kept for it. None when
-    /// nothing may be delayed, or there is no room even so. The caller, who wants to delay `len` bytes, holds nothing.
+    /// Takes steps as long as `attempt` finds no room, because each run returns a part of its reservation. Returns `None` when
+    /// delaying is off, or when there is still no room. The caller wants to delay `len` bytes and holds no locks.
     /// Errors: those of `attempt`.
     pub(crate) fn make_room<R>(
         &self,
@@ -267,10 +270,10 @@ impl Writeback {
         }
     }
 
-    /// When a step is due.
+    /// When the next step is due.
     pub(crate) fn due(&self, engine: &Engine) -> Due {
         let Some(since) = self.first_dirty() else {
-            // What is in flight may have become dirty again when it lands, and nobody says so.
+            // Data in flight may be dirty again when it lands, and nothing wakes the background then.
             return if self.is_anybody_in_line() { Due::In(AGE) } else { Due::Never };
         };
         match self.left(since, engine) {
@@ -279,7 +282,7 @@ impl Writeback {
         }
     }
 
-    /// How long what is dirty since then may stay so.
+    /// How long data that is dirty `since` then may stay dirty.
     fn left(&self, since: DirtySince, engine: &Engine) -> Duration {
         match since {
             _ if self.bytes() >= self.most / BACKGROUND_SHARE => Duration::ZERO,
@@ -291,7 +294,7 @@ impl Writeback {
         }
     }
 
-    /// Since when the first in line is dirty of which a run may be taken.
+    /// Since when the first file in the queue is dirty that has a run to take.
     fn first_dirty(&self) -> Option<DirtySince> {
         let mut index = 0;
         loop {
@@ -311,7 +314,7 @@ impl Writeback {
         !self.line.lock().is_empty()
     }
 
-    /// Has what is dirty of `file` written back soon: it goes to the front of the line.
+    /// Has the dirty data of `file` written back soon: the file goes to the front of the queue.
     pub(crate) fn hasten(&self, file: &Arc<dyn Delayed>, engine: &Engine) {
         if file.delalloc().hasten() {
             self.stand_in_line(file, VecDeque::push_front);
@@ -319,12 +322,12 @@ impl Writeback {
         }
     }
 
-    /// Writes a run of the first in line back. False when nobody in line has one that is not in flight.
+    /// Writes back a run of the first file in the queue. Returns false when every run of the queue is in flight.
     pub(crate) fn step(&self) -> bool {
         self.try_step() == Step::Taken
     }
 
-    /// Takes a step if one is due. The file that was due may be in flight by now, and the files behind it have time.
+    /// Takes a step if one is due. The file that was due may be in flight by now, and the files behind it may not be due yet.
     pub(crate) fn step_if_due(&self, engine: &Engine) -> bool {
         let is_due = |file: &Arc<dyn Delayed>| {
             file.delalloc().dirty_since().is_none_or(|since| self.left(since, engine).is_zero())
@@ -336,7 +339,7 @@ impl Writeback {
         self.try_step_of(|_| true)
     }
 
-    /// A step of the first file in line that has a run, where it `may` be taken.
+    /// Takes a step of the first file in the queue that has a run, if that file `may` be taken.
     fn try_step_of(&self, may: impl Fn(&Arc<dyn Delayed>) -> bool) -> Step {
         let (mut index, mut otherwise) = (0, Step::Nothing);
         loop {
@@ -368,7 +371,8 @@ impl Writeback {
         take_out(&mut self.line.lock(), file);
     }
 
-    /// With the line locked from the first look to the last, so that nobody misses it there who is to write all of them back.
+    /// Takes a clean file out of the queue. The queue stays locked from the first look to the last, so a thread that flushes all
+    /// files misses none.
     fn leave_if_clean(&self, file: &Arc<dyn Delayed>) {
         if file.delalloc().any() {
             return;
@@ -376,7 +380,7 @@ impl Writeback {
         let mut line = self.line.lock();
         let stood = file.delalloc().set_queued(false);
         if file.delalloc().any() {
-            // Who made it dirty meanwhile may have taken it for one that stands in line: so it does.
+            // A writer that made the file dirty meanwhile may have seen it as queued, so it stays queued.
             file.delalloc().set_queued(stood);
             return;
         }
@@ -386,13 +390,14 @@ impl Writeback {
         }
     }
 
-    /// Writes back what is dirty now, of all files, and waits for what is in flight. The openers of the files learn what
-    /// fails. Errors: that of the first file of which a run failed meanwhile.
+    /// Writes back the data that is dirty now, of all files, and waits for runs in flight. The openers of the files get the
+    /// errors.
+    /// Errors: that of the first file with a run that failed meanwhile.
     pub(crate) fn flush_all(&self) -> Result<()> {
         self.flush_those(|_| true)
     }
 
-    /// The same of the files of one subvolume.
+    /// Writes back the dirty files of one subvolume, as [`flush_all`](Self::flush_all) does for all.
     pub(crate) fn flush_subvolume(&self, id: TreeId) -> Result<()> {
         self.flush_those(|file| file.id().subvolume == id)
     }
@@ -408,7 +413,7 @@ impl Writeback {
         first
     }
 
-    /// Writes back what is dirty of `file` when this begins, and waits for what is in flight.
+    /// Writes back the data of `file` that is dirty when this begins, and waits for runs in flight.
     /// Errors: a run failed meanwhile, this thread's or another's (WRITEBACK-5); the rest is written back all the same.
     pub(crate) fn flush(&self, file: &dyn Delayed) -> Result<()> {
         let (delalloc, mut at) = (file.delalloc(), 0);
@@ -423,9 +428,9 @@ impl Writeback {
         file.write_errors().since(errors)
     }
 
-    /// Writes back the runs of `file` that have a part of `[start, end)`, where nobody makes anything dirty meanwhile, and waits for what
-    /// is in flight. They are the runs of any other flush, so their room is enough for them, and nothing that grows the file is among
-    /// them (DELALLOC-4). The openers learn what fails.
+    /// Writes back the runs of `file` that overlap `[start, end)`, and waits for runs in flight. No thread makes anything dirty
+    /// meanwhile. Each flush cuts the same runs, so their room is enough for them. None of them grows the file (DELALLOC-4). The
+    /// openers get the errors.
     pub(crate) fn flush_range(&self, file: &dyn Delayed, (start, end): (u64, u64)) {
         let delalloc = file.delalloc();
         while let Some(at) = delalloc.run_in(start, end)
@@ -436,7 +441,7 @@ impl Writeback {
         delalloc.wait_landed();
     }
 
-    /// Writes a run back that is in flight. What is not in the tree by then is lost, which the file's errors say.
+    /// Writes back a run that is in flight. Data that does not reach the tree is lost, and the file's errors report it.
     fn write_back(&self, file: &dyn Delayed, run: &Run, mut room: DelallocReservation) {
         let _step = Held::wait(Place::of(rank::WRITEBACK));
         let landing = Landing::of(self, file, run);
@@ -451,7 +456,8 @@ impl Writeback {
         }
     }
 
-    /// A run fails for want of the host's space, never of the filesystem's: room was kept for it (DELALLOC-8).
+    /// Counts a run that failed for want of the filesystem's space: it had room (DELALLOC-8). For want of the host's space a run
+    /// may fail.
     fn check_kept(&self, error: &Error) {
         if error.kind() == ErrorKind::NoSpace && error.host().is_none() {
             self.counters.no_space.fetch_add(1, Ordering::Relaxed);
@@ -465,7 +471,7 @@ impl Writeback {
     }
 }
 
-/// A run that is in flight lands, whatever becomes of who writes it back: others wait for that.
+/// Lands a run that is in flight when it drops, even if the thread that writes it back panics: other threads wait for that.
 struct Landing<'a> {
     writeback: &'a Writeback,
     file: &'a dyn Delayed,
@@ -475,7 +481,7 @@ struct Landing<'a> {
 
 impl<'a> Landing<'a> {
     fn of(writeback: &'a Writeback, file: &'a dyn Delayed, run: &'a Run) -> Self {
-        // What it is unless somebody says otherwise: the thread panics.
+        // The result until `lands` sets another: the thread panicked.
         let failure = Error::new(ErrorKind::Aborted, "writing data back came to no end");
         Self { writeback, file, run, failure: Some(Arc::new(failure)) }
     }
@@ -506,7 +512,7 @@ impl Drop for Landing<'_> {
     }
 }
 
-/// With `flushoncommit`: what is delayed when somebody asks for a commit is part of it.
+/// With `flushoncommit`: the data that is delayed when a thread asks for a commit is part of that commit.
 pub(crate) struct FlushOnCommit(pub(crate) Arc<Writeback>);
 
 impl CommitParticipant for FlushOnCommit {

@@ -1,4 +1,4 @@
-//! An inode's part in its access time; `access_time` is about the whole.
+//! The part of an inode in its access time; `access_time` has the rest.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -13,7 +13,7 @@ use crate::access_time::{Accessed, Atime, AtimeOptions, Length};
 use crate::keys;
 
 impl Inode {
-    /// Notes that it was read. Nothing is done where access times are not moved, or cannot be.
+    /// Notes a read. Does nothing when access times do not move, or cannot be written.
     pub(crate) fn accessed(self: &Arc<Self>) {
         let times = self.context().access_times();
         let options = times.options();
@@ -21,12 +21,12 @@ impl Inode {
         match length {
             None | Some(Length::Usual) => {}
             Some(Length::Noteworthy) => self.engine().wake_background(),
-            // Whether they are written is nothing that whoever reads wants to know.
+            // A reader does not want the errors of that write.
             Some(Length::TooLong) => drop(times.write_some(self.engine())),
         }
     }
 
-    /// Notes an access now, if that moves the time. Returns how long the queue is if this one came into it.
+    /// Notes an access now, if that moves the time. Returns the length of the queue if the inode joined it.
     fn note_access(self: &Arc<Self>, options: AtimeOptions) -> Option<Length> {
         let (engine, now) = (self.engine(), self.engine().now());
         let item = self.hold_extents(Wait::Yes).ok()?;
@@ -42,7 +42,7 @@ impl Inode {
         *self.access_time.lock() = now;
         self.state.fetch_or(state::ACCESSED, Ordering::AcqRel);
         if item.nlink == 0 {
-            return None; // it goes with its last user (ATIME-2)
+            return None; // return None; // its last user drops the time with it (ATIME-2)
         }
         let before = self.state.fetch_or(state::ACCESS_QUEUED, Ordering::AcqRel);
         let is_new = before & state::ACCESS_QUEUED == 0;
@@ -50,7 +50,7 @@ impl Inode {
         is_new.then(|| self.context().access_times().add(weak(), engine))
     }
 
-    /// Makes the times that are not written yet part of `item`, a copy of the inode's that was taken with that locked.
+    /// Makes the unwritten times part of `item`, a copy of the inode's item that was taken with that locked.
     pub(super) fn take_along(&self, item: &mut InodeItem) {
         if self.has(state::ACCESSED) {
             item.atime = *self.access_time.lock();
@@ -58,14 +58,14 @@ impl Inode {
         self.show_overwritten(item);
     }
 
-    /// The access time is part of the item, which is locked for writing, or of no use any more.
+    /// Notes that the access time is part of the item, which is locked for writing, or of no use any more.
     fn access_time_is_in(&self, _: &InodeItem) {
         self.state.fetch_and(!state::ACCESSED, Ordering::AcqRel);
     }
 }
 
 impl LockedItem<'_> {
-    /// All times are part of the item now, or of no use any more.
+    /// Notes that all times are part of the item now, or of no use any more.
     pub(super) fn times_written(&self) {
         self.inode.access_time_is_in(&self.item);
         self.inode.overwritten_is_in(&self.item);
@@ -77,7 +77,7 @@ impl Accessed for Inode {
         self.state.fetch_and(!state::ACCESS_QUEUED, Ordering::AcqRel);
     }
 
-    /// Writes the access time alone: that is no change which an fsync, or who compares change counters, wants to know.
+    /// Writes the access time alone. That counts as no change for an fsync or a change counter.
     fn write_access_time(&self, handle: &Handle<'_>) -> Result<()> {
         self.change_item(handle, |locked| {
             let mut next = locked.item.clone();
@@ -86,7 +86,7 @@ impl Accessed for Inode {
             }
             self.take_along(&mut next);
             if self.has(state::OVERWRITTEN) {
-                next.transid = handle.generation(); // that is one (OVERWRITE-1)
+                next.transid = handle.generation(); // next.transid = handle.generation(); // overwrites count as a change (OVERWRITE-1)
             }
             locked.replace(&next)
         })

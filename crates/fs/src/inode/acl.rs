@@ -1,14 +1,13 @@
 //! POSIX access control lists.
 //!
 //! An ACL is stored as the extended attribute `system.posix_acl_access` or `system.posix_acl_default` in the form
-//! in which it crosses the system call boundary: a version (2), then entries of tag, permissions and id. The
-//! access ACL and the mode say the same thing twice, so a change of one changes the other:
+//! in which it crosses the system call boundary: a version (2), then entries of tag, permissions and id. The access ACL and the
+//! mode overlap, so a change of one changes the other:
 //!
 //! - setting the access ACL sets the mode's nine bits; an ACL that says no more than a mode is not stored at all;
-//! - changing the mode changes the owner's entry, the others' entry, and the mask (or the group's entry if there
-//!   is no mask);
-//! - a new inode in a directory with a default ACL gets that ACL narrowed by the mode asked for, in place of the
-//!   umask; a new directory gets the default ACL as well.
+//! - changing the mode changes the owner's entry, the others' entry, and the mask (or the group's entry if there is no mask);
+//! - a new inode in a directory with a default ACL gets that ACL narrowed by the requested mode, in place of the umask; a new
+//!   directory gets the default ACL as well.
 
 use creamery_base::{Error, Result, memory};
 use smallvec::SmallVec;
@@ -24,7 +23,7 @@ const NO_ID: u32 = u32::MAX;
 
 const PERMISSIONS: u32 = 0o777;
 
-/// Whom an entry is about.
+/// The subject of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Tag {
     UserObj = 0x01,
@@ -56,14 +55,14 @@ struct Entry {
     id: u32,
 }
 
-/// A valid ACL: owner, named users, group, named groups, mask, others, in this order; one each of owner, group and
-/// others; a mask if anybody is named.
+/// A valid ACL: owner, named users, group, named groups, mask, others, in this order; one each of owner, group and others; a mask
+/// if it has a named user or group.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Acl {
     entries: SmallVec<[Entry; 8]>,
 }
 
-/// What [`Acl::for_new_inode`] makes of a default ACL and a mode.
+/// The result of [`Acl::for_new_inode`] for a default ACL and a mode.
 pub(crate) struct Inherited {
     /// The mode's nine bits.
     pub(crate) permissions: u32,
@@ -72,13 +71,13 @@ pub(crate) struct Inherited {
 }
 
 impl Acl {
-    /// What it takes in memory, shared, bytes.
+    /// The memory of a shared ACL, bytes.
     pub(crate) fn memory(&self) -> u64 {
         let outside = if self.entries.spilled() { memory::vec::<Entry>(self.entries.capacity()) } else { 0 };
         memory::shared::<Self>() + outside
     }
 
-    /// Reads and checks the stored form. An ACL without entries is none.
+    /// Reads and checks the stored form. Returns `None` for an ACL without entries.
     pub(crate) fn decode(value: &[u8]) -> Result<Option<Self>> {
         let invalid = |what: &str| Error::invalid(format!("an access control list {what}"));
         let (version, rest) = value.split_first_chunk::<4>().ok_or_else(|| invalid("without a version"))?;
@@ -149,18 +148,18 @@ impl Acl {
         if self.perm(Tag::Mask).is_some() { Tag::Mask } else { Tag::GroupObj }
     }
 
-    /// The nine mode bits that say the same.
+    /// The nine mode bits that are equivalent to it.
     pub(crate) fn permissions(&self) -> u32 {
         let bits = |tag| self.perm(tag).expect("a valid list has its three obligatory entries");
         bits(Tag::UserObj) << 6 | bits(self.group_class()) << 3 | bits(Tag::Other)
     }
 
-    /// Whether the mode bits say all of it.
+    /// Whether the mode bits express all of it.
     pub(crate) fn is_equivalent_to_mode(&self) -> bool {
         self.entries.iter().all(|entry| matches!(entry.tag, Tag::UserObj | Tag::GroupObj | Tag::Other))
     }
 
-    /// Follows a change of the mode.
+    /// Takes over the bits of a new mode.
     pub(crate) fn set_permissions(&mut self, mode: u32) {
         let group = self.group_class();
         for (tag, shift) in [(Tag::UserObj, 6), (group, 3), (Tag::Other, 0)] {

@@ -1,4 +1,4 @@
-//! Attributes of an inode: what `stat` shows. `ops/set_attributes` changes them.
+//! Attributes of an inode, for `stat`. `ops/set_attributes` changes them.
 
 use creamery_base::{Generation, InodeId, Result, Timespec, Wait};
 
@@ -58,14 +58,14 @@ pub struct Times {
 }
 
 impl Times {
-    /// All four the same.
+    /// Sets all four to one time.
     #[must_use]
     pub const fn all(time: Timespec) -> Self {
         Self { access: time, modification: time, change: time, birth: time }
     }
 }
 
-/// What is known about an inode without its data.
+/// The metadata of an inode.
 ///
 /// ```
 /// fn is_setuid(attributes: &creamery_fs::Attributes) -> bool {
@@ -76,7 +76,7 @@ impl Times {
 pub struct Attributes {
     /// The inode.
     pub id: InodeId,
-    /// What it is.
+    /// Its kind.
     pub kind: FileType,
     /// Type and permission bits.
     pub mode: u32,
@@ -86,7 +86,7 @@ pub struct Attributes {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Of a device node.
+    /// The number of a device node.
     pub device: DeviceNumber,
     /// Bytes in the file.
     pub size: u64,
@@ -96,7 +96,7 @@ pub struct Attributes {
     pub times: Times,
     /// Flags.
     pub flags: InodeFlags,
-    /// The transaction that made the inode; tells it from earlier filesystems' inodes with the same number.
+    /// The transaction that made the inode; distinguishes it from inodes of earlier filesystems with an equal number.
     pub generation: Generation,
     /// Counts changes.
     pub change_counter: u64,
@@ -128,7 +128,7 @@ impl Attributes {
 }
 
 impl Inode {
-    /// Its attributes.
+    /// The attributes of the inode.
     pub(crate) fn stat(&self, wait: Wait) -> Result<Attributes> {
         Ok(Attributes::new(self.id, &self.item(wait)?))
     }

@@ -1,11 +1,11 @@
-//! What an inode is, with what it has in memory for that.
+//! The kind of an inode, and the state in memory for it.
 
 use super::FileType;
 use super::directory_state::DirectoryState;
 use super::file_state::FileState;
 
-/// The part of an inode that depends on its kind, which never changes. Nothing of it is boxed: to make a file takes no memory but the
-/// object's, which is that of one that went.
+/// The part of an inode that depends on its kind, which never changes. Nothing of it is boxed: a new file takes no memory but that of
+/// its object, which reuses the memory of one that went.
 #[cfg_attr(
     feature = "shuttle",
     expect(clippy::large_enum_variant, reason = "locks that shuttle schedules are large")
@@ -18,7 +18,7 @@ pub(super) enum Body {
 }
 
 impl Body {
-    /// Of an inode that was just made, or has just come into memory.
+    /// The part for an inode that is new, or new in memory.
     pub(super) fn new(kind: FileType) -> Self {
         match kind {
             FileType::Directory => Self::Directory(DirectoryState::new()),
@@ -35,7 +35,7 @@ impl Body {
         }
     }
 
-    /// What a directory has.
+    /// The part of a directory.
     pub(super) const fn directory(&self) -> Option<&DirectoryState> {
         match self {
             Self::Directory(state) => Some(state),
@@ -43,7 +43,7 @@ impl Body {
         }
     }
 
-    /// What a file has.
+    /// The part of a file.
     pub(super) const fn file(&self) -> Option<&FileState> {
         match self {
             Self::File(state) => Some(state),
@@ -51,7 +51,7 @@ impl Body {
         }
     }
 
-    /// Whether anything of it is still to be written, or an error is still to be reported.
+    /// Whether anything of it is unwritten, or an error is unreported.
     pub(super) fn has_to_stay(&self) -> bool {
         match self {
             Self::Directory(state) => state.is_unwritten(),
@@ -60,7 +60,7 @@ impl Body {
         }
     }
 
-    /// What it takes in memory outside, bytes.
+    /// The heap memory it takes, bytes.
     pub(super) fn memory(&self) -> u64 {
         match self {
             Self::Directory(state) => state.memory(),

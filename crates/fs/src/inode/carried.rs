@@ -1,26 +1,26 @@
-//! What a request carries of an inode from the call that began it to its answer: a range of bytes, and the lock of operations.
+//! The locks that a request carries from its call to its completion: a range of bytes, and the lock of operations.
 //!
-//! Guards of locks are a thread's. A request that outlives its call takes what it needs with them, in the order of all locks, and has it
-//! *carried* from then on: the thread's guards go, and what they stood for stays with the request, on whichever thread that ends.
+//! A lock guard belongs to a thread, but a request may outlive its call. Such a request takes its locks with guards, in the order of
+//! all locks, and then *carries* them: the guards go, and the locks stay with the request, on whichever thread it ends.
 //!
 //! ```text
 //!   thread   lock_shared --> lock_range --> look, allocate --> carry --> submit, and off it goes
 //!   request                                                    [ range, lock, change, space ]---- device ----> complete, drop
 //! ```
-//! The range needs nothing new: it is a line in a table (`range_lock`). Of the lock of operations there is a count beside it (`carried_locks`): who
-//! gets the lock waits until no request carries what keeps him out. So a request that shares the inode keeps those out who want it
-//! alone, and one that has it alone keeps out everybody, as the threads would that have begun them.
+//! A carried range stays a line in the table of ranges (`range_lock`). For the lock of operations there is a count beside it
+//! (`carried_locks`): a thread that gets the lock waits until no request carries a conflicting one. So a request that shares the inode
+//! keeps out threads that want it alone, and a request that has it alone keeps out all threads, as the thread that began it would.
 //!
 //! # Invariants
-//! - INODE-7: nobody has an inode alone, thread or request, while a request shares it; and nobody shares it while a request has it
-//!   alone. Shown by `who_wants_an_inode_waits_for_what_requests_carry`.
-//! - DIRECT-1: what a request carries is given back once, whatever a device does.
+//! - INODE-7: no thread or request has an inode alone while a request shares it, and none shares it while a request has it alone.
+//!   Shown by `who_wants_an_inode_waits_for_what_requests_carry`.
+//! - DIRECT-1: a request gives back each carried lock once, whatever a device does.
 //!   Shown by `what_is_carried_is_given_back_once`, `what_a_direct_write_carries_is_given_back_whatever_the_device_does`.
 //!
 //! # Locking
-//! Who waits for what is carried completes requests that have landed (`in_flight`). He has the lock of operations, and maybe other inodes, and nothing that completing takes: rank WRITEBACK.
-//! A completion takes handles, commits, items and nodes; those who have these wait for no operations, no ranges and nothing that is
-//! carried. So it ends.
+//! A thread that waits for a carried lock completes requests that have landed (`in_flight`). It has the lock of operations, and maybe
+//! other inodes, and nothing that a completion takes: rank WRITEBACK. A completion takes handles, commits, items and nodes. Their
+//! holders wait for no lock of operations, no range and no carried lock, so the wait ends.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ use super::lock::{ExclusiveInode, SharedInode};
 use super::range_lock::RangeGuard;
 use super::{FileInode, Inode};
 
-/// The lock of operations of an inode, carried by a request. The inode lives as long.
+/// The lock of operations of an inode, carried by a request. It keeps the inode alive.
 #[must_use]
 pub(crate) struct OwnedOperations {
     inode: Arc<Inode>,
@@ -37,17 +37,17 @@ pub(crate) struct OwnedOperations {
 }
 
 impl OwnedOperations {
-    /// Carries the share of a thread, which has it no more.
+    /// Carries the share of a thread, which gives it up.
     pub(crate) fn of_shared(inode: &Arc<Inode>, shared: SharedInode<'_>) -> Self {
         Self::carry(inode, Lock::Shared, shared)
     }
 
-    /// Carries what a thread has alone, and has no more.
+    /// Carries the exclusive lock of a thread, which gives it up.
     pub(crate) fn of_exclusive(inode: &Arc<Inode>, exclusive: ExclusiveInode<'_>) -> Self {
         Self::carry(inode, Lock::Alone, exclusive)
     }
 
-    /// Carries what `guard` stands for.
+    /// Carries the lock of `guard`.
     fn carry<G>(inode: &Arc<Inode>, lock: Lock, guard: G) -> Self {
         let file = inode.as_file().expect("only what is done to data carries locks");
         file.carried().carry(lock);
@@ -56,12 +56,12 @@ impl OwnedOperations {
         owned
     }
 
-    /// Whether others share the inode.
+    /// Whether the request shares the inode.
     pub(crate) fn is_shared(&self) -> bool {
         self.lock == Lock::Shared
     }
 
-    /// Wakes those who may wait for what the request carries that carries this.
+    /// Wakes threads that may wait for the locks of the request that carries this one.
     pub(crate) fn wake_those_who_wait(&self) {
         let file = self.file();
         file.ranges().wake();
@@ -86,7 +86,7 @@ impl Drop for OwnedOperations {
     }
 }
 
-/// A range of bytes of a file, carried by a request. The inode lives as long.
+/// A range of bytes of a file, carried by a request. It keeps the inode alive.
 #[must_use]
 pub(crate) struct OwnedRange {
     inode: Arc<Inode>,
@@ -94,7 +94,7 @@ pub(crate) struct OwnedRange {
 }
 
 impl OwnedRange {
-    /// Carries the range of a thread, which has it no more.
+    /// Carries the range of a thread, which gives it up.
     pub(crate) fn carry(inode: &Arc<Inode>, range: RangeGuard<'_>) -> Self {
         Self { inode: Arc::clone(inode), ticket: range.carry() }
     }
@@ -109,7 +109,7 @@ impl OwnedRange {
         &self.inode
     }
 
-    /// Wakes those who may wait for what the request carries that carries nothing but this.
+    /// Wakes threads that may wait for the request that carries this range and nothing else.
     pub(crate) fn wake_those_who_wait(&self) {
         self.file().ranges().wake();
     }

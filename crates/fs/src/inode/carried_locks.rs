@@ -1,4 +1,4 @@
-//! How many requests carry the lock of operations of an inode (`carried`), and waiting for that.
+//! A count of the requests that carry the lock of operations of an inode (`carried`), and waits for them.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -20,7 +20,8 @@ pub(super) enum Lock {
 /// The locks of operations of one inode that requests carry.
 #[derive(Default)]
 pub(super) struct CarriedLocks {
-    /// How many there are, for those who come and find none. Raised with the lock of operations held, so who gets that sees it.
+    /// How many there are, for a cheap first look. It rises with the lock of operations held, so the next holder of that lock
+    /// sees it.
     any: AtomicU32,
     locks: RankedMutex<Locks, { rank::LEAF }>,
     given_back: RankedCondvar,
@@ -49,7 +50,7 @@ impl Locks {
 }
 
 impl CarriedLocks {
-    /// One more, of who has the lock of operations that way.
+    /// Adds a request. The caller has the lock of operations as `lock` says.
     pub(super) fn carry(&self, lock: Lock) {
         let mut locks = self.locks.lock();
         assert!(!locks.keep_out(lock), "INODE-7: it is locked beside a request that keeps others out");
@@ -66,7 +67,8 @@ impl CarriedLocks {
         self.given_back.notify_all();
     }
 
-    /// Waits, and completes those that are `awaited` meanwhile, until nothing is carried that keeps out who has got the lock of operations that way.
+    /// Waits, and completes the requests that are `awaited` meanwhile, until no request carries a lock that conflicts with `lock`. The
+    /// caller has got that one.
     /// Errors: would block.
     pub(super) fn pass(&self, lock: Lock, wait: Wait, awaited: Awaited<'_>) -> Result<()> {
         if self.any.load(Ordering::Acquire) == 0 {
@@ -83,13 +85,13 @@ impl CarriedLocks {
         Ok(())
     }
 
-    /// A request landed that carries a lock: who waits may complete it.
+    /// Wakes waiters: a request that carries a lock landed, and a waiter may complete it.
     pub(super) fn wake(&self) {
         drop(self.locks.lock());
         self.given_back.notify_all();
     }
 
-    /// Nobody keeps out who has the inode alone now.
+    /// Asserts that no request carries a lock. The caller has the inode alone.
     pub(super) fn assert_alone(&self) {
         assert!(self.any.load(Ordering::Acquire) == 0, "INODE-7: a request shares what somebody has alone");
     }

@@ -1,7 +1,7 @@
 //! An inode that is a directory.
 //!
-//! A [`DirectoryInode`] is the inode together with its [`DirectoryState`]: whoever has one knows that the inode is a directory, and
-//! asks no more. The checks of whether entries may come or go give it out, once for an operation.
+//! A [`DirectoryInode`] is the inode together with its [`DirectoryState`]: its holder needs no further check of the kind. The
+//! checks of whether entries may come or go give it out, once for an operation.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -30,12 +30,12 @@ impl Deref for DirectoryInode<'_> {
 }
 
 impl Inode {
-    /// It as a directory; none where it is something else.
+    /// The inode as a directory; `None` if it is something else.
     pub(crate) fn as_directory(&self) -> Option<DirectoryInode<'_>> {
         self.body.directory().map(|state| DirectoryInode { inode: self, state })
     }
 
-    /// The same of an inode that a test made as one.
+    /// The inode as a directory, for a test that made it as one.
     #[cfg(test)]
     pub(crate) fn directory(&self) -> DirectoryInode<'_> {
         self.as_directory().expect("a directory")
@@ -43,7 +43,7 @@ impl Inode {
 }
 
 impl<'a> DirectoryInode<'a> {
-    /// What is put off.
+    /// Its delayed items.
     pub(crate) fn delayed(&self) -> &'a Arc<DelayedNode> {
         let make = || DelayedNode::new(self.id, Arc::clone(self.tree()), self.subvolume().later());
         self.state.delayed_or(make)
@@ -54,17 +54,17 @@ impl<'a> DirectoryInode<'a> {
         self.delayed().put_off_entry(handle, self.context().delayed(), entry)
     }
 
-    /// Takes back a DIR_INDEX item; false when it is in the tree, or nowhere.
+    /// Takes back a delayed DIR_INDEX item. Returns false when it is in the tree, or does not exist.
     pub(crate) fn take_back_entry(&self, index: u64) -> bool {
         self.state.delayed().is_some_and(|delayed| delayed.take_back_entry(index))
     }
 
-    /// Changes a delayed DIR_INDEX item; none when it is in the tree, or nowhere.
+    /// Changes a delayed DIR_INDEX item. Returns `None` when it is in the tree, or does not exist.
     pub(crate) fn edit_delayed_entry<R>(&self, index: u64, edit: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
         self.state.delayed()?.edit_entry(index, edit)
     }
 
-    /// Delayed DIR_INDEX items from number `from` on. To be asked before the tree.
+    /// Delayed DIR_INDEX items from number `from` on. Call this before you look in the tree.
     pub(crate) fn delayed_entries(&self, from: u64, wait: Wait) -> Result<Vec<DelayedEntry>> {
         match self.state.delayed() {
             Some(delayed) if delayed.any() => delayed.entries(from, wait),
@@ -72,7 +72,7 @@ impl<'a> DirectoryInode<'a> {
         }
     }
 
-    /// The number of the last delayed DIR_INDEX item, which is the directory's last. To be asked before the tree.
+    /// The number of the last delayed DIR_INDEX item, which is the directory's last. Call this before you look in the tree.
     pub(crate) fn last_delayed_index(&self, wait: Wait) -> Result<Option<u64>> {
         self.state.delayed().map_or(Ok(None), |delayed| delayed.last_index(wait))
     }
@@ -97,7 +97,7 @@ impl<'a> DirectoryInode<'a> {
         self.state.set_known_default_acl(acl);
     }
 
-    /// As [`Inode::update`], when entries changed: written before the transaction closes.
+    /// Changes the item when entries changed, as [`Inode::update`] does, but writes it later, before the transaction closes.
     #[track_caller]
     pub(crate) fn update_later(
         &self,

@@ -1,4 +1,4 @@
-//! What a directory has in memory because it has entries.
+//! The part of an inode in memory that only a directory has.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -9,14 +9,14 @@ use creamery_base::memory;
 use super::acl::Acl;
 use crate::delayed::DelayedNode;
 
-/// What a directory has besides what every inode has.
+/// The part of an inode in memory that only a directory has.
 pub(crate) struct DirectoryState {
-    /// The next free DIR_INDEX number; 0 = not looked up yet. Read and raised by who has the directory alone, so relaxed loads and
-    /// stores are enough.
+    /// The next free DIR_INDEX number; 0 = not looked up yet. Only a thread that has the directory alone reads and raises it, so
+    /// relaxed loads and stores are enough.
     next_index: AtomicU64,
     /// The default ACL, once looked up.
     default_acl: RankedMutex<Option<Option<Arc<Acl>>>, { rank::LEAF }>,
-    /// What was put off, once entries changed.
+    /// The delayed items, once entries changed.
     delayed: OnceLock<Arc<DelayedNode>>,
 }
 
@@ -25,23 +25,23 @@ impl DirectoryState {
         Self { next_index: AtomicU64::new(0), default_acl: RankedMutex::new(None), delayed: OnceLock::new() }
     }
 
-    /// What was put off, once entries changed.
+    /// The delayed items, once entries changed.
     pub(super) fn delayed(&self) -> Option<&Arc<DelayedNode>> {
         self.delayed.get()
     }
 
-    /// Whether anything that was put off is still to be written.
+    /// Whether any delayed item is unwritten.
     pub(super) fn is_unwritten(&self) -> bool {
         self.delayed.get().is_some_and(|delayed| delayed.any())
     }
 
-    /// What it takes in memory outside, bytes; entries that were put off are counted by [`DelayedRoot`](crate::delayed::DelayedRoot).
+    /// The heap memory it takes, bytes. [`DelayedRoot`](crate::delayed::DelayedRoot) counts delayed entries.
     pub(super) fn memory(&self) -> u64 {
         let acl = self.default_acl.lock().as_ref().map_or(0, |acl| acl.as_deref().map_or(0, Acl::memory));
         acl + self.delayed.get().map_or(0, |_| memory::shared::<DelayedNode>())
     }
 
-    /// The next free DIR_INDEX number; 0 when it was not looked up yet.
+    /// The next free DIR_INDEX number; 0 before the first lookup.
     pub(super) fn next_index(&self) -> u64 {
         self.next_index.load(Ordering::Relaxed)
     }
@@ -62,7 +62,7 @@ impl DirectoryState {
         *self.default_acl.lock() = Some(acl);
     }
 
-    /// What is put off, made by `make` where nothing was before.
+    /// The delayed items; `make` makes them if there are none.
     pub(super) fn delayed_or(&self, make: impl FnOnce() -> DelayedNode) -> &Arc<DelayedNode> {
         self.delayed.get_or_init(|| Arc::new(make()))
     }

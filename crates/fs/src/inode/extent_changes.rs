@@ -1,8 +1,8 @@
-//! Notes of which extents of a file changed: what its log has to be told is no more than that.
+//! Notes of the changed ranges of a file: its log gets these and no more.
 //!
-//! They begin with the first change of an inode in a transaction and are taken where its extents change, with the item locked;
-//! so who holds the item finds them complete. Once a log was put they begin anew. Where there are none, because the inode was not in
-//! memory all the time, the whole file is compared with the last commit. The one extent of a symbolic link, which never changes, is
+//! Notes begin with the first change of an inode in a transaction. Each change of extents adds one with the item locked, so a holder
+//! of the item finds them complete. After a log was written they begin anew. A file without notes, because its inode was not in
+//! memory all the time, is compared with the last commit as a whole. The one extent of a symbolic link, which never changes, is
 //! compared each time.
 
 use creamery_base::Generation;
@@ -11,34 +11,34 @@ use creamery_base::lock::{RankedMutex, rank};
 use super::log_turn::Turn;
 use crate::items::InodeItem;
 
-/// Ranges that are kept apart at most; with more, what lies between them counts as changed, too.
+/// The most ranges that are kept apart. With more, the bytes between two of them count as changed, too.
 const RANGES_MAX: usize = 256;
 
-/// Since when something changed.
+/// The start of a set of changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Since {
     /// Since the last commit.
     Commit,
-    /// Since the log was told what the file was with so many changes.
+    /// Since the log got the file with this count of changes.
     Put(u64),
 }
 
-/// Parts of a file.
+/// The changed parts of a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Changes {
     pub(crate) since: Since,
-    /// In order, none touches another.
+    /// In order and apart.
     pub(crate) ranges: Vec<(u64, u64)>,
 }
 
 struct Notes {
     generation: Generation,
-    /// The size of the file then.
+    /// The size of the file at the start of the notes.
     size: u64,
     changes: Changes,
 }
 
-/// What is known of a file's changes.
+/// The notes of a file's changes, if there are any.
 #[derive(Default)]
 pub(crate) struct ExtentChanges {
     notes: RankedMutex<Option<Box<Notes>>, { rank::LEAF }>,
@@ -55,15 +55,15 @@ impl ExtentChanges {
         *notes = is_first.then(|| Notes::new(generation, before.size, Since::Commit));
     }
 
-    /// What the file shows in `[start, end)` has changed.
+    /// Notes that `[start, end)` of the file changed.
     pub(crate) fn add(&self, start: u64, end: u64) {
         if let Some(notes) = &mut *self.notes.lock() {
             notes.changes.add(start, end);
         }
     }
 
-    /// What changed of a file that is `item` now, as far as that is known; from here on it is noted since then. Whoever does not put
-    /// it has to [`forget`](Self::forget).
+    /// Takes the changes of a file that is `item` now, if they are known, and begins new notes. A caller that does not put the file
+    /// into the log has to [`forget`](Self::forget) these.
     pub(crate) fn take(
         &self,
         _: &Turn<'_>,
@@ -80,7 +80,7 @@ impl ExtentChanges {
         Some(notes.changes)
     }
 
-    /// From here on nothing is known.
+    /// Drops the notes: from here on nothing is known.
     pub(crate) fn forget(&self) {
         *self.notes.lock() = None;
     }
@@ -93,7 +93,7 @@ impl Notes {
 }
 
 impl Changes {
-    /// Adds a range, and joins it with those that it touches.
+    /// Adds a range, and joins it with the ranges that it touches.
     pub(crate) fn add(&mut self, start: u64, end: u64) {
         if start >= end {
             return;
@@ -150,11 +150,11 @@ mod tests {
         let (changes, seven) = (ExtentChanges::default(), Generation::new(7));
         let turns = LogTurn::default();
         let turn = turns.take();
-        // Somebody has changed it in the same transaction before it came to memory.
+        // Another thread has changed it in the same transaction before it came to memory.
         changes.begin(seven, &at(7, 100));
         changes.add(0, 4096);
         assert_eq!(changes.take(&turn, seven, &at(7, 100), 4096), None);
-        // It was put, and has grown since.
+        // It was put into the log, and has grown since.
         changes.begin(seven, &at(7, 100));
         changes.add(8192, 12288);
         let taken = changes.take(&turn, seven, &at(7, 12288), 4096).unwrap();

@@ -1,10 +1,10 @@
 //! An inode that is a file.
 //!
-//! A [`FileInode`] is the inode together with its [`FileState`]: whoever has one knows that the inode is a file, and asks no more.
-//! [`Inode::regular`] gives it out, once for an operation.
+//! A [`FileInode`] is the inode together with its [`FileState`]: its holder needs no further check of the kind. [`Inode::regular`]
+//! gives it out, once for an operation.
 //!
-//! Extents change under the lock of the item (`lock`), by [`FileInode::change_extents`]: that counts the changes, so a plan that was
-//! made before finds out, and notes where they were, for the log (`extent_changes`).
+//! Extents change under the lock of the item (`lock`), by [`FileInode::change_extents`]. It counts the changes, so a plan that was
+//! made before notices them, and it notes the changed ranges for the log (`extent_changes`).
 
 use std::ops::Deref;
 
@@ -22,7 +22,7 @@ use crate::delalloc::{Delalloc, WriteErrors};
 use crate::fault::Fault;
 use crate::in_flight::{Awaited, Carried};
 
-/// The item of a file, locked for changing it together with its extents; [`FileInode::change_extents`] alone gives it out.
+/// The item of a file, locked for a change together with its extents; only [`FileInode::change_extents`] gives it out.
 pub(crate) struct LockedExtents<'l, 'a> {
     file: &'a FileState,
     locked: &'l mut LockedItem<'a>,
@@ -34,12 +34,13 @@ impl LockedExtents<'_, '_> {
         self.locked.now()
     }
 
-    /// Whether nobody changed the extents since they were `seen`.
+    /// Whether no thread changed the extents since they were `seen`.
     pub(crate) fn are_as(&self, seen: ExtentsSeen) -> bool {
         self.file.extents_seen() == seen
     }
 
-    /// As [`LockedItem::update`], after the extents in `changed` did. Where that is nothing, plans that others made stay good.
+    /// Changes the item, as [`LockedItem::update`] does, after the extents in `changed` changed. An empty `changed` leaves the
+    /// plans of others valid.
     pub(crate) fn update(
         &mut self,
         changed: (u64, u64),
@@ -72,12 +73,12 @@ impl Deref for FileInode<'_> {
 }
 
 impl Inode {
-    /// It as a file; none where it is something else.
+    /// The inode as a file; `None` if it is something else.
     pub(crate) fn as_file(&self) -> Option<FileInode<'_>> {
         self.body.file().map(|state| FileInode { inode: self, state })
     }
 
-    /// It as a file, for an operation on data. Errors: it is something else.
+    /// The inode as a file, for an operation on data. Errors: it is something else.
     pub(crate) fn regular(&self) -> Result<FileInode<'_>> {
         self.as_file().ok_or_else(|| match self.kind() {
             FileType::Directory => ErrorKind::IsADirectory.into(),
@@ -85,12 +86,12 @@ impl Inode {
         })
     }
 
-    /// Writes its delayed data back, which only a file has. Errors: the data could not be written back, and is lost.
+    /// Writes back its delayed data. Only a file has any. Errors: the data could not be written back, and is lost.
     pub(crate) fn flush(&self) -> Result<()> {
         self.as_file().map_or(Ok(()), |file| file.flush())
     }
 
-    /// The same as a file, of an inode that a test made as one.
+    /// The inode as a file, for a test that made it as one.
     #[cfg(test)]
     pub(crate) fn file(&self) -> FileInode<'_> {
         self.as_file().expect("a file")
@@ -103,17 +104,17 @@ impl<'a> FileInode<'a> {
         self.state.delalloc()
     }
 
-    /// What became of such data.
+    /// The errors of its writeback.
     pub(crate) const fn write_errors(&self) -> &'a WriteErrors {
         self.state.write_errors()
     }
 
-    /// Writes over what it has that its item does not show.
+    /// Overwrites that the item does not show yet.
     pub(super) const fn noted_writes(&self) -> &'a NotedWrites {
         self.state.noted_writes()
     }
 
-    /// Notes of where its extents changed.
+    /// Notes of the ranges in which its extents changed.
     pub(crate) const fn log_changes(&self) -> &'a ExtentChanges {
         self.state.log_changes()
     }
@@ -134,7 +135,7 @@ impl<'a> FileInode<'a> {
         self.state.ranges().shared_or_help(range, wait, self.awaited())
     }
 
-    /// Locks the whole sectors that `[start, end)` touches against everybody.
+    /// Locks the whole sectors that `[start, end)` touches against readers and writers.
     pub(crate) fn lock_range(&self, start: u64, end: u64, wait: Wait) -> Result<RangeGuard<'a>> {
         let range = self.whole_sectors(start, end);
         self.state.ranges().exclusive_or_help(range, wait, self.awaited())
@@ -146,7 +147,7 @@ impl<'a> FileInode<'a> {
         self.ranges().len()
     }
 
-    /// The requests that may carry something of it.
+    /// The requests that may carry locks of the file.
     pub(super) fn awaited(&self) -> Awaited<'a> {
         self.inode.context().in_flight().awaited(Carried::OfInode(self.inode.id))
     }
@@ -156,44 +157,44 @@ impl<'a> FileInode<'a> {
         (start - start % sector, end.checked_next_multiple_of(sector).unwrap_or(u64::MAX))
     }
 
-    /// Where its next data would best be: behind that which got its space last, so that the file stays together.
+    /// The preferred place of its next data: behind the space that it got last, so that the file stays together.
     pub(crate) fn data_behind(&self) -> Option<Logical> {
         self.state.data_behind()
     }
 
-    /// Space up to `end` was given to it.
+    /// Notes that it got space up to `end`.
     pub(crate) fn set_data_behind(&self, end: Logical) {
         self.state.set_data_behind(end);
     }
 
-    /// What is written to it from now on is to be written back as soon as somebody closes it.
+    /// From now on the next close of the file starts writeback.
     pub(crate) fn set_flush_on_close(&self) {
         self.state.set_flush_on_close();
     }
 
-    /// Whether that is so, no more after that.
+    /// Whether a close is to start writeback; clears that.
     pub(crate) fn take_flush_on_close(&self) -> bool {
         self.state.take_flush_on_close()
     }
 
-    /// Its size, for who keeps its extents. [`ErrorKind::Stale`] when it was deleted.
+    /// Its size, for a caller that holds its extents. Errors: [`ErrorKind::Stale`] when it was deleted.
     pub(crate) fn size_beside(&self, item: &HeldExtents<'_>) -> Result<u64> {
         self.check_alive()?;
         Ok(self.state.shown_size().or_else(|| self.delalloc().size()).unwrap_or(item.size))
     }
 
-    /// The size that it has now.
+    /// Its current size.
     pub(crate) fn size(&self) -> u64 {
         let item = self.item.read();
         self.delalloc().size().unwrap_or(item.size)
     }
 
-    /// Has `size` told as the size of a file that is being cut to it; who does that has the inode alone.
+    /// Shows `size` as the size of a file while it is cut to that. The caller has the inode alone.
     pub(crate) fn show_size(&self, size: u64) -> ShownSize<'a> {
         self.state.show_size(size)
     }
 
-    /// What its extents are now; to be asked before they are looked at.
+    /// The state of its extents; take it before you look at them.
     pub(crate) fn extents_seen(&self) -> ExtentsSeen {
         self.state.extents_seen()
     }
@@ -213,15 +214,15 @@ impl<'a> FileInode<'a> {
         self.context().writeback().flush(self.inode)
     }
 
-    /// Writes back what is delayed of a range that the caller has alone, of a file that no delayed data makes longer. The openers learn
-    /// what is lost.
+    /// Writes back the delayed data of a range that the caller has alone, of a file that no delayed data makes longer. The openers get
+    /// the errors.
     pub(crate) fn flush_range(&self, range: (u64, u64)) {
         self.context().writeback().flush_range(self.inode, range);
     }
 
     /// Has all delayed data written back, for a caller that has the inode alone and changes its extents itself: nothing becomes
-    /// dirty meanwhile. The locked item tells of no delayed data from then on.
-    /// Errors: data that the caller found when it locked the inode could not be written back, and is lost (WRITEBACK-5).
+    /// dirty meanwhile. The locked item includes all data from then on.
+    /// Errors: data that was delayed when the caller locked the inode could not be written back, and is lost (WRITEBACK-5).
     pub(crate) fn settle(&self, locked: &mut ExclusiveInode<'_>) -> Result<()> {
         // A run that landed since the inode was locked left nothing to flush.
         let _ = self.flush();
@@ -229,19 +230,20 @@ impl<'a> FileInode<'a> {
         self.write_errors().since(locked.errors_before)
     }
 
-    /// As [`FileInode::settle`], for a caller that makes `size` the size of the file: what is delayed behind that goes.
+    /// Settles a file ([`FileInode::settle`]) for a caller that makes `size` its size: discards the delayed data behind that, and
+    /// writes back the rest.
     pub(crate) fn settle_cut(&self, locked: &mut ExclusiveInode<'_>, size: u64) {
         if self.delalloc().any() {
             let gone = self.delalloc().cut(size, u64::from(self.engine().sector_size()));
             self.context().writeback().forget(gone);
         }
-        // The openers learn what is lost; the file can be cut all the same.
+        // The openers get the errors; the file can be cut all the same.
         let _ = self.settle(locked);
     }
 
-    /// The item of a file of which nothing is delayed, and which nobody else changes.
+    /// The item of a file without delayed data, which no other thread changes.
     fn settled_item(&self) -> InodeItem {
-        // A deletion that was aborted keeps what it held from the tree for good.
+        // A deletion that was aborted keeps the data that it held back for good.
         let nothing = !self.delalloc().any() || self.engine().read_only().is_some();
         assert!(nothing, "DELALLOC-6: nothing of a settled file is delayed");
         let mut item = self.tree_item();

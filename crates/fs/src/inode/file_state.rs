@@ -1,4 +1,4 @@
-//! What a file has in memory because it has data.
+//! The part of an inode in memory that only a file has.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -11,30 +11,30 @@ use super::range_lock::RangeLocks;
 use crate::delalloc::{Delalloc, WriteErrors};
 use crate::items::InodeItem;
 
-/// No file has this size: the item's is told.
+/// The value of `shown_size` for "the size of the item". No file has this size.
 const SIZE_OF_ITEM: u64 = u64::MAX;
 
-/// What a file has besides what every inode has.
+/// The part of an inode in memory that only a file has.
 pub(crate) struct FileState {
-    /// The size that it is being cut to, or [`SIZE_OF_ITEM`].
+    /// The size that the file is being cut to, or [`SIZE_OF_ITEM`].
     shown_size: AtomicU64,
     /// How often extents changed; raised with the item locked for writing.
     extent_changes: AtomicU64,
-    /// Where they changed, for the log.
+    /// The ranges in which they changed, for the log.
     log_changes: ExtentChanges,
     /// Byte ranges that readers, writers and truncation hold.
     ranges: RangeLocks,
     /// Locks of operations that requests carry.
     carried: CarriedLocks,
-    /// Where on the volume the space ends that it was given last, 0 before that: a hint, so relaxed.
+    /// The end of the space on the volume that the file got last, 0 before that: a hint, so relaxed.
     data_behind: AtomicU64,
-    /// It was cut to nothing: what is written anew is wanted on the device soon after it is closed.
+    /// The file was cut to nothing: the next close starts writeback of its new data.
     flush_on_close: AtomicBool,
     /// Data that is in memory only.
     delalloc: Delalloc,
-    /// What became of such data.
+    /// The errors of its writeback.
     write_errors: WriteErrors,
-    /// Writes over what it has that its item does not show.
+    /// Overwrites that the item does not show yet.
     noted_writes: NotedWrites,
 }
 
@@ -59,49 +59,49 @@ impl FileState {
         &self.delalloc
     }
 
-    /// What became of such data.
+    /// The errors of its writeback.
     pub(super) const fn write_errors(&self) -> &WriteErrors {
         &self.write_errors
     }
 
-    /// Writes over what it has that its item does not show.
+    /// Overwrites that the item does not show yet.
     pub(super) const fn noted_writes(&self) -> &NotedWrites {
         &self.noted_writes
     }
 
-    /// Notes of where its extents changed.
+    /// Notes of the ranges in which its extents changed.
     pub(super) const fn log_changes(&self) -> &ExtentChanges {
         &self.log_changes
     }
 
-    /// What it takes in memory outside, bytes.
+    /// The heap memory it takes, bytes.
     pub(super) fn memory(&self) -> u64 {
         self.ranges.memory() + self.delalloc.memory()
     }
 
-    /// Makes `item`, which is what the tree has and is locked, what the file is.
+    /// Adds delayed data and the shown size to `item`, which is the item of the tree and locked.
     pub(super) fn show(&self, item: &mut InodeItem) {
         self.delalloc.show(item);
         item.size = self.shown_size().unwrap_or(item.size);
     }
 
-    /// The size that it is being cut to, if it is.
+    /// The size that the file is being cut to, if it is.
     pub(super) fn shown_size(&self) -> Option<u64> {
         Some(self.shown_size.load(Ordering::Acquire)).filter(|size| *size != SIZE_OF_ITEM)
     }
 
-    /// Has `size` told as the size of a file that is being cut to it; who does that has the inode alone.
+    /// Shows `size` as the size of a file while it is cut to that. The caller has the inode alone.
     pub(super) fn show_size(&self, size: u64) -> ShownSize<'_> {
         self.shown_size.store(size, Ordering::Release);
         ShownSize { file: self }
     }
 
-    /// What its extents are now; to be asked before they are looked at.
+    /// The state of its extents; take it before you look at them.
     pub(super) fn extents_seen(&self) -> ExtentsSeen {
         ExtentsSeen(self.extent_changes.load(Ordering::Acquire))
     }
 
-    /// Its extents change, with the item locked for writing.
+    /// Counts a change of its extents, with the item locked for writing.
     pub(super) fn count_extent_change(&self) {
         self.extent_changes.fetch_add(1, Ordering::Release);
     }
@@ -116,33 +116,33 @@ impl FileState {
         &self.carried
     }
 
-    /// Where its next data would best be: behind that which got its space last, so that the file stays together.
+    /// The preferred place of its next data: behind the space that it got last, so that the file stays together.
     pub(super) fn data_behind(&self) -> Option<Logical> {
         let behind = self.data_behind.load(Ordering::Relaxed);
         (behind > 0).then(|| Logical::new(behind))
     }
 
-    /// Space up to `end` was given to it.
+    /// Notes that it got space up to `end`.
     pub(super) fn set_data_behind(&self, end: Logical) {
         self.data_behind.store(end.get(), Ordering::Relaxed);
     }
 
-    /// What is written to it from now on is to be written back as soon as somebody closes it.
+    /// From now on the next close of the file starts writeback.
     pub(super) fn set_flush_on_close(&self) {
         self.flush_on_close.store(true, Ordering::Release);
     }
 
-    /// Whether that is so, no more after that.
+    /// Whether a close is to start writeback; clears that.
     pub(super) fn take_flush_on_close(&self) -> bool {
         self.flush_on_close.load(Ordering::Acquire) && self.flush_on_close.swap(false, Ordering::AcqRel)
     }
 }
 
-/// What the extents of a file were when somebody looked.
+/// The state of the extents of a file at one time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ExtentsSeen(u64);
 
-/// The size of a file that is being cut, told until this goes: then the file has it, or is as long as cutting it has left it.
+/// The size of a file that is being cut, shown until this drops. Then the file has it, or has the size at which the cut ended.
 #[must_use]
 pub(crate) struct ShownSize<'a> {
     file: &'a FileState,

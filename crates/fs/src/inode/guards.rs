@@ -1,8 +1,8 @@
 //! Several inodes, each locked alone, in ascending [`InodeId`].
 //!
-//! An operation on names locks the directories first, because only they tell which inodes the names stand for.
-//! It then *tries* the inodes: trying cannot wait, so it needs no order. When that fails, it lets go of everything,
-//! locks all of them in order, and looks the names up once more.
+//! An operation on names locks the directories first, because only they show which inodes the names refer to. It then *tries* the
+//! inodes: trying cannot wait, so it needs no order. When that fails, it releases everything, locks all of them in order, and
+//! looks the names up once more.
 
 use creamery_base::{InodeId, Result};
 
@@ -17,7 +17,7 @@ pub(crate) struct Guards<'a> {
 }
 
 impl<'a> Guards<'a> {
-    /// Locks `inodes` in order; one that is named twice is locked once.
+    /// Locks `inodes` in order, each of them once.
     pub(crate) fn lock(inodes: &[&'a Inode]) -> Result<Self> {
         let mut sorted: SmallVec<[&'a Inode; 4]> = SmallVec::from_slice(inodes);
         sorted.sort_unstable_by_key(|inode| inode.id);
@@ -29,7 +29,7 @@ impl<'a> Guards<'a> {
         Ok(Self { held })
     }
 
-    /// Adds one more without waiting; `false` when somebody else has it.
+    /// Adds one more without waiting; returns false when another thread has it.
     pub(crate) fn try_add(&mut self, inode: &'a Inode) -> Result<bool> {
         if self.position(inode.id).is_some() {
             return Ok(true);

@@ -1,4 +1,4 @@
-//! The inodes of a filesystem: those in memory, and those that have to be read.
+//! The inodes of a filesystem: those in memory, and those in the trees.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use crate::fault::Fault;
 use crate::keys;
 use crate::subvolume::{Change, Subvolume, SubvolumeRef, Subvolumes};
 
-/// How often an operation looks again for what keeps changing under it.
+/// How often an operation repeats a lookup whose result keeps changing.
 pub(crate) const LOOKUP_ROUNDS_MAX: usize = 64;
 
-/// Inodes of which a thread remembers that it asked about them.
+/// The number of inodes whose `stat` a thread remembers.
 const ASKED_MAX: usize = if cfg!(feature = "shuttle") { 4 } else { 512 };
 
 /// An inode that is being changed: its subvolume does not become read-only before this goes.
@@ -36,26 +36,26 @@ impl Deref for InodeToChange {
     }
 }
 
-/// The inodes of all subvolumes. Each user of the filesystem has it, and so have the cleaner and the names, which end with the background.
-/// Requests in flight do not.
+/// The inodes of all subvolumes. Each user of the filesystem has it, and so have the cleaner and the names, which end with the
+/// background. Requests in flight do not have it.
 pub(crate) struct Inodes {
     subvolumes: Subvolumes,
     table: InodeTable,
-    /// Directories of which nothing can be read but what is in them.
+    /// Directories of which only the entries can be read.
     lost: LostDirectories,
-    /// Inodes without an object whose attributes a thread asked for lately, by their numbers' last digits.
+    /// Inodes without an object that a thread asked for the attributes of lately, by the last digits of their numbers.
     asked: Striped<RankedMutex<Vec<Option<InodeId>>, { rank::LEAF }>>,
 }
 
 impl Drop for Inodes {
     fn drop(&mut self) {
-        // Where the filesystem was closed there are none.
+        // A filesystem that was closed has none.
         self.context().in_flight().abandon();
     }
 }
 
 impl Inodes {
-    /// About `cached` objects stay in memory after their last use.
+    /// Makes it; about `cached` objects stay in memory after their last use.
     pub(crate) fn new(subvolumes: Subvolumes, cached: usize) -> Self {
         Self {
             subvolumes,
@@ -65,12 +65,12 @@ impl Inodes {
         }
     }
 
-    /// The subvolumes that they are in.
+    /// The subvolumes of the inodes.
     pub(crate) const fn subvolumes(&self) -> &Subvolumes {
         &self.subvolumes
     }
 
-    /// Those in memory.
+    /// The inodes in memory.
     pub(crate) const fn table(&self) -> &InodeTable {
         &self.table
     }
@@ -80,13 +80,13 @@ impl Inodes {
         self.subvolumes.engine()
     }
 
-    /// What all of them share.
+    /// The context that all of them share.
     pub(crate) fn context(&self) -> &Context {
         self.subvolumes.context()
     }
 
-    /// The object of an inode; it stays alive while the caller holds it. [`ErrorKind::Stale`] when there is no
-    /// such inode, or it has no name left and was not open.
+    /// The object of an inode; it stays alive while the caller holds it. Errors: [`ErrorKind::Stale`] when there is no such
+    /// inode, or it has no name left and was not open.
     pub(crate) fn get(&self, id: InodeId, wait: Wait) -> Result<Arc<Inode>> {
         self.engine().check_open()?;
         for _ in 0..LOOKUP_ROUNDS_MAX {
@@ -104,7 +104,7 @@ impl Inodes {
         Err(Error::new(ErrorKind::Busy, format!("reading inode {id}")))
     }
 
-    /// The subvolume of an inode that somebody names by its number: where that is gone, so is the inode.
+    /// The subvolume of an inode that a caller names by its number. If the subvolume is gone, so is the inode.
     fn subvolume_of(&self, id: InodeId, wait: Wait) -> Result<SubvolumeRef> {
         self.subvolumes.get(id.subvolume, wait).map_err(|error| match error.kind() {
             ErrorKind::NotFound => Error::with_source(ErrorKind::Stale, format!("inode {id}"), error),
@@ -112,8 +112,8 @@ impl Inodes {
         })
     }
 
-    /// The attributes of an inode. One that has no object gets none for that: most that are asked about are not used next, and
-    /// making objects for them would drive out those that are.
+    /// The attributes of an inode. Makes no object for an inode without one: a `stat` is mostly the only use of an inode, and
+    /// objects for all of them would evict those in use.
     pub(crate) fn attributes(&self, id: InodeId, wait: Wait) -> Result<Attributes> {
         self.engine().check_open()?;
         for _ in 0..LOOKUP_ROUNDS_MAX {
@@ -161,12 +161,12 @@ impl Inodes {
         Ok(item)
     }
 
-    /// Takes an inode whose item is lost for a directory from now on.
+    /// Treats an inode whose item is lost as a directory from now on.
     pub(crate) fn take_for_directory(&self, id: InodeId) {
         self.lost.add(id);
     }
 
-    /// Whether this thread asked for the attributes of an inode lately. If not, it has now.
+    /// Whether this thread asked for the attributes of an inode lately. Remembers that it has now.
     fn asked_again(&self, id: InodeId) -> bool {
         let mut asked = self.asked.mine().lock();
         if asked.is_empty() {
@@ -176,7 +176,7 @@ impl Inodes {
         place.replace(id) == Some(id)
     }
 
-    /// The object of an inode that is about to be changed. Errors: those of [`Inodes::get`]; its subvolume is read-only.
+    /// The object of an inode for a change. Errors: those of [`Inodes::get`]; its subvolume is read-only.
     pub(crate) fn get_to_change(&self, id: InodeId) -> Result<InodeToChange> {
         let inode = self.get(id, Wait::Yes)?;
         let change = inode.begin_change()?;
@@ -184,12 +184,12 @@ impl Inodes {
     }
 }
 
-/// The directory that stands where a snapshot has the entry of a subvolume but not the subvolume itself.
+/// The directory in place of a subvolume, where a snapshot has the subvolume's entry but not the subvolume itself.
 fn empty_subvolume_item() -> InodeItem {
     InodeItem { mode: FileType::Directory.mode_bits() | 0o755, ..InodeItem::default() }
 }
 
-/// A directory of which nothing is known (`lost_directories`): nobody but its owner may look into it.
+/// A directory with unknown attributes (`lost_directories`): only its owner may look into it.
 fn lost_item() -> InodeItem {
     InodeItem { mode: FileType::Directory.mode_bits() | 0o700, ..InodeItem::default() }
 }

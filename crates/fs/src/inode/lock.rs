@@ -1,23 +1,28 @@
 //! The lock of an inode's operations, and the short one of its item.
 //!
-//! Who looks a name up shares a directory with others who look; who changes it has it alone. Of a file, those who write over
-//! what it has share it, each with a range of its own, and those have it alone who change its size or attributes. These locks
-//! are held over requests to devices, commits and waits for space. What a request holds of them that outlives its call is beside
-//! them (`carried`, `carried_locks`), and waited for by who gets the lock.
+//! A thread that only looks at an inode must not wait for a long operation on it, so there are two locks.
 //!
-//! Nobody who only wants to know waits for that. The item has a lock of its own, inside transaction handles, held while
-//! the item and what goes with it change in the tree: so `stat` tells what was done last, whoever is on the way. A read takes
-//! its range of bytes and no lock of operations; it holds the item for as long as it looks at the items of extents
-//! ([`Inode::hold_extents`]), not while it waits for data. Cutting a file takes many handles, each of which leaves a shorter
-//! one; who asks is told the size that it will have ([`FileInode::show_size`](super::FileInode::show_size)). The time of the last access is kept beside the item
-//! until that is written (`access_time`); who asks is told it as a part of the item.
+//! The lock of operations is held over requests to devices, commits and waits for space:
+//! - Lookups in a directory share it. A change of the directory takes it alone.
+//! - Writes over existing bytes of a file share it, each with a range of its own. A change of the size or of attributes takes it alone.
+//!
+//! A request that outlives its call keeps a count beside this lock (`carried`, `carried_locks`), and a thread that gets the lock waits
+//! for that count.
+//!
+//! The item has a lock of its own. A thread takes it inside a transaction handle, while the item and its parts of the tree change. So
+//! `stat` shows the last finished change and waits for no operation under way. A read takes its range of bytes and no lock of
+//! operations. It holds the item while it looks at the items of extents ([`Inode::hold_extents`]), not while it waits for data. A
+//! truncation takes many handles, each of which leaves a shorter file. `stat` shows the final size from the start
+//! ([`FileInode::show_size`](super::FileInode::show_size)). The last access time stays beside the item until it is written
+//! (`access_time`), and `stat` shows it as a part of the item.
 //!
 //! # Invariants
 //! - INODE-5: the item changes only with its lock held for writing, from the value that it has then. So of two operations that
-//!   share an inode neither takes back what the other one did.
+//!   share an inode neither takes back the change of the other.
 //!   Shown by `writes_to_parts_of_one_extent_at_once_are_all_there`.
-//! - INODE-6: a change of the item that fails, or dies, aborts with the item still locked: who has it next finds that, and takes
-//!   nothing half made for the truth. Shown by `who_has_the_item_behind_a_change_that_failed_finds_the_abort`.
+//! - INODE-6: a change of the item that fails, or whose thread panics, aborts with the item still locked. The next holder of the
+//!   item finds the abort and trusts no half-made change. Shown by
+//!   `who_has_the_item_behind_a_change_that_failed_finds_the_abort`.
 
 use std::ops::Deref;
 
@@ -31,7 +36,8 @@ use super::{Inode, InodeItem, state};
 use crate::delayed;
 use crate::fault::Fault;
 
-/// How often a thread that must not wait looks whether the item is free, and how often it pauses between two looks: tens of microseconds in all.
+/// How often a thread that must not wait checks whether the item is free, and how often it pauses between two checks: tens of
+/// microseconds in all.
 const LOOKS: usize = if cfg!(feature = "shuttle") { 1 } else { 64 };
 const PAUSES: usize = 16;
 
@@ -47,7 +53,7 @@ pub struct SharedInode<'a> {
     _operations: RankedRead<'a, (), { rank::INODE }>,
 }
 
-/// An inode locked by one operation, with its item as that has changed it so far.
+/// An inode locked by one operation, with its item as the operation has changed it so far.
 ///
 /// ```
 /// fn is_large(inode: &creamery_fs::ExclusiveInode<'_>) -> bool {
@@ -57,7 +63,7 @@ pub struct SharedInode<'a> {
 #[must_use]
 pub struct ExclusiveInode<'a> {
     pub(super) item: InodeItem,
-    /// Errors of writing back before the item was looked at.
+    /// Errors of writeback before the item was read.
     pub(super) errors_before: u64,
     _operations: RankedWrite<'a, (), { rank::INODE }>,
 }
@@ -71,13 +77,13 @@ impl Deref for ExclusiveInode<'_> {
 }
 
 impl ExclusiveInode<'_> {
-    /// The item as the operation knows it, for those who [update](Inode::update) the inode in several steps.
+    /// The item as the operation knows it, for an operation that [updates](Inode::update) the inode in several steps.
     pub(crate) const fn item_mut(&mut self) -> &mut InodeItem {
         &mut self.item
     }
 }
 
-/// The item, locked for changing it together with what belongs to it in the tree; [`Inode::change_item`] alone gives it out.
+/// The item, locked for a change together with its parts of the tree; only [`Inode::change_item`] gives it out.
 pub(crate) struct LockedItem<'a> {
     pub(super) inode: &'a Inode,
     pub(super) item: RankedWrite<'a, InodeItem, { rank::INODE_ITEM }>,
@@ -93,7 +99,7 @@ impl Drop for LockedItem<'_> {
     }
 }
 
-/// The witness that nobody changes the extents of an inode. No data is read from a device meanwhile.
+/// The witness that no thread changes the extents of an inode. Its holder reads no data from a device.
 pub(crate) type HeldExtents<'a> = RankedRead<'a, InodeItem, { rank::INODE_ITEM }>;
 
 impl LockedItem<'_> {
@@ -102,7 +108,7 @@ impl LockedItem<'_> {
         self.handle.now()
     }
 
-    /// Changes the item, in the tree too; returns it as the tree has it then. One leaf change.
+    /// Changes the item, also in the tree, and returns the new item. One leaf change.
     pub(crate) fn update(&mut self, change: impl FnOnce(&mut InodeItem)) -> Result<InodeItem> {
         let mut next = self.item.clone();
         self.inode.take_along(&mut next);
@@ -133,7 +139,7 @@ impl LockedItem<'_> {
 }
 
 impl Inode {
-    /// Locks it together with others who share it. [`ErrorKind::Stale`] when it was deleted meanwhile.
+    /// Locks the inode together with other sharers. Errors: [`ErrorKind::Stale`] when it was deleted meanwhile; would block.
     pub fn lock_shared(&self, wait: Wait) -> Result<SharedInode<'_>> {
         let operations = match wait {
             Wait::Yes => self.operations.read_for(Reason::InodeLock, self.place()),
@@ -143,14 +149,15 @@ impl Inode {
         self.check_alive().map(|()| SharedInode { _operations: operations })
     }
 
-    /// Locks it alone. A change waits anyway, so there is no `Wait` to pass. [`ErrorKind::Stale`] as above.
+    /// Locks the inode alone. A change waits anyway, so there is no `Wait` to pass. Errors: [`ErrorKind::Stale`] when it was
+    /// deleted meanwhile.
     pub fn lock_exclusive(&self) -> Result<ExclusiveInode<'_>> {
         let operations = self.operations.write_for(Reason::InodeLock, self.place());
         self.pass(Lock::Alone, Wait::Yes)?;
         self.locked_by(operations, Wait::Yes)
     }
 
-    /// Locks it alone, if nobody has it or its item.
+    /// Locks the inode alone, if no thread has it or its item.
     pub(crate) fn try_lock_exclusive(&self) -> Result<Option<ExclusiveInode<'_>>> {
         let Some(operations) = self.operations.try_write_within(self.place()) else { return Ok(None) };
         let locked = self.pass(Lock::Alone, Wait::No).and_then(|()| self.locked_by(operations, Wait::No));
@@ -160,7 +167,7 @@ impl Inode {
         }
     }
 
-    /// Waits for the requests that carry what keeps out who has got the lock of operations.
+    /// Waits until no request carries a lock that conflicts with `lock`, which the caller has just got.
     /// Errors: would block.
     fn pass(&self, lock: Lock, wait: Wait) -> Result<()> {
         if self.context().has(Fault::CarriedNotWaitedFor) {
@@ -183,7 +190,8 @@ impl Inode {
         Ok(ExclusiveInode { item: self.item(wait)?, errors_before, _operations: operations })
     }
 
-    /// The inode item as it is now: what was done last by those who have ended. [`ErrorKind::Stale`] when the inode was deleted.
+    /// The inode item as the last finished operation left it. Errors: [`ErrorKind::Stale`] when the inode was deleted; would
+    /// block.
     pub fn item(&self, wait: Wait) -> Result<InodeItem> {
         let locked = self.hold_extents(wait)?;
         self.check_alive()?;
@@ -197,7 +205,7 @@ impl Inode {
         Ok((self.as_it_is(&locked), locked.size))
     }
 
-    /// What the file is: `item`, which is locked, is what the tree has.
+    /// The item with everything that is not written yet. `item` is the item of the tree, and locked.
     pub(super) fn as_it_is(&self, item: &InodeItem) -> InodeItem {
         let mut item = item.clone();
         self.take_along(&mut item);
@@ -207,12 +215,12 @@ impl Inode {
         item
     }
 
-    /// The item as the tree has it: without delayed data.
+    /// The item in the tree: without delayed data.
     pub(crate) fn tree_item(&self) -> InodeItem {
         self.item.read().clone()
     }
 
-    /// Keeps the extents as they are, to look at their items: who changes them does so in several steps (DATA-6).
+    /// Keeps the extents as they are while the caller looks at their items: a change of extents takes several steps (DATA-6).
     pub(crate) fn hold_extents(&self, wait: Wait) -> Result<HeldExtents<'_>> {
         match wait {
             Wait::Yes => Ok(self.item.read_for(Reason::InodeLock, 0)),
@@ -220,13 +228,14 @@ impl Inode {
         }
     }
 
-    /// As [`hold_extents`](Self::hold_extents), for a thread that does without where somebody changes the item.
+    /// Tries once to [hold the extents](Self::hold_extents), for a thread that can do without them while another one changes the
+    /// item.
     pub(crate) fn try_hold_extents(&self) -> Option<HeldExtents<'_>> {
         self.item.try_read_within(0)
     }
 
-    /// Tries to lock the item [`LOOKS`] times. A change of one leaf usually ends before the last try: with a single one a request in 25 that must not
-    /// wait was refused beside writes into space that was set aside.
+    /// Tries to lock the item [`LOOKS`] times. A change of one leaf usually ends before the last try. With a single try, 1 in 25
+    /// requests that must not wait failed beside writes into preallocated space.
     fn item_soon(&self) -> Option<HeldExtents<'_>> {
         (0..LOOKS).find_map(|_| {
             let item = self.try_hold_extents();
@@ -251,7 +260,7 @@ impl Inode {
         }
     }
 
-    /// Changes the item, in the tree too; returns what the file is then. One leaf change. Its errors abort.
+    /// Changes the item, also in the tree, and returns the item with its delayed data. One leaf change. Its errors abort.
     #[track_caller]
     pub(crate) fn update(
         &self,
@@ -264,7 +273,7 @@ impl Inode {
         })
     }
 
-    /// Deletes the items of the inode by `purge`, and forgets what was put off. It has no entries. Its errors abort.
+    /// Deletes the items of the inode by `purge`, and forgets its delayed items. The inode has no entries. Its errors abort.
     #[track_caller]
     pub(crate) fn delete_items(&self, handle: &Handle<'_>, purge: impl FnOnce() -> Result<()>) -> Result<()> {
         self.change_item(handle, |locked| {
@@ -279,7 +288,7 @@ impl Inode {
         })
     }
 
-    /// Changes the item in memory only, as a test wants it.
+    /// Changes the item in memory only, for a test.
     #[cfg(test)]
     pub(crate) fn forge(&self, change: impl FnOnce(&mut InodeItem)) {
         change(&mut self.item.write());

@@ -1,9 +1,8 @@
-//! The inode object: one per live inode, shared by everybody who names it.
+//! The inode object: one for each live inode, shared by all its users.
 //!
 //! Its item is the in-memory copy of the inode item and changes together with the one in the tree ([`Inode::update`]).
-//! So an inode object can be dropped from memory at any time without writing.
-//! Directories are the exception while entries come and go: [`DirectoryInode::update_later`] puts the writing off (see `delayed`),
-//! and the table keeps their objects until it is done.
+//! So an inode object can leave memory at any time without a write. Directories are the exception while entries come and go:
+//! [`DirectoryInode::update_later`] delays the writes (see `delayed`), and the table keeps their objects until these are done.
 //!
 //! ```text
 //!   Inode   id, subvolume, item, locks of operations and of the item, access time, what is known of xattrs
@@ -11,24 +10,24 @@
 //!           File        FileState        delayed data, ranges, changes of extents, errors, hints      FileInode
 //!           Other                        all of a symbolic link, device node, fifo or socket is in the tree
 //! ```
-//! Its kind never changes, and each kind has a part of its own (`body`). What only a file can do is a method of [`FileInode`], what only
-//! a directory can do one of [`DirectoryInode`]: each is the inode with its part. An operation asks for one of them where it begins,
-//! and is refused there if the inode is something else.
+//! The kind of an inode never changes, and each kind has a part of its own (`body`). Operations on files are methods of [`FileInode`],
+//! operations on directories are methods of [`DirectoryInode`]: each is the inode with its part. An operation asks for one of them at
+//! its start, and fails there if the inode has another kind.
 //!
 //! # Invariants
 //! - INODE-1: at most one `Inode` object that can be shared exists per [`InodeId`] and filesystem.
-//! - INODE-2: while nobody has locked the item for writing, the copy equals the INODE_ITEM of the running transaction, or the
-//!   delayed item that will replace it. What [`Inode::item`] tells has the delayed data in it besides, and the time of the last
-//!   access may be newer (`access_time`). Shown by `what_is_set_on_a_directory_is_not_overwritten_by_what_was_put_off`.
+//! - INODE-2: while no thread has locked the item for writing, the copy equals the INODE_ITEM of the running transaction, or the
+//!   delayed item that will replace it. [`Inode::item`] adds the delayed data, and its last access time may be newer
+//!   (`access_time`). Shown by `what_is_set_on_a_directory_is_not_overwritten_by_what_was_put_off`.
 //! - INODE-3: the number of an inode is not used again, so an id that was valid once names that inode for ever.
 //!   Shown by `an_inode_that_is_removed_while_it_is_looked_at_stays_removed`.
-//! - INODE-4: who waits for an inode has none with the same or a greater id (LOCK-1). Trying is exempt.
+//! - INODE-4: a thread that waits for an inode has none with an equal or greater id (LOCK-1). A thread may try any inode.
 //!   Shown by `who_waits_for_an_earlier_inode_is_noticed`.
 //!
 //! # Locking
-//! Operations first (INODE-4: several inodes in ascending [`InodeId`]), then ranges, then the transaction handle, then the
-//! item (`lock`), then tree nodes. A request that outlives its call carries operations and a range from there on (`carried`). Nobody who holds a handle waits for operations or ranges. An operation that has
-//! [`Wait::No`](creamery_base::Wait::No) only tries.
+//! Operations first (INODE-4: several inodes in ascending [`InodeId`]), then ranges, then the transaction handle, then the item
+//! (`lock`), then tree nodes. A request that outlives its call carries operations and a range from there on (`carried`). No thread
+//! waits for operations or ranges while it holds a handle. An operation that has [`Wait::No`](creamery_base::Wait::No) only tries.
 
 mod accessed;
 pub(crate) mod acl;
@@ -87,47 +86,47 @@ pub struct Inode {
     /// The subvolume and number.
     pub id: InodeId,
     subvolume: SubvolumeRef,
-    /// Whose operations share it, or who has it alone.
+    /// The lock of operations: shared or exclusive.
     operations: QueuedRwLock<(), { rank::INODE }>,
-    /// The inode item; see `lock` for who may change it.
+    /// The inode item; `lock` has the rules for changing it.
     item: RankedRwLock<InodeItem, { rank::INODE_ITEM }>,
-    /// When it was read last, if [`state`] says that this is not part of the item yet.
+    /// The last access time, if [`state`] has the bit for one that is not part of the item yet.
     access_time: RankedMutex<Timespec, { rank::LEAF }>,
-    /// Whose turn it is to put it into the logs.
+    /// The lock for putting the inode into the logs.
     log_turn: LogTurn,
     /// Bits of [`state`].
     state: AtomicU8,
-    /// What it has in memory for what it is.
+    /// The part in memory for its kind.
     body: Body,
 }
 
-/// Bits that change before the object is shared, or with the inode locked alone. Bits of times that wait change as `access_time` and
-/// `overwrite_times` say.
+/// Bits that change before the object is shared, or with the inode locked alone. `access_time` and `overwrite_times` have the rules
+/// for the bits of unwritten times.
 mod state {
     /// The items are deleted: nothing may use the object any more.
     pub(super) const GONE: u8 = 1;
-    /// Made without a name on purpose: may be given one.
+    /// Made without a name on purpose: link(2) may give it one.
     pub(super) const LINKABLE: u8 = 2;
     /// Has no extended attributes.
     pub(super) const NO_XATTRS: u8 = 4;
     /// Has, or may have, extended attributes.
     pub(super) const XATTRS: u8 = 8;
-    /// Was read, and the time of that is not part of the item.
+    /// The inode was read, and the access time is not part of the item.
     pub(super) const ACCESSED: u8 = 16;
-    /// Is in the queue of those whose times are to be written.
+    /// The inode stands in the queue of unwritten access times.
     pub(super) const ACCESS_QUEUED: u8 = 32;
-    /// Was written over in place, and the times of that are not part of the item.
+    /// The file was overwritten in place, and the times of that are not part of the item.
     pub(super) const OVERWRITTEN: u8 = 64;
 }
 
-/// What is known about the extended attributes of an inode without looking.
+/// Whether an inode has extended attributes, as far as memory knows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum XattrsKnown {
     /// There are none.
     Absent,
     /// There may be some.
     Present,
-    /// Nobody has looked yet.
+    /// No thread has looked yet.
     Unknown,
 }
 
@@ -146,7 +145,7 @@ impl Inode {
         }
     }
 
-    /// Has its delayed data, which only a file has, written back soon.
+    /// Has its delayed data written back soon. Only a file has any.
     pub(crate) fn hasten(self: &Arc<Self>) {
         if self.has_delayed_data() {
             let file: Arc<dyn Delayed> = Arc::<Self>::clone(self);
@@ -159,7 +158,7 @@ impl Inode {
         self.body.file().is_some_and(|file| file.delalloc().any())
     }
 
-    /// Whose turn it is to put it into the logs.
+    /// The lock for putting the inode into the logs.
     pub(crate) const fn log_turn(&self) -> &LogTurn {
         &self.log_turn
     }
@@ -170,12 +169,12 @@ impl Inode {
         self.subvolume.tree()
     }
 
-    /// The subvolume it is in.
+    /// The subvolume of the inode.
     pub(crate) const fn subvolume(&self) -> &SubvolumeRef {
         &self.subvolume
     }
 
-    /// What all subvolumes share.
+    /// The context that all subvolumes share.
     pub(crate) fn context(&self) -> &Context {
         self.subvolume.context()
     }
@@ -185,7 +184,7 @@ impl Inode {
         self.context().engine()
     }
 
-    /// Refuses early what would change a subvolume that may not be changed.
+    /// Refuses a change early when the subvolume is read-only.
     pub(crate) fn check_writable(&self) -> Result<()> {
         self.subvolume.check_writable()
     }
@@ -195,7 +194,7 @@ impl Inode {
         Change::begin(&self.subvolume)
     }
 
-    /// What it is.
+    /// The kind of the inode.
     #[must_use]
     pub const fn kind(&self) -> FileType {
         self.body.kind()
@@ -205,7 +204,7 @@ impl Inode {
         self.body.directory().is_some()
     }
 
-    /// The item of an object that nobody shares.
+    /// The item of an object that no other thread has yet.
     pub(crate) fn own_item(&mut self) -> &InodeItem {
         self.item.get_mut()
     }
@@ -215,7 +214,7 @@ impl Inode {
         u128::from(self.id.subvolume.get()) << u64::BITS | u128::from(self.id.ino.get())
     }
 
-    /// What it takes in memory, bytes.
+    /// The memory it takes, bytes.
     pub(crate) fn memory(&self) -> u64 {
         memory::shared::<Self>() + self.body.memory()
     }
@@ -225,7 +224,7 @@ impl Inode {
         if self.has(state::GONE) { Err(ErrorKind::Stale.into()) } else { Ok(()) }
     }
 
-    /// Does `change`, which writes or deletes the INODE_ITEM in the tree, in place of what was put off (DELAYED-5).
+    /// Runs `change`, which writes or deletes the INODE_ITEM in the tree, in place of the delayed item (DELAYED-5).
     fn supersede_delayed(&self, change: impl FnOnce() -> Result<()>) -> Result<()> {
         let delayed = self.body.directory().and_then(DirectoryState::delayed);
         let Some(delayed) = delayed else { return change() };
@@ -236,7 +235,7 @@ impl Inode {
         delayed.supersede(change)
     }
 
-    /// Whether the object has to stay in memory: something is still to be written, or an error is still to be reported.
+    /// Whether the object has to stay in memory: something is unwritten, or an error is unreported.
     pub(crate) fn has_to_stay(&self) -> bool {
         self.has(state::ACCESSED | state::OVERWRITTEN) || self.body.has_to_stay()
     }
@@ -255,17 +254,17 @@ impl Inode {
         self.has(state::LINKABLE)
     }
 
-    /// Lets an inode that was made without a name be given one.
+    /// Allows a first name for an inode that was made without one.
     pub(crate) fn set_linkable(&self) {
         self.state.fetch_or(state::LINKABLE, Ordering::AcqRel);
     }
 
-    /// It was given a name: when it loses that it is a file like any other.
+    /// Notes that it got a name: when it loses that, it is deleted as any other file.
     pub(crate) fn clear_linkable(&self) {
         self.state.fetch_and(!state::LINKABLE, Ordering::AcqRel);
     }
 
-    /// What is known about extended attributes.
+    /// Whether the inode has extended attributes, as far as memory knows.
     pub(crate) fn xattrs_known(&self) -> XattrsKnown {
         let state = self.state.load(Ordering::Acquire);
         if state & state::XATTRS != 0 {
@@ -277,7 +276,7 @@ impl Inode {
         }
     }
 
-    /// Remembers whether there are extended attributes. Once "may have" it stays so.
+    /// Remembers whether there are extended attributes. "May have some" is final.
     pub(crate) fn set_xattrs_known(&self, present: bool) {
         let bit = if present { state::XATTRS } else { state::NO_XATTRS };
         self.state.fetch_or(bit, Ordering::AcqRel);

@@ -1,4 +1,4 @@
-//! Direct writes over what a file has that its item does not show yet (`overwrite_times`).
+//! Direct overwrites of a file that its item does not show yet (`overwrite_times`).
 
 use creamery_base::Timespec;
 use creamery_base::lock::{RankedMutex, rank};
@@ -11,16 +11,16 @@ use crate::items::InodeItem;
 pub(super) struct NotedWrites(RankedMutex<Option<Box<Noted>>, { rank::LEAF }>);
 
 struct Noted {
-    /// When the last one ended.
+    /// The end of the last one.
     last: Timespec,
-    /// How many they are.
+    /// How many there are.
     writes: u64,
-    /// Room for changing the item. A thread that changes it has borrowed the room.
+    /// Reserved room for a change of the item; `None` while a thread that changes it has borrowed the room.
     room: Option<DelallocReservation>,
 }
 
 impl NotedWrites {
-    /// Notes one more write. Returns the room where some is kept already.
+    /// Notes one more write. Returns `room` if a reservation is there already.
     pub(super) fn note(&self, now: Timespec, room: DelallocReservation) -> Option<DelallocReservation> {
         let first = |room| Box::new(Noted { last: now, writes: 1, room: Some(room) });
         match &mut *self.0.lock() {
@@ -36,7 +36,7 @@ impl NotedWrites {
         }
     }
 
-    /// Makes them part of `item`.
+    /// Adds the noted writes to `item`.
     pub(super) fn show(&self, item: &mut InodeItem) {
         if let Some(noted) = &*self.0.lock() {
             (item.mtime, item.ctime) = (noted.last, noted.last);
@@ -44,7 +44,7 @@ impl NotedWrites {
         }
     }
 
-    /// The item shows them now. False where there are none.
+    /// Forgets the notes: the item shows them now. Returns false if there are none.
     pub(super) fn forget(&self) -> bool {
         let noted = self.0.lock().take();
         noted.is_some()
@@ -55,7 +55,7 @@ impl NotedWrites {
         self.0.lock().as_mut().and_then(|noted| noted.room.take())
     }
 
-    /// Gives back what was lent. Returns it where another change of the item has written the times meanwhile.
+    /// Gives back the borrowed room. Returns it if another change of the item has written the times meanwhile.
     pub(super) fn give_back(&self, room: DelallocReservation) -> Option<DelallocReservation> {
         match &mut *self.0.lock() {
             Some(noted) if noted.room.is_none() => noted.room.replace(room),

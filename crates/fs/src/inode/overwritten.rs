@@ -1,4 +1,4 @@
-//! A file's part in the times of writes over what it has; `overwrite_times` is about the whole.
+//! The part of a file in the times of its overwrites; `overwrite_times` has the rest.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -13,19 +13,19 @@ use crate::operation::finish;
 use crate::overwrite_times::{Overwritten, TimesTurn};
 
 impl Inode {
-    /// Whether the times of a write over what the file has may follow later.
+    /// Whether the times of an overwrite may be written later.
     pub(crate) fn may_put_times_off(&self, item: &InodeItem) -> bool {
         // The times of an inode without a name are not written later.
         item.nlink > 0 && (self.has(state::OVERWRITTEN) || self.context().overwrite_times().has_room())
     }
 
-    /// The file was written over, behind a call of [`Engine::overwrote`](creamery_txn::Engine::overwrote). Its times follow, in `room`, which
-    /// is for one item. The item stays as it `is` meanwhile (ATIME-1), which is waited for where the caller does not hold it.
+    /// Notes an overwrite of the file, after a call of [`Engine::overwrote`](creamery_txn::Engine::overwrote). Its times follow, in
+    /// `room`, which is for one item. `is` holds the item unchanged meanwhile (ATIME-1). Without it this waits for the item.
     pub(crate) fn overwritten(self: &Arc<Self>, room: DelallocReservation, is: Option<HeldExtents<'_>>) {
         let file = self.as_file().expect("only files have data");
         let item = is.unwrap_or_else(|| self.item.read_for(Reason::InodeLock, 0));
         let now = self.engine().now();
-        // What is delayed was written before, and shows its own times.
+        // Delayed data was written before, and shows its own times.
         file.delalloc().move_times(now);
         let spare = file.noted_writes().note(now, room);
         self.state.fetch_or(state::OVERWRITTEN, Ordering::AcqRel);
@@ -37,7 +37,7 @@ impl Inode {
         }
     }
 
-    /// Makes the times that are noted part of `item`.
+    /// Makes the noted times part of `item`.
     pub(super) fn show_overwritten(&self, item: &mut InodeItem) {
         if self.has(state::OVERWRITTEN)
             && let Some(file) = self.as_file()
@@ -46,7 +46,7 @@ impl Inode {
         }
     }
 
-    /// They are part of the item, which is locked for writing, or of no use any more.
+    /// Notes that the times are part of the item, which is locked for writing, or of no use any more.
     pub(super) fn overwritten_is_in(&self, _: &InodeItem) {
         if self.has(state::OVERWRITTEN)
             && let Some(file) = self.as_file()
@@ -56,7 +56,7 @@ impl Inode {
         }
     }
 
-    /// Writes the times of writes over what the file has, if there are any to write: for an fsync.
+    /// Writes the unwritten times of overwrites, for an fsync.
     /// Errors: aborted; the filesystem is being closed.
     pub(crate) fn write_overwritten_times(&self) -> Result<()> {
         if !self.has(state::OVERWRITTEN) {
@@ -70,7 +70,7 @@ impl Inode {
 impl Overwritten for Inode {
     fn write_times(&self, _: &TimesTurn<'_>) -> Result<()> {
         let Some(file) = self.as_file().filter(|_| self.has(state::OVERWRITTEN)) else { return Ok(()) };
-        // There is none where an operation has written the times just now.
+        // An operation that has just written the times took the room.
         let Some(mut room) = file.noted_writes().lend_room() else { return Ok(()) };
         let units = Units::items(1).of(self.id.subvolume);
         let handle = match self.engine().start_reserved(units, &mut room) {

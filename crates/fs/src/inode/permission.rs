@@ -1,11 +1,11 @@
-//! What the flags of an inode forbid, whoever asks.
+//! Changes that the flags of an inode forbid to every caller.
 
 use creamery_base::{Error, ErrorKind, Result};
 use creamery_format::InodeFlags;
 
 use crate::inode::{DirectoryInode, Inode, InodeItem};
 
-/// Refuses a change of an inode that is marked as unchangeable.
+/// Refuses a change of an inode that is immutable.
 pub(crate) fn check_not_immutable(item: &InodeItem) -> Result<()> {
     if item.flags.intersects(InodeFlags::IMMUTABLE.union(InodeFlags::READONLY)) {
         return Err(Error::new(ErrorKind::PermissionDenied, "the inode is marked immutable"));
@@ -13,7 +13,7 @@ pub(crate) fn check_not_immutable(item: &InodeItem) -> Result<()> {
     Ok(())
 }
 
-/// Refuses a change other than appending of an inode that is marked as unchangeable or append-only.
+/// Refuses a change of an inode that is immutable or append-only, except appending.
 pub(crate) fn check_not_append_only(item: &InodeItem) -> Result<()> {
     check_not_immutable(item)?;
     if item.flags.contains(InodeFlags::APPEND) {
@@ -33,21 +33,21 @@ pub(crate) fn check_not_sealed(item: &InodeItem) -> Result<()> {
     Ok(())
 }
 
-/// Refuses data anywhere in a file that is marked as unchangeable or append-only, or has fs-verity.
+/// Refuses writes at any offset of a file that is immutable or append-only, or has fs-verity.
 pub(crate) fn check_overwrites(item: &InodeItem) -> Result<()> {
     check_not_append_only(item)?;
     check_not_sealed(item)
 }
 
-/// The directory to take an entry away from, whose item is `item`. Errors: it is none, or may not be changed.
+/// The directory that is to lose an entry; `item` is its item. Errors: it is no directory, or may not be changed.
 pub(crate) fn check_may_remove<'d>(dir: &'d Inode, item: &InodeItem) -> Result<DirectoryInode<'d>> {
     let dir = dir.as_directory().ok_or(ErrorKind::NotADirectory)?;
     check_not_append_only(item)?;
     Ok(dir)
 }
 
-/// Refuses data at `offset` in an inode that is marked as unchangeable or has fs-verity, and in one that is marked append-only wherever the
-/// file does not end.
+/// Refuses data at `offset` in an inode that is immutable or has fs-verity. In an append-only inode refuses any offset but the end of
+/// the file.
 pub(crate) fn check_appends(item: &InodeItem, offset: u64) -> Result<()> {
     if offset == item.size {
         check_not_immutable(item)?

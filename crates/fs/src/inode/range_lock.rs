@@ -1,13 +1,12 @@
 //! Byte-range locks of one inode.
 //!
 //! Reads take a range shared; writes and truncation take it exclusive (truncation to the end of the 64-bit
-//! space). The table is a list of requests in the order of their arrival, held and waiting alike. A request is
-//! granted when no request *before it in the list* conflicts with it, so nobody is overtaken by a conflicting
-//! later one: a writer that waits for readers stops new readers of its range, and no others.
+//! space). The table is a list of requests in the order of their arrival, granted and waiting alike. A request is granted when no
+//! request *before it in the list* conflicts with it, so no request is overtaken by a conflicting later one: a writer that waits
+//! for readers stops new readers of its range, and no others.
 //!
-//! The list is as long as there are operations under way on this one file, a handful; a scan of it costs less than
-//! any tree of intervals, and a range to the end of the file costs as much as a range of one byte. An idle table
-//! owns no memory.
+//! The list is as long as the number of operations under way on this one file: a handful. A scan of it costs less than any tree
+//! of intervals, and a range to the end of the file costs as much as a range of one byte. An idle table owns no memory.
 //!
 //! # Invariants
 //! - RANGE-1: two granted requests overlap only if both are shared.
@@ -67,7 +66,7 @@ impl Request {
 }
 
 impl Table {
-    /// Whether a request that came before `request` conflicts with it.
+    /// Whether an earlier request conflicts with `request`.
     fn must_wait(&self, request: &Request) -> bool {
         self.requests
             .iter()
@@ -77,7 +76,7 @@ impl Table {
 }
 
 impl RangeLocks {
-    /// A table with nothing in it.
+    /// An empty table.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -88,12 +87,13 @@ impl RangeLocks {
         self.lock((start, end), false, wait, None)
     }
 
-    /// Locks `[start, end)` against everybody.
+    /// Locks `[start, end)` against readers and writers.
     pub fn exclusive(&self, start: u64, end: u64, wait: Wait) -> Result<RangeGuard<'_>> {
         self.lock((start, end), true, wait, None)
     }
 
-    /// As [`RangeLocks::shared`]; a wait is spent completing requests that are `awaited`: they may carry ranges.
+    /// Locks `[start, end)` against writers, as [`RangeLocks::shared`] does. While it waits it completes requests that are
+    /// `awaited`: they may carry ranges.
     pub(super) fn shared_or_help(
         &self,
         range: (u64, u64),
@@ -103,7 +103,8 @@ impl RangeLocks {
         self.lock(range, false, wait, Some(awaited))
     }
 
-    /// As [`RangeLocks::exclusive`]; a wait is spent completing requests that are `awaited`: they may carry ranges.
+    /// Locks `[start, end)` against all others, as [`RangeLocks::exclusive`] does. While it waits it completes requests that are
+    /// `awaited`: they may carry ranges.
     pub(super) fn exclusive_or_help(
         &self,
         range: (u64, u64),
@@ -119,13 +120,13 @@ impl RangeLocks {
         self.table.lock().requests.len()
     }
 
-    /// A request landed that carries a range: who waits may complete it.
+    /// Wakes waiters: a request that carries a range landed, and a waiter may complete it.
     pub(super) fn wake(&self) {
         drop(self.table.lock());
         self.changed.notify_all();
     }
 
-    /// What the requests take on the heap, bytes.
+    /// The heap memory of the requests, bytes.
     pub(crate) fn memory(&self) -> u64 {
         let requests = &self.table.lock().requests;
         if requests.spilled() { memory::vec::<Request>(requests.capacity()) } else { 0 }
@@ -165,7 +166,7 @@ impl RangeLocks {
         Ok(RangeGuard { locks: self, ticket: Some(request.ticket), _held: held })
     }
 
-    /// Unlocks what a guard stood for, or what a request carried.
+    /// Unlocks the range of a guard or of a request.
     pub(super) fn give_back(&self, ticket: u64) {
         let mut table = self.table.lock();
         let at = table.requests.iter().position(|request| request.ticket == ticket);
@@ -195,13 +196,13 @@ impl RangeLocks {
 #[must_use]
 pub struct RangeGuard<'a> {
     locks: &'a RangeLocks,
-    /// None when a request carries it.
+    /// `None` when a request carries the range.
     ticket: Option<u64>,
     _held: Held,
 }
 
 impl RangeGuard<'_> {
-    /// The range stays locked, and this thread's no more, until it is given back.
+    /// Keeps the range locked, without this thread's guard, until [`give_back`](RangeLocks::give_back).
     pub(super) fn carry(mut self) -> u64 {
         self.ticket.take().expect("it is carried once")
     }

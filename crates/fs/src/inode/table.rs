@@ -1,28 +1,29 @@
 //! The table of live inodes: from an [`InodeId`] to its one object.
 //!
-//! The table keeps an object alive for a while after its last user let go, so that the next operation on it finds
-//! it. It holds about `capacity` objects: past that, an insertion looks at a few of the oldest entries and forgets
-//! those that nobody uses and nobody asked for since they were looked at last (the clock algorithm). Objects in
-//! use are never forgotten, so the table can outgrow its capacity by as many as are in use.
+//! The table keeps an object alive for a while after its last user released it, so that the next operation on it finds it. It
+//! holds about `capacity` objects. Past that, an insertion looks at a few of the oldest entries and forgets those without a user
+//! that nobody asked for since the last look (the clock algorithm). Objects in use are never forgotten, so the table can outgrow
+//! its capacity by the number of objects in use.
 //!
-//! Most inodes that were just made are never asked for again. Whoever makes many must not drive out what others need, so a new
-//! inode waits in a short queue first. If nobody asked for it when its turn comes, it is forgotten; its memory is still in the
-//! processor's caches, and the next one gets it. (The short queue is that of 2Q: Johnson and Shasha, "2Q: A Low Overhead
-//! High Performance Buffer Management Replacement Algorithm", 1994.)
+//! Most new inodes are never asked for again. A thread that makes many must not evict the inodes of others, so a new inode waits
+//! in a short queue first. If no operation asked for it until its turn comes, it is forgotten. Its memory is still in the
+//! processor's caches, and the next inode gets it. (The short queue is that of 2Q: Johnson and Shasha, "2Q: A Low Overhead High
+//! Performance Buffer Management Replacement Algorithm", 1994.)
 //!
-//! An inode without a name is held weakly: it must go when its last user does, for then its items are deleted.
+//! An inode without a name is held weakly: it must go when its last user does, because then its items are deleted.
 //!
 //! # Invariants
-//! - TABLE-1 (INODE-1): an object leaves the table only when nobody else has it and nothing of it is still to be written
-//!   (DELAYED-4, DELALLOC-5, ATIME-2) or reported (ERRSEQ-1), and under the shard's lock.
+//! - TABLE-1 (INODE-1): an object leaves the table only when it has no other user and has nothing left to write (DELAYED-4, DELALLOC-5,
+//!   ATIME-2) or to report (ERRSEQ-1), and under the shard's lock.
 //!   Shown by `attributes_of_directories_stay_with_more_of_them_delayed_than_there_is_room_for`.
-//! - TABLE-2: an item read from the tree becomes an object, or is told instead of one, only if, since before the read, no object of the shard left and none
-//!   lost its last name (it is held weakly then, and leaves unseen). Otherwise the item may be older than what that object wrote
-//!   or deleted, and it is read again.
+//! - TABLE-2: an item read from the tree becomes an object, or the answer instead of one, only if since before the read no object left
+//!   the shard and none lost its last name (it is held weakly then, and leaves unseen). Otherwise the item may be older than the
+//!   changes of that object, and the caller reads it again.
 //!
 //! # Locking
-//! One lock per shard, short: no I/O and no other lock under it but the list of dead inodes, and what inodes say of their memory. Threads that look for
-//! objects share it, for neighbours lie in one shard: the directories of many threads are mostly such neighbours.
+//! One lock per shard, short: no I/O under it, and no other locks but the list of dead inodes and those for the memory sizes of inodes.
+//! Threads that look for objects share it, because neighbours lie in one shard, and the directories of many threads are mostly such
+//! neighbours.
 
 use std::collections::hash_map::Entry as MapEntry;
 use std::collections::{HashMap, VecDeque};
@@ -41,9 +42,9 @@ use crate::fault::Fault;
 const SHARDS: usize = 32;
 /// Old entries looked at per insertion into a full shard.
 const SWEEP_STEPS: usize = 16;
-/// The share of a shard in which new inodes wait in line: a sixteenth.
+/// The part of a shard's capacity for the queue of new inodes: a sixteenth.
 const MADE_LATELY_SHARE: usize = 16;
-/// Numbers of inodes that lie in one shard side by side.
+/// How many successive inode numbers lie in one shard.
 const STRETCH: u64 = 32;
 /// Ids of removed inodes that the clock may hold.
 const CLOCK_SLACK: usize = 64;
@@ -63,7 +64,7 @@ struct Shard {
     clock: VecDeque<InodeId>,
     /// How many objects have left the shard, or have been held weakly for want of a name.
     departures: u64,
-    /// Objects that left it, for the memory they are in.
+    /// Objects that left the map; new objects reuse their memory.
     spare: Vec<Arc<Inode>>,
 }
 
@@ -73,9 +74,9 @@ struct Slot {
 }
 
 impl Slot {
-    /// Somebody asks for the object.
+    /// Notes that an operation asks for the object.
     fn ask(&self) {
-        // Most are asked for again and again: a line that nobody changes all threads can have.
+        // Most objects are asked for again and again: all threads can share an unchanged cache line.
         if !self.asked_for.load(Ordering::Relaxed) {
             self.asked_for.store(true, Ordering::Relaxed);
         }
@@ -95,7 +96,7 @@ impl Held {
         }
     }
 
-    /// Whether nobody outside the table has the object, and nothing of it is still to be written or reported.
+    /// Whether the object has no user outside the table, and has nothing left to write or to report.
     fn is_idle(&self) -> bool {
         match self {
             Self::Strong(inode) => Arc::strong_count(inode) == 1 && !inode.has_to_stay(),
@@ -104,8 +105,8 @@ impl Held {
     }
 }
 
-/// Neighbours lie in one shard, and the next ones in the next: a thread that makes inodes meets the same shard for a while,
-/// seldom another thread in it, and many neighbours use all shards alike.
+/// The shard of an inode. Neighbours lie in one shard, and the next stretch in the next shard. A thread that makes inodes meets
+/// the same shard for a while, seldom with another thread in it, and many neighbours use all shards alike.
 fn shard_of(id: InodeId) -> usize {
     let stretch = id.ino.get() / STRETCH;
     let mut hasher = IdHasher::default();
@@ -122,7 +123,7 @@ pub(crate) enum Known {
     Absent(Stamp),
 }
 
-/// Tells whether an object left a shard since, or may have.
+/// A count that shows whether an object left a shard since, or may have.
 #[derive(Clone, Copy)]
 pub(crate) struct Stamp(u64);
 
@@ -133,12 +134,12 @@ impl InodeTable {
         Self { shards, shard_capacity: (capacity / SHARDS).max(4) }
     }
 
-    /// How many objects it holds, those in use among them.
+    /// How many objects it holds, including those in use.
     pub(crate) fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.read().map.len()).sum()
     }
 
-    /// What it takes in memory, with all objects, bytes.
+    /// The memory it takes with all objects, bytes.
     pub(crate) fn memory(&self) -> u64 {
         self.shards.iter().map(|shard| shard.read().memory()).sum()
     }
@@ -156,8 +157,8 @@ impl InodeTable {
         Known::Absent(Stamp(departures))
     }
 
-    /// Makes `inode`, whose item was read after `stamp` was given, the object of its id, or returns the one that
-    /// somebody else made meanwhile. `None` when the item has to be read again.
+    /// Makes `inode`, whose item was read after `stamp` was given, the object of its id, or returns the object that another
+    /// thread made meanwhile. Returns `None` when the caller has to read the item again.
     pub(crate) fn publish_read(&self, inode: Inode, stamp: Stamp) -> Option<Arc<Inode>> {
         let mut shard = self.shards[shard_of(inode.id)].write();
         if let Some(other) = shard.map.get(&inode.id).and_then(|slot| slot.object.get()) {
@@ -170,7 +171,7 @@ impl InodeTable {
         Some(self.put(&mut shard, inode, Shard::clock))
     }
 
-    /// Whether an item of `id` that was read after `stamp` was given is what an object would say, if there were one (TABLE-2).
+    /// Whether an item of `id` that was read after `stamp` was given is current, as that of an object would be (TABLE-2).
     pub(crate) fn is_current(&self, id: InodeId, stamp: Stamp) -> bool {
         let shard = self.shards[shard_of(id)].read();
         let unknown = shard.map.get(&id).is_none_or(|slot| slot.object.get().is_none());
@@ -181,7 +182,7 @@ impl InodeTable {
     /// Makes `inode`, whose item was just inserted into the tree, the object of its id.
     pub(crate) fn publish_new(&self, inode: Inode) -> Arc<Inode> {
         let mut shard = self.shards[shard_of(inode.id)].write();
-        // Somebody who guessed the number may have read the item as soon as it was in the tree.
+        // A thread that guessed the number may have read the item as soon as it was in the tree.
         if let Some(other) = shard.map.get(&inode.id).and_then(|slot| slot.object.get()) {
             inode.set_gone();
             return other;
@@ -189,7 +190,7 @@ impl InodeTable {
         self.put(&mut shard, inode, Shard::made_lately)
     }
 
-    /// `queue` is where an id waits that the shard has not.
+    /// Puts the object into the map. A new id goes into `queue`.
     fn put(&self, shard: &mut Shard, mut inode: Inode, queue: Queue) -> Arc<Inode> {
         let id = inode.id;
         let weak = inode.own_item().nlink == 0;
@@ -219,14 +220,14 @@ impl InodeTable {
         Arc::strong_count(inode) == 1
     }
 
-    /// Keeps the object again: it has a name (once more).
+    /// Keeps the object again: it has a name (again).
     pub(crate) fn keep(&self, inode: &Arc<Inode>) {
         let mut shard = self.shards[shard_of(inode.id)].write();
         let slot = shard.map.get_mut(&inode.id).expect("an object in use is in the table");
         slot.object = Held::Strong(Arc::clone(inode));
     }
 
-    /// Holds the objects of a deleted subvolume weakly from now on: what of them is still to be written is nobody's any more.
+    /// Holds the objects of a deleted subvolume weakly from now on: their unwritten changes are of no use.
     pub(crate) fn doom_subvolume(&self, subvolume: TreeId) {
         for shard in &self.shards {
             let mut held = Vec::new();
@@ -241,7 +242,7 @@ impl InodeTable {
             shard.departures += held.len() as u64;
             let spare = std::mem::take(&mut shard.spare);
             drop(shard);
-            // Without the lock: an object that goes has things to give back.
+            // Without the lock: an object that drops releases other things.
             drop((held, spare));
         }
     }
@@ -269,7 +270,7 @@ impl Shard {
     }
 
     fn memory(&self) -> u64 {
-        // Of an object that is held weakly the memory stays, but what that has in it is its users' to keep.
+        // An object that is held weakly keeps its memory, but the memory of its parts is its users' matter.
         let held = |slot: &Slot| match &slot.object {
             Held::Strong(inode) => inode.memory(),
             Held::Weak(_) => memory::shared::<Inode>(),
@@ -281,7 +282,7 @@ impl Shard {
             + self.spare.iter().map(|inode| inode.memory()).sum::<u64>()
     }
 
-    /// Forgets some of what is more than `capacity`.
+    /// Forgets some of the objects above `capacity`.
     fn keep(&mut self, capacity: usize) {
         if self.made_lately.len() > capacity / MADE_LATELY_SHARE + SWEEP_STEPS {
             self.sweep(Self::made_lately);
@@ -294,7 +295,7 @@ impl Shard {
         }
     }
 
-    /// Takes ids out of the queues that left the map by themselves.
+    /// Takes ids out of the queues that are no longer in the map.
     fn rewind(&mut self) {
         self.made_lately.clear();
         self.clock.clear();
@@ -302,7 +303,7 @@ impl Shard {
         self.clock.shrink_to(2 * self.clock.len() + CLOCK_SLACK);
     }
 
-    /// Shares `inode`, in the memory of an object that nobody has any more if there is one.
+    /// Shares `inode`, in the memory of an object without users if there is one.
     fn place(&mut self, inode: Inode) -> Arc<Inode> {
         if let Some(mut spare) = self.spare.pop()
             && let Some(place) = Arc::get_mut(&mut spare)
@@ -313,9 +314,9 @@ impl Shard {
         Arc::new(inode)
     }
 
-    /// Looks at the first few objects of a queue, forgets those that nobody uses or asked for, and passes the others: they go
-    /// behind the clock's hand. Old objects have left the processor's caches: all are asked before the first is
-    /// forgotten, so that their memory comes at the same time instead of one after the other.
+    /// Looks at the first few objects of a queue, forgets those without users that no operation asked for, and moves the others
+    /// behind the clock's hand. Old objects have left the processor's caches, so it touches all of them before it forgets the
+    /// first: their memory comes at the same time instead of one after the other.
     fn sweep(&mut self, queue: Queue) {
         let mut looked_at: SmallVec<[(InodeId, bool); SWEEP_STEPS]> = SmallVec::new();
         while looked_at.len() < SWEEP_STEPS

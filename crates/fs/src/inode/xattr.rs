@@ -21,7 +21,8 @@ use crate::operation::{finish, or_end};
 
 /// Attribute name of the compression property.
 pub(crate) const COMPRESSION: &[u8] = b"btrfs.compression";
-/// The extended attribute that says what a program may beyond who runs it. It goes with every change of what the file is, or whose.
+/// The extended attribute with the capabilities of a program (capabilities(7)). A change of the content or the owner of the file
+/// removes it.
 ///
 /// ```
 /// assert!(creamery_fs::CAPABILITIES.starts_with(b"security."));
@@ -42,16 +43,16 @@ pub enum XattrMode {
     Create,
     /// Fail unless it exists.
     Replace,
-    /// Fail: both of these were asked for. What is wrong is told as of the one that fails.
+    /// Both of these: fails. The error is that of the condition that does not hold.
     CreateAndReplace,
 }
 
 /// Namespaces whose names are free.
 const NAMESPACES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
-/// That of properties.
+/// The namespace of properties.
 const PROPERTIES: &[u8] = b"btrfs.";
 
-/// Refuses names that this filesystem has no meaning for, to who wants to change an attribute.
+/// Refuses names without a meaning in this filesystem, for a caller that changes an attribute.
 pub(crate) fn check_name(name: &[u8]) -> Result<()> {
     check_namespace(name)?;
     match name.starts_with(PROPERTIES) && name != COMPRESSION {
@@ -60,7 +61,7 @@ pub(crate) fn check_name(name: &[u8]) -> Result<()> {
     }
 }
 
-/// Refuses names of no namespace, also to who only asks.
+/// Refuses names of no known namespace, also for a caller that only reads.
 fn check_namespace(name: &[u8]) -> Result<()> {
     if name.len() > NAME_LEN_MAX {
         return Err(Error::new(ErrorKind::Range, "an attribute name of more than 255 bytes"));
@@ -85,7 +86,7 @@ pub(crate) fn check_size(tree: &Tree, name: &[u8], value: &[u8]) -> Result<()> {
     Err(Error::new(ErrorKind::NoSpace, text))
 }
 
-/// The longest value that an attribute of this name can have, which shares a leaf's only item with its name, bytes.
+/// The longest value of an attribute with this name, bytes. The two share the only item of a leaf.
 pub(crate) fn value_max(tree: &Tree, name: &[u8]) -> usize {
     let room = tree.max_item_size().min(usize::from(u16::MAX)).saturating_sub(HEADER_LEN);
     room.saturating_sub(name.len())
@@ -99,7 +100,7 @@ pub(crate) fn get(tree: &Tree, ino: ObjectId, name: &[u8], wait: Wait) -> Result
     Ok(value.transpose()?.flatten())
 }
 
-/// Whether the inode has any attribute at all; remembered, since most have none and Linux asks on every write.
+/// Whether the inode has any attribute. The answer is remembered, since most have none and Linux asks on every write.
 fn has_any(inode: &Inode, wait: Wait) -> Result<bool> {
     match inode.xattrs_known() {
         XattrsKnown::Absent => return Ok(false),
@@ -113,7 +114,7 @@ fn has_any(inode: &Inode, wait: Wait) -> Result<bool> {
     Ok(present)
 }
 
-/// The value of an attribute, cheaply none for inodes without any. The caller has locked the inode.
+/// The value of an attribute. Costs no search for inodes without any. The caller has locked the inode.
 pub(crate) fn get_known(inode: &Inode, name: &[u8], wait: Wait) -> Result<Option<Vec<u8>>> {
     if has_any(inode, wait)? { get(inode.tree(), inode.id.ino, name, wait) } else { Ok(None) }
 }
@@ -135,7 +136,7 @@ pub(crate) fn default_acl(dir: &DirectoryInode<'_>) -> Result<Option<Arc<Acl>>> 
 /// A change of one attribute.
 pub(crate) struct Change<'a> {
     pub(crate) name: &'a [u8],
-    /// None removes.
+    /// `None` removes the attribute.
     pub(crate) value: Option<&'a [u8]>,
     pub(crate) mode: XattrMode,
 }
@@ -145,7 +146,7 @@ pub(crate) struct Prepared {
     key: Key,
     /// Whether the attribute was there before.
     was_there: bool,
-    /// The item as it becomes; none where nothing changes.
+    /// The new item; `None` if nothing changes.
     item: Option<ItemBytes>,
 }
 
@@ -157,7 +158,7 @@ impl Change<'_> {
         Ok(prepared.was_there)
     }
 
-    /// Looks whether it can be made, and at what there is.
+    /// Checks whether the change can be made, and reads the present item.
     pub(crate) fn prepare(&self, handle: &Handle<'_>, tree: &Tree, ino: ObjectId) -> Result<Prepared> {
         let key = keys::xattr(ino, self.name);
         let old = tree.get(&key, Wait::Yes, |item| -> Result<(ItemBytes, bool)> {
@@ -191,7 +192,7 @@ impl Change<'_> {
 }
 
 impl Prepared {
-    /// Makes the change. Any error is one after the first change: the caller aborts.
+    /// Makes the change. Any error comes after the first change: the caller aborts.
     pub(crate) fn store(&self, handle: &Handle<'_>, tree: &Tree) -> Result<()> {
         match &self.item {
             None => Ok(()),
@@ -201,11 +202,11 @@ impl Prepared {
     }
 }
 
-/// What setting an attribute means for the rest of the inode.
+/// The effect of an attribute on the rest of the inode.
 enum Effect {
-    /// Nothing: store it as it is.
+    /// No effect: store the value as it is.
     Plain,
-    /// Store this value instead, or nothing, and take over the permissions.
+    /// Store this value instead, or none, and take over the permissions.
     Access { stored: Option<Vec<u8>>, permissions: Option<u32> },
     /// A new default ACL.
     Default { acl: Option<Arc<Acl>> },
@@ -242,13 +243,13 @@ fn acl_effect(item: &InodeItem, name: &[u8], value: Option<&[u8]>) -> Result<Eff
     Ok(Effect::Access { stored, permissions })
 }
 
-/// Whether it can have the compression property. Of what cannot Linux takes every value that it knows, and keeps none.
+/// Whether the inode can have the compression property. For other kinds Linux accepts every value that it knows, and keeps none.
 pub(crate) fn has_compression(item: &InodeItem) -> bool {
     matches!(item.kind(), FileType::File | FileType::Directory)
 }
 
-/// The flags of an inode that is given this value of the compression property.
-/// Errors: no such value; it is overwritten in place.
+/// The flags of an inode with this value of the compression property.
+/// Errors: no such value; the file is overwritten in place (NODATACOW).
 pub(crate) fn compression_flags(item: &InodeItem, value: &[u8]) -> Result<InodeFlags> {
     if item.flags.contains(InodeFlags::NODATACOW) && !value.is_empty() {
         return Err(Error::invalid("the compression property of an inode that is overwritten in place"));
@@ -294,21 +295,21 @@ impl Inode {
         Ok(names)
     }
 
-    /// Sets an extended attribute, whose name was [checked](check_name).
+    /// Sets an extended attribute; [`check_name`] has accepted its name.
     pub(crate) fn set_xattr(&self, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
         self.change_xattr(name, Some(value), mode)
     }
 
-    /// Removes an extended attribute, whose name was [checked](check_name).
+    /// Removes an extended attribute; [`check_name`] has accepted its name.
     pub(crate) fn remove_xattr(&self, name: &[u8]) -> Result<()> {
-        // Removing an access control list that is not there is no error on Linux.
+        // On Linux it is no error to remove an access control list that does not exist.
         let mode =
             if name == acl::ACCESS || name == acl::DEFAULT { XattrMode::Any } else { XattrMode::Replace };
         self.change_xattr(name, None, mode)
     }
 
-    /// Takes the capabilities away that a program has, because somebody writes to it: also where attributes do not change otherwise, in a file that
-    /// is only appended to. False where there were none.
+    /// Removes the capabilities of a program because a thread writes to the file. Needed also where other attributes do not change: in
+    /// a file that is only appended to. Returns false if it had none.
     pub(crate) fn remove_capabilities(&self) -> Result<bool> {
         let item = self.lock_exclusive()?;
         if !has_any(self, Wait::Yes)? {

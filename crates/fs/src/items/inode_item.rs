@@ -23,9 +23,9 @@ pub struct InodeItem {
     pub transid: Generation,
     /// Bytes of a file or symlink target; twice the sum of name lengths for a directory.
     pub size: u64,
-    /// Bytes of data on disk that the extents stand for.
+    /// Bytes of data on disk in the extents.
     pub nbytes: u64,
-    /// A hint without a use; kept.
+    /// A hint without a use; preserved.
     pub block_group: u64,
     /// Names of this inode; 1 for a directory.
     pub nlink: u32,
@@ -49,7 +49,7 @@ pub struct InodeItem {
     pub mtime: Timespec,
     /// Birth.
     pub otime: Timespec,
-    /// Bytes without a meaning yet; kept.
+    /// Bytes without a meaning yet; preserved.
     pub reserved: [u64; 4],
 }
 
@@ -104,7 +104,7 @@ impl InodeItem {
         if FileType::from_mode(item.mode).is_none() {
             return Err(Error::new(ErrorKind::Corrupt, format!("inode item with mode 0{:o}", item.mode)));
         }
-        // What lies behind this is rounded up to sectors all over the place, and must not pass the end of numbers.
+        // Code that uses sizes rounds them up to sectors, and the result must not overflow.
         if item.size > FILE_SIZE_MAX {
             return Err(Error::new(
                 ErrorKind::Corrupt,
@@ -114,7 +114,7 @@ impl InodeItem {
         Ok(item)
     }
 
-    /// The item as it is stored.
+    /// The stored form of the item.
     #[must_use]
     pub fn to_raw(&self) -> RawInodeItem {
         RawInodeItem {
@@ -144,7 +144,7 @@ impl InodeItem {
         self.to_raw().as_bytes().try_into().expect("a structure has its length")
     }
 
-    /// What the inode is.
+    /// The kind of the inode.
     #[must_use]
     pub fn kind(&self) -> FileType {
         FileType::from_mode(self.mode).expect("the mode's type was checked when the item was decoded")

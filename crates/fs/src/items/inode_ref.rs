@@ -1,12 +1,12 @@
 //! From an inode to its names: INODE_REF and INODE_EXTREF items.
 //!
-//! An INODE_REF item holds all names that an inode has in one directory, packed one after the other. When one more
-//! name would not fit in a leaf, it goes into an INODE_EXTREF item, whose key is a hash of directory and name;
-//! those whose hashes collide are packed likewise. Each name carries its DIR_INDEX number.
+//! An INODE_REF item holds all names that an inode has in one directory, packed one after the other. A name that does not fit in
+//! a leaf any more goes into an INODE_EXTREF item, whose key is a hash of directory and name; names whose hashes collide share
+//! one. Each name has its DIR_INDEX number with it.
 //!
 //! # Invariants
 //! - INODEREF-1: a name of an inode is in exactly one of the two. Shown by `names_are_found_in_packed_references`.
-//! - INODEREF-2: every slice handed out lies inside the item; a length that does not fit is reported as damage.
+//! - INODEREF-2: every returned slice lies inside the item; a length that does not fit is reported as damage.
 //!   Shown by `a_reference_that_is_cut_short_is_damage`.
 
 use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, Wait};
@@ -21,7 +21,7 @@ use zerocopy::IntoBytes;
 use super::Name;
 use crate::keys;
 
-/// One name of an inode, found.
+/// One name of an inode, as a lookup found it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Link {
     /// The number of its DIR_INDEX.
@@ -35,7 +35,7 @@ enum Place {
     Extref,
 }
 
-/// Where a name lies inside an item.
+/// The position of a name inside an item.
 struct Spot {
     index: u64,
     start: usize,
@@ -83,7 +83,7 @@ fn key(place: Place, ino: ObjectId, parent: ObjectId, name: &[u8]) -> Key {
     }
 }
 
-/// Finds the name `name` that `ino` has in `parent`.
+/// Finds the name `name` of `ino` in `parent`.
 pub(crate) fn find(tree: &Tree, ino: ObjectId, parent: ObjectId, name: Name<'_>) -> Result<Option<Link>> {
     for place in [Place::Ref, Place::Extref] {
         let spot = tree.get(&key(place, ino, parent, name.bytes()), Wait::Yes, |item| {
@@ -96,7 +96,7 @@ pub(crate) fn find(tree: &Tree, ino: ObjectId, parent: ObjectId, name: Name<'_>)
     Ok(None)
 }
 
-/// Like [`find`], for a name that a directory entry says is there.
+/// Finds the name of a directory entry, as [`find`] does. A missing name is damage.
 pub(crate) fn find_entry(tree: &Tree, id: InodeId, parent: ObjectId, name: Name<'_>) -> Result<Link> {
     find(tree, id.ino, parent, name)?.ok_or_else(|| {
         let text = format!("inode {id}: no reference to directory {parent} for one of its names");
@@ -127,7 +127,7 @@ pub(crate) enum Extrefs {
     No,
 }
 
-/// Refuses what [`add`] and [`respell`] would refuse for want of room.
+/// Refuses a name for which [`add`] and [`respell`] would have no room.
 pub(crate) fn check_room(tree: &Tree, ino: ObjectId, new: Spelling<'_>, extrefs: Extrefs) -> Result<()> {
     let name_len = new.name.bytes().len();
     if fits(tree, &keys::inode_ref(ino, new.dir), RawInodeRef::LEN + name_len)? {
@@ -146,7 +146,7 @@ fn fits(tree: &Tree, key: &Key, more: usize) -> Result<bool> {
     Ok(len.unwrap_or(0) + more <= tree.max_item_size())
 }
 
-/// Adds a name. When it fails, nothing was changed.
+/// Adds a name. An error leaves everything unchanged.
 pub(crate) fn add(
     handle: &Handle<'_>,
     tree: &Tree,
@@ -183,7 +183,7 @@ fn put(handle: &Handle<'_>, tree: &Tree, key: &Key, bytes: &[u8]) -> Result<()> 
     }
 }
 
-/// The item without the name.
+/// The bytes of the item without the name.
 fn cut(tree: &Tree, key: &Key, place: Place, parent: ObjectId, name: Name<'_>) -> Result<ItemBytes> {
     let rest = tree.get(key, Wait::Yes, |item| -> Result<Option<ItemBytes>> {
         let Some(spot) = find_in(item, place, parent, name.bytes())? else { return Ok(None) };
@@ -210,26 +210,26 @@ pub(crate) fn remove(
     if rest.is_empty() { tree.remove(handle, &key).map(|_| ()) } else { tree.upsert(handle, &key, &rest) }
 }
 
-/// A name as an inode's reference spells it: which directory, and what in it.
+/// A name in an inode's reference: the directory, and the name in it.
 #[derive(Clone, Copy)]
 pub(crate) struct Spelling<'a> {
     pub(crate) dir: ObjectId,
     pub(crate) name: Name<'a>,
 }
 
-/// What [`respell`] left to do.
+/// The rest of the work after [`respell`].
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Respelled {
-    /// Nothing.
+    /// Nothing is left.
     Whole,
     /// The old spelling is still there.
     OldRemains,
 }
 
-/// Gives a name that [`find`] found another spelling and number. When it fails, nothing was changed;
-/// [`Respelled::finish`] does the rest. As on Linux there must be room for the new spelling beside the old one, although
-/// the two may share an item of which they never are part together.
+/// Gives a name that [`find`] found another spelling and number. An error leaves everything unchanged. [`Respelled::finish`] does
+/// the rest. As on Linux there must be room for the new spelling beside the old one, although the two may share an item that
+/// never holds both.
 pub(crate) fn respell(
     handle: &Handle<'_>,
     tree: &Tree,
@@ -303,7 +303,7 @@ pub(crate) fn first_parent(tree: &Tree, id: InodeId, wait: Wait) -> Result<Objec
     }
 }
 
-/// All names of an inode, with the directories that have them.
+/// All names of an inode, with their directories.
 pub(crate) fn names(tree: &Tree, ino: ObjectId, wait: Wait) -> Result<Vec<(ObjectId, Vec<u8>)>> {
     let mut cursor = tree.cursor(&Key::new(ino, KeyType::INODE_REF, 0), wait)?;
     let mut names = Vec::new();
@@ -327,7 +327,7 @@ pub(crate) fn names(tree: &Tree, ino: ObjectId, wait: Wait) -> Result<Vec<(Objec
     Ok(names)
 }
 
-/// An inode's first name, and the directory that has it.
+/// An inode's first name, and its directory.
 pub(crate) fn first_name(tree: &Tree, id: InodeId, wait: Wait) -> Result<(ObjectId, Vec<u8>)> {
     let cursor = tree.cursor(&Key::new(id.ino, KeyType::INODE_REF, 0), wait)?;
     let empty = |key: Key| Error::new(ErrorKind::Corrupt, format!("{key} is empty"));
@@ -344,7 +344,7 @@ pub(crate) fn first_name(tree: &Tree, id: InodeId, wait: Wait) -> Result<(Object
     }
 }
 
-/// The names in an inode's reference, in either kind of item: directory, number, name. None in an item of another kind.
+/// The names in an inode's reference, in either kind of item: directory, number, name. Empty for an item of another kind.
 /// Errors: damage.
 pub(crate) fn names_in<'a>(key: &Key, data: &'a [u8]) -> Result<Vec<(ObjectId, u64, &'a [u8])>> {
     let damaged = |damage| Error::with_source(ErrorKind::Corrupt, format!("inode reference {key}"), damage);

@@ -1,7 +1,7 @@
-//! Items of files as Rust values: what an inode is, the names that entries have, and the references by which an inode knows its
-//! names.
+//! Items of files as Rust values: inode items, the names of directory entries, and the references from an inode to its names.
 //!
-//! Nothing here knows an inode object or a lock: `inode_ref` changes a tree that its caller has locked as `names` says.
+//! This folder does not depend on inode objects or locks: `inode_ref` changes a tree that its caller has locked as `names`
+//! requires.
 
 mod inode_item;
 pub(crate) mod inode_ref;

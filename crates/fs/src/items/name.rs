@@ -3,7 +3,7 @@
 use creamery_base::{Error, ErrorKind, Result};
 use creamery_format::{NAME_LEN_MAX, position_of_any};
 
-/// A name that a directory entry can have: 1 to 255 bytes, without `/` and NUL, not `.` and not `..`.
+/// A valid name of a directory entry: 1 to 255 bytes, without `/` and NUL, not `.` and not `..`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Name<'a>(&'a [u8]);
 
@@ -21,7 +21,7 @@ impl<'a> Name<'a> {
         }
     }
 
-    /// Checks a name that is to be made.
+    /// Checks a name for a new entry.
     pub(crate) fn to_make(bytes: &'a [u8]) -> Result<Self> {
         match bytes {
             b"." | b".." => Err(ErrorKind::AlreadyExists.into()),
@@ -34,7 +34,7 @@ impl<'a> Name<'a> {
         self.0
     }
 
-    /// What the entry adds to the size of its directory: its length, once for DIR_ITEM and once for DIR_INDEX.
+    /// The size that the entry adds to its directory: its length, once for DIR_ITEM and once for DIR_INDEX.
     pub(crate) const fn size_in_directory(self) -> u64 {
         self.0.len() as u64 * 2
     }

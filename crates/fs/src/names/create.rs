@@ -1,8 +1,8 @@
-//! Making new inodes: with a name, and without one.
+//! Creation of inodes, with a name or without one.
 //!
-//! A creation is two searches: the DIR_ITEM, and the items of the inode (side by side at the tree's end). The DIR_INDEX and
-//! the INODE_ITEM of the directory are put off until many can be written at once. The DIR_ITEM comes first: inserting it shows
-//! whether the name is taken, and nothing has been changed yet.
+//! A creation is two searches: the DIR_ITEM, and the items of the inode (side by side at the tree's end). The DIR_INDEX and the
+//! INODE_ITEM of the directory are delayed until many can be written at once. The DIR_ITEM comes first: its insertion shows
+//! whether the name is taken, and then nothing has changed yet.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::items::Name;
 use crate::open_file::OpenFile;
 use crate::operation::{finish, or_end};
 
-/// The directory to make an entry in, whose item is `item`. Errors: it is none, is removed, or may not be changed.
+/// The directory for a new entry; `item` is its item. Errors: it is no directory, is removed, or may not be changed.
 pub(crate) fn check_may_add<'d>(dir: &'d Inode, item: &InodeItem) -> Result<DirectoryInode<'d>> {
     let dir = dir.as_directory().ok_or(ErrorKind::NotADirectory)?;
     if item.nlink == 0 {
@@ -37,7 +37,7 @@ impl Names {
         self.create_with(dir, name, new, None).map(|(attributes, _)| attributes)
     }
 
-    /// Makes a new file called `name` in `dir`, open: nobody can remove it between.
+    /// Makes a new file called `name` in `dir`, and opens it: no thread can remove it in between.
     pub(crate) fn create_open(
         &self,
         dir: InodeId,
@@ -51,8 +51,8 @@ impl Names {
         Ok((attributes, Arc::new(OpenFile::new(Arc::clone(&self.inodes), inode))))
     }
 
-    /// Makes a new file called `name` in `dir` that has `content` from the beginning: cheaper than making it and
-    /// writing to it, and a crash shows both or none. The size in what is returned is less than asked for when free
+    /// Makes a new file called `name` in `dir` that has `content` from the beginning. This is cheaper than a creation and a
+    /// write, and after a crash the file has all of it or does not exist. The returned size is less than the content when free
     /// space is in very many pieces; [`write_at`](OpenFile::write_at) takes the rest.
     pub(crate) fn create_file_with(
         &self,
@@ -110,8 +110,8 @@ impl Names {
         Ok((attributes, draft.publish(self.table(), id, subvolume)))
     }
 
-    /// Makes a file without a name in the subvolume of `dir`, open. It goes when it is closed, unless it is given
-    /// a name before.
+    /// Makes a file without a name in the subvolume of `dir`, and opens it (`O_TMPFILE`). Its last close deletes it, unless it
+    /// gets a name before.
     pub(crate) fn tmpfile(&self, dir: InodeId, new: &NewInode<'_>) -> Result<(Attributes, Arc<OpenFile>)> {
         if new.kind != NewKind::File {
             return Err(creamery_base::Error::invalid("a file without a name that is no file"));

@@ -1,5 +1,5 @@
-//! Taking a snapshot of a subvolume: a second tree with all that it has (`creamery_txn::NewSnapshot`), an entry in a directory
-//! that points to it, the references between the two in the root tree, and the UUID's entry in the UUID tree.
+//! A snapshot of a subvolume is a second tree with all its items (`creamery_txn::NewSnapshot`), an entry in a directory that
+//! points to it, the references between the two in the root tree, and the UUID's entry in the UUID tree.
 //!
 //! ```text
 //!   what is delayed of the source's data is written back     what was written before is in the snapshot
@@ -9,9 +9,10 @@
 //!   the transaction closes: the tree, then the entry         nobody works beside that (`subvolume/at_close`)
 //!   what has no name in the snapshot is deleted              so it keeps no space, and a visit changes nothing in it
 //! ```
-//! The entry comes after the tree: a snapshot that lies in its own source does not have itself. What has no name is open in the source,
-//! or waits for the cleaner there; nobody can have it open in the snapshot. There may be much of it, so it is deleted in steps of
-//! transactions of their own. A crash between leaves orphans, which go at the first visit (SUBVOL-1), as those of the source do.
+//! The entry comes after the tree, so a snapshot inside its own source does not contain itself. Inodes without a name are open in the
+//! source, or wait for the cleaner there; no thread can have them open in the snapshot. There may be many, so their deletion takes
+//! transactions of its own. A crash in between leaves orphans, which go at the first use of the snapshot (SUBVOL-1), as those of the
+//! source do.
 
 use std::sync::Arc;
 
@@ -30,10 +31,10 @@ use crate::keys;
 use crate::subvolume::{SubvolumeEntry, orphan_item};
 
 /// Items that change: the root items of both, the references, the UUID, the entry's two and the directory; and the blocks of the
-/// directory's tree that are copied once more when it is in the source.
+/// directory's tree that are copied again when the directory is in the source.
 const ITEMS: u32 = 16;
 
-/// How a snapshot is taken.
+/// Options for a new snapshot.
 ///
 /// ```
 /// use creamery_fs::SnapshotOptions;
@@ -41,20 +42,20 @@ const ITEMS: u32 = 16;
 /// ```
 #[derive(Clone, Copy, Default, Debug)]
 pub struct SnapshotOptions<'a> {
-    /// Nobody may change anything in it.
+    /// The snapshot is read-only.
     pub read_only: bool,
-    /// The quota groups that it is in from its beginning.
+    /// The quota groups that contain it from the start.
     pub groups: &'a [QgroupId],
 }
 
-/// What is made when the transaction closes.
+/// The work for the close of the transaction.
 struct Pending {
     inodes: Arc<Inodes>,
     new: NewSnapshot,
     dir: Arc<Inode>,
     name: Vec<u8>,
     index: u64,
-    /// Of the directory, then.
+    /// The size of the directory after that.
     size: u64,
 }
 
@@ -86,8 +87,8 @@ impl Pending {
 
 impl Names {
     /// Takes a snapshot of the subvolume `source`, called `name` in `dir`; returns its root directory. It is durable then.
-    /// Errors: interrupted, when the caller gives up while something is written in place; those of making a name; not found; what was
-    /// written before could not be written back; no space.
+    /// Errors: interrupted, when the caller gives up while a write in place is under way; those of making a name; not found; earlier
+    /// writes could not be written back; no space.
     pub(crate) fn create_snapshot(
         &self,
         source: TreeId,
@@ -96,7 +97,7 @@ impl Names {
         gives_up: GivesUp<'_>,
     ) -> Result<InodeId> {
         let id = self.take_snapshot(source, place, options, gives_up)?;
-        // The snapshot is made. An orphan that cannot be deleted now goes at the first visit after the next opening.
+        // The snapshot is made. An orphan that cannot be deleted now goes at the first use after the next open.
         let _ = self.delete_orphans(id);
         Ok(InodeId::new(id, ObjectId::FIRST_FREE))
     }
@@ -125,10 +126,10 @@ impl Names {
             return Err(ErrorKind::AlreadyExists.into());
         }
         slot.check_room(dir.tree(), name)?;
-        // One at a time: two would take the same id.
+        // One thread at a time: two would take the same id.
         let changing = self.subvolumes().changing();
         dir.subvolume().check_not_dead()?;
-        // Nobody deletes it until the transaction is closed.
+        // No thread deletes it until the transaction is closed.
         of.check_not_dead()?;
         let index = directory::next_index(&parent)?;
         let engine = self.engine();
@@ -156,7 +157,7 @@ impl Names {
         Ok(id)
     }
 
-    /// Deletes what has no name in a new snapshot. The caller has no inode locked. It is durable then.
+    /// Deletes the inodes without a name in a new snapshot. The caller has no inode locked. The deletion is durable then.
     /// Errors: device errors; damage; those of a commit.
     fn delete_orphans(&self, snapshot: TreeId) -> Result<()> {
         if !orphan_item::any(&*self.engine().tree(snapshot)?)? {

@@ -1,5 +1,5 @@
-//! Making a subvolume: a tree with an empty root directory, an entry in a directory that points to it, the
-//! references between the two in the root tree, and the UUID's entry in the UUID tree.
+//! A new subvolume is a tree with an empty root directory, an entry in a directory that points to it, the references between the
+//! two in the root tree, and the UUID's entry in the UUID tree.
 
 use std::sync::Arc;
 
@@ -17,14 +17,14 @@ use crate::keys;
 use crate::operation::{finish, or_end};
 use crate::subvolume::{Subvolume, SubvolumeEntry};
 
-/// Items that say that a quota group is in `groups`.
+/// How many items record that a quota group is in `groups`.
 pub(super) fn items_of_groups(groups: &[QgroupId]) -> u32 {
     u32::try_from(groups.len()).unwrap_or(u32::MAX / 4).saturating_mul(2)
 }
 
 impl Names {
-    /// Makes a new subvolume called `name` in `dir`, in the quota groups `groups`; returns its root directory. `new` says who owns
-    /// that.
+    /// Makes a new subvolume called `name` in `dir`, in the quota groups `groups`; returns its root directory. `new` has the owner
+    /// and mode of that.
     pub(crate) fn create_subvolume(
         &self,
         dir: InodeId,
@@ -41,7 +41,7 @@ impl Names {
         let dir = check_may_add(&dir, &dir_item)?;
         self.check_name_is_free(&dir, name)?;
         let _kept = self.engine().keep_qgroups(groups)?;
-        // One at a time: two would take the same id.
+        // One thread at a time: two would take the same id.
         let changing = self.subvolumes().changing();
         dir.subvolume().check_not_dead()?;
         let now = self.engine().now();

@@ -1,4 +1,4 @@
-//! Deleting a subvolume: its name and what leads to it go at once, its tree goes in the background (`subvolume/dead`).
+//! Deletion of a subvolume: its name and all references to it go at once, its tree goes in the background (`subvolume/dead`).
 
 use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, TreeId, Wait};
 use creamery_txn::{Handle, Units};
@@ -12,8 +12,7 @@ use crate::items::Name;
 use crate::keys;
 use crate::operation::finish;
 
-/// Items that change: the entry's two and the directory, two references, the root item, the note that it is to be dropped, and
-/// its UUIDs.
+/// Items that change: the entry's two and the directory, two references, the root item, the note for the drop, and its UUIDs.
 const ITEMS: u32 = 10;
 
 /// A subvolume that is deleted, by its entry.
@@ -26,17 +25,17 @@ struct Deleted<'a> {
     index: u64,
 }
 
-/// What may be in a subvolume that is deleted.
+/// The allowed content of a subvolume that is deleted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Content {
     Any,
-    /// As of a directory that is removed.
+    /// No entries, as for rmdir(2).
     None,
 }
 
 impl Names {
-    /// Deletes the subvolume called `name` in `dir`. Nobody finds it then; its space comes back in steps of the cleaner when
-    /// nobody has a file of it open any more.
+    /// Deletes the subvolume called `name` in `dir`. No path leads to it then. Steps of the cleaner free its space when no file
+    /// of it is open any more.
     pub(crate) fn delete_subvolume(&self, dir: InodeId, name: &[u8], content: Content) -> Result<TreeId> {
         let name = Name::new(name)?;
         if dir.ino == keys::EMPTY_SUBVOLUME_DIR {
@@ -47,7 +46,7 @@ impl Names {
         if self.is_stub(&dir, name, id)? {
             return Err(Error::invalid("the empty directory in place of a subvolume; rmdir removes it"));
         }
-        // Opened before anything is locked; in use it stays until it is deleted.
+        // Opened before any lock is taken; in use it stays until it is deleted.
         let root = self.inodes.get(InodeId::new(id, ObjectId::FIRST_FREE), Wait::Yes)?;
         let guards = Guards::lock(&[&dir, &root])?;
         let dir = check_may_remove(&dir, guards.item(dir.id))?;
@@ -76,7 +75,8 @@ impl Names {
         Ok(id)
     }
 
-    /// Removes the directory called `name`, which is the root of an empty subvolume, or stands for one that is not here.
+    /// Removes the directory called `name`, which is the root of an empty subvolume, or an empty directory in place of a
+    /// subvolume.
     pub(crate) fn rmdir_subvolume(&self, dir: InodeId, name: &[u8]) -> Result<()> {
         let at = self.dir_to_change(dir)?;
         let entry = Name::new(name)?;
@@ -99,7 +99,7 @@ impl Names {
         finish(handle, removed).map(drop)
     }
 
-    /// Whether an entry of the subvolume `id` is not the one by which it is found: a snapshot copied it.
+    /// Whether an entry of the subvolume `id` is a copy that a snapshot made, and not the subvolume's own entry.
     pub(super) fn is_stub(&self, dir: &Inode, name: Name<'_>, id: TreeId) -> Result<bool> {
         let found = self.subvolumes().resolve(dir.id, name.bytes(), id, Wait::Yes)?;
         Ok(found.ino == keys::EMPTY_SUBVOLUME_DIR)
@@ -114,7 +114,7 @@ impl Names {
         let Deleted { id, dir, name, found, index } = deleted;
         let now = self.engine().now();
         let size = guards.item(dir.id).size.saturating_sub(name.size_in_directory());
-        // No log says that a subvolume is gone, nor that the directory is in which it was.
+        // Logs do not record that a subvolume is gone, nor the new state of its directory.
         self.engine().give_up_logs(handle);
         directory::remove_found(handle, dir, *name, found, *index)?;
         self.known_directories.forget_all(guards);
@@ -125,7 +125,7 @@ impl Names {
     }
 }
 
-/// The subvolume that an entry stands for.
+/// The subvolume of an entry.
 fn find_subvolume(dir: &Inode, name: Name<'_>) -> Result<(TreeId, Found)> {
     let found = directory::find(dir.tree(), dir.id, name, Wait::Yes)?.found.ok_or(ErrorKind::NotFound)?;
     match found.target {

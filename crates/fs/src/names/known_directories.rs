@@ -1,11 +1,11 @@
-//! The directories that names were found to lead to. Every path goes through a few of them, again and again.
+//! A cache of the directories that names led to. Every path goes through a few of them, again and again.
 //!
-//! Each thread has its own, so that threads whose paths begin alike share no cache line. They are forgotten all at once
-//! when an entry of a directory is taken away or changed that leads to a directory: that is rare beside following paths.
+//! Each thread has its own, so threads whose paths begin alike share no cache line. All of it is forgotten when an entry that
+//! leads to a directory is removed or changed: that is rare beside path lookups.
 //!
 //! # Invariants
-//! - KNOWN-1: a name is believed only in the epoch in which its entry was read. An epoch ends after an entry that leads to a
-//!   directory was changed or taken away, and before the directory that has the entry is unlocked.
+//! - KNOWN-1: a cached name is valid only in the epoch in which its entry was read. An epoch ends after an entry that leads to a
+//!   directory was changed or removed, and before the directory that has the entry is unlocked.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -23,14 +23,14 @@ const NAMES_MAX: usize = 1024;
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Epoch(u64);
 
-/// What all threads know.
+/// The caches of all threads.
 #[derive(Default)]
 pub(crate) struct KnownDirectories {
     epoch: CachePadded<AtomicU64>,
     near: Striped<RankedMutex<Known, { rank::LEAF }>>,
 }
 
-/// What one thread knows.
+/// The cache of one thread.
 #[derive(Default)]
 struct Known {
     epoch: Epoch,
@@ -57,7 +57,7 @@ impl Known {
 }
 
 impl KnownDirectories {
-    /// The epoch now. To be asked before an entry is read that is then [`put`](Self::put) here.
+    /// The current epoch. Call this before you read an entry that you then [`put`](Self::put) here.
     pub(crate) fn epoch(&self) -> Epoch {
         Epoch(self.epoch.load(Ordering::Acquire))
     }
@@ -71,13 +71,13 @@ impl KnownDirectories {
         known.children.get(&dir)?.get(name).copied()
     }
 
-    /// What all threads know takes so much memory, bytes.
+    /// The memory of all caches, bytes.
     pub(crate) fn memory(&self) -> u64 {
         let known = self.near.all().map(|known| known.lock().memory()).sum::<u64>();
         known + Striped::<RankedMutex<Known, { rank::LEAF }>>::memory()
     }
 
-    /// Remembers a directory whose entry was read after `epoch` was asked for.
+    /// Remembers a directory whose entry was read after the call that returned `epoch`.
     pub(crate) fn put(&self, dir: InodeId, name: &[u8], child: InodeId, epoch: Epoch) {
         assert!(epoch.0 <= self.epoch().0, "KNOWN-1: the epoch was asked for before the entry was read");
         let mut known = self.near.mine().lock();
@@ -88,7 +88,7 @@ impl KnownDirectories {
         known.names += 1;
     }
 
-    /// Ends the epoch: an entry that leads to a directory was taken away or changed. Its directory is one of those locked.
+    /// Ends the epoch: an entry that leads to a directory was removed or changed. Its directory is one of those locked.
     pub(crate) fn forget_all(&self, _locked: &Guards<'_>) {
         self.epoch.fetch_add(1, Ordering::AcqRel);
     }

@@ -1,4 +1,4 @@
-//! Giving an inode one more name.
+//! Adding a name to an inode.
 
 use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
 use creamery_format::LINK_MAX;
@@ -62,7 +62,7 @@ impl Names {
         let head =
             Head { location: Target::Inode(target.id.ino).location(), transid: running, kind: target.kind() };
 
-        // The reference first: it may be refused, and then nothing was changed.
+        // The reference first: it may fail, and then nothing has changed.
         let (handle, ()) = or_end(handle, |handle| {
             inode_ref::add(handle, dir.tree(), target.id.ino, dir.id.ino, (index, name), self.extrefs)
         })?;

@@ -1,4 +1,4 @@
-//! Finding an inode by its directory and name.
+//! Lookups of an inode by its directory and name.
 
 use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, TreeId, Wait};
 
@@ -13,13 +13,14 @@ use crate::keys;
 impl Names {
     /// The inode called `name` in `dir`. Crosses into subvolumes, and knows `.` and `..`.
     ///
-    /// A directory has to say itself that this is its name. Each has one, so whoever follows names meets no directory
-    /// twice and walks in no circle, whatever the entries of a damaged filesystem say.
+    /// A directory has to confirm that this is its name. Each has one name, so a thread that follows names meets no directory
+    /// twice and walks in no loop, whatever the entries of a damaged filesystem contain.
     pub(crate) fn lookup(&self, dir: InodeId, name: &[u8], wait: Wait) -> Result<InodeId> {
         self.lookup_kind(dir, name, wait).map(|(id, _)| id)
     }
 
-    /// As [`Names::lookup`], and what the entry says that it is (the inode itself, where that is no type).
+    /// Looks up the inode called `name` in `dir`, as [`Names::lookup`] does, and the type in the entry (or in the inode, if the
+    /// entry has no valid type).
     pub(crate) fn lookup_kind(&self, dir: InodeId, name: &[u8], wait: Wait) -> Result<(InodeId, FileType)> {
         self.engine().check_open()?;
         if let Some(child) = self.known_directories.get(dir, name) {
@@ -32,7 +33,7 @@ impl Names {
             if let Some(kind) = kind {
                 return Ok((child, kind));
             }
-            // Asked with the directory let go, since the inode may be an older one (INODE-4); then the entry is read again.
+            // Asked without the directory's lock, since the inode may be an older one (INODE-4); then the entry is read again.
             match self.kind_of(child, wait) {
                 Ok(kind) => asked = Some((child, kind)),
                 Err(error) if error.kind() == ErrorKind::Stale && gone != Some(child) => gone = Some(child),
@@ -42,8 +43,8 @@ impl Names {
         Err(Error::new(ErrorKind::Busy, format!("directory {dir}: looking up a name that keeps changing")))
     }
 
-    /// What `name` in `dir` leads to, and what the entry says that it is: none where that is no type, and `asked`, an inode
-    /// and what it is, is not about it.
+    /// The inode of the entry `name` in `dir`, and its type in the entry. The type is `None` if the entry has no valid one and
+    /// `asked`, an inode and its type, is another inode.
     fn lookup_entry(
         &self,
         dir: InodeId,
@@ -53,7 +54,7 @@ impl Names {
     ) -> Result<(InodeId, Option<FileType>)> {
         let epoch = self.known_directories.epoch();
         let inode = self.inodes.get(dir, wait)?;
-        // Held until the entry was read: a rename takes an entry away before it puts the other one there.
+        // Held until the entry is read: a rename removes an entry before it adds the other one.
         let locked = inode.lock_shared(wait)?;
         if !inode.is_dir() {
             return Err(ErrorKind::NotADirectory.into());
@@ -96,10 +97,10 @@ impl Names {
         Ok((child, kind))
     }
 
-    /// Whether the directory `child` says that it is called `name` in `dir`.
+    /// Whether the directory `child` has the name `name` in `dir` by its own reference.
     fn is_named(&self, child: InodeId, dir: InodeId, name: &[u8], wait: Wait) -> Result<bool> {
         if child.ino == ObjectId::FIRST_FREE {
-            // Resolving has compared the name; the top level is in no directory.
+            // `resolve` has compared the name; the top level is in no directory.
             let parent = self.subvolumes().parent_of(child.subvolume, wait)?;
             return Ok(child.subvolume != TreeId::FS && parent == Some(dir));
         }
@@ -113,7 +114,7 @@ impl Names {
         Ok(inode.kind())
     }
 
-    /// The inode that an entry `name` of `dir` stands for.
+    /// The inode of an entry `name` of `dir`.
     pub(super) fn resolve(&self, dir: InodeId, name: &[u8], target: Target, wait: Wait) -> Result<InodeId> {
         match target {
             Target::Inode(ino) => Ok(InodeId::new(dir.subvolume, ino)),
@@ -134,7 +135,7 @@ impl Names {
         Err(Error::invalid(format!("{} is not the root of a subvolume", String::from_utf8_lossy(path))))
     }
 
-    /// The directory that `id` is in, or one of them; the root of the top level is its own parent.
+    /// The directory of `id`, or one of them; the root of the top level is its own parent.
     pub(crate) fn parent(&self, id: InodeId, wait: Wait) -> Result<InodeId> {
         if id.ino == ObjectId::FIRST_FREE {
             return Ok(self.subvolumes().parent_of(id.subvolume, wait)?.unwrap_or(id));

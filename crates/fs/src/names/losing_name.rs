@@ -1,7 +1,7 @@
-//! Taking a name away from an inode, which may be its last.
+//! Removing a name of an inode, which may be its last.
 //!
-//! When the last name goes and nobody has the inode open, its items go in the same transaction, if they are few. Otherwise it
-//! gets an orphan item and stays until its last user lets go (`ops/eviction`).
+//! When the last name goes and the inode is not open, its items go in the same transaction, if they are few. Otherwise it gets an
+//! orphan item and stays until its last user releases it (`ops/eviction`).
 
 use std::sync::Arc;
 
@@ -18,10 +18,10 @@ use crate::subvolume::orphan_item;
 /// Items that change when an inode loses its last name and stays for its users.
 const ORPHAN_UNITS: u32 = 3;
 
-/// What becomes of an inode that loses a name.
+/// The fate of an inode that loses a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ending {
-    /// It has others.
+    /// It has other names.
     StillNamed,
     /// It stays until its last user is gone.
     Orphan,
@@ -39,7 +39,7 @@ pub(crate) struct LosingName<'a> {
 }
 
 impl<'a> LosingName<'a> {
-    /// Decides what becomes of `inode`, which the caller has locked and whose item is `item`. [`LosingName::take_back`] undoes it.
+    /// Chooses the fate of `inode`, which the caller has locked and whose item is `item`. [`LosingName::take_back`] undoes it.
     pub(crate) fn plan(
         table: &InodeTable,
         inode: &'a Arc<Inode>,
@@ -70,7 +70,8 @@ impl<'a> LosingName<'a> {
         }
     }
 
-    /// Takes the reference away, and what goes with it. Only an abort undoes that: before, whoever syncs finds what is delayed.
+    /// Removes the reference and all that goes with it. Only an abort undoes that: until this call a sync still finds the delayed
+    /// data.
     pub(crate) fn apply(&mut self, handle: &Handle<'_>, now: Timespec) -> Result<()> {
         if let (Ending::Purge { few, delayed: true }, Some(file)) = (self.ending, self.inode.as_file())
             && !hold_delayed(&file, few.units.max(ORPHAN_UNITS))
@@ -98,14 +99,14 @@ impl<'a> LosingName<'a> {
         Ok(())
     }
 
-    /// Marks the object once the operation succeeded and while its guard is still held.
+    /// Marks the object after the operation succeeded, while its guard is still held.
     pub(crate) fn done(&self) {
         if matches!(self.ending, Ending::Purge { .. }) {
             self.inode.set_gone();
         }
     }
 
-    /// Undoes what planning did, when the operation then failed: the inode has its last name still.
+    /// Undoes the plan when the operation then failed: the inode still has its last name.
     pub(crate) fn take_back(&self, table: &InodeTable) {
         if self.ending != Ending::StillNamed {
             table.keep(self.inode);
@@ -113,8 +114,8 @@ impl<'a> LosingName<'a> {
     }
 }
 
-/// Keeps what is delayed of a file from ever reaching the tree. False when some of it is on the way there, or has arrived since the
-/// units were reckoned.
+/// Keeps the delayed data of a file from ever reaching the tree. Returns false when some of it is on the way there, or has arrived
+/// since the units were counted.
 fn hold_delayed(file: &FileInode<'_>, units: u32) -> bool {
     let held = file.delalloc().hold();
     let now = eviction::few_items(file.tree(), file.id.ino);

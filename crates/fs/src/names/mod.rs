@@ -1,10 +1,10 @@
-//! Names: what directories have, and which inode each name stands for.
+//! Names: the entries of directories, and the inode of each name.
 //!
-//! [`Names`] carries the operations out, each in a file of its own. Below them, `directory` changes the items of a directory, whose
-//! bytes [`creamery_format::dir_item`] makes, and `items/inode_ref` those by which an inode knows its names.
+//! [`Names`] has the operations, each in a file of its own. Below them, `directory` changes the items of a directory, whose bytes
+//! [`creamery_format::dir_item`] makes, and `items/inode_ref` changes the references from an inode to its names.
 //!
 //! # Locking
-//! Every operation locks the directories first, and then tries what their entries stand for (`inode/guards`).
+//! Every operation locks the directories first, and then tries the inodes of their entries (`inode/guards`).
 
 mod create;
 mod create_snapshot;
@@ -56,7 +56,7 @@ impl Names {
         Self { inodes, cleaner, known_directories: KnownDirectories::default(), extrefs }
     }
 
-    /// What is kept of them in memory, bytes.
+    /// The memory of its cache, bytes.
     pub(crate) fn memory(&self) -> u64 {
         self.known_directories.memory()
     }
@@ -73,8 +73,8 @@ impl Names {
         self.inodes.table()
     }
 
-    /// Refuses a name that is taken, while nobody has changed anything. Inserting it finds that out, too, but has copied blocks by
-    /// then, which a commit would write.
+    /// Refuses a name that is taken, while nothing has changed. An insertion finds that out, too, but has copied blocks by then,
+    /// which a commit would write.
     fn check_name_is_free(&self, dir: &Inode, name: Name<'_>) -> Result<()> {
         if self.engine().has_changes()
             || directory::find(dir.tree(), dir.id, name, Wait::Yes)?.found.is_none()
@@ -84,7 +84,7 @@ impl Names {
         Err(ErrorKind::AlreadyExists.into())
     }
 
-    /// The object of a directory that is about to be changed, in a subvolume that may be.
+    /// The object of a directory for a change, in a writable subvolume.
     fn dir_to_change(&self, id: InodeId) -> Result<InodeToChange> {
         self.cleaner.help();
         let dir = self.inodes.get_to_change(id)?;

@@ -1,10 +1,10 @@
-//! Moving a subvolume out of one subvolume into another.
+//! A rename that moves a subvolume out of one subvolume into another.
 //!
-//! Its tree stays as it is: only its entry moves, and the references that say where it hangs. Nothing else leaves its subvolume by
-//! a rename.
+//! Its tree stays as it is: only its entry moves, and the references to its parent. No other rename crosses the border of a
+//! subvolume.
 //!
 //! # Invariants
-//! - MOVE-1: a subvolume never hangs in itself. The chain of those in which the new place is, is looked at while nobody else
+//! - MOVE-1: a subvolume never contains itself. The move checks the chain of subvolumes above the new place while no other thread
 //!   moves or makes one. Shown by `a_subvolume_moves_into_another_but_never_into_itself`.
 
 use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, TreeId, Wait};
@@ -25,12 +25,12 @@ use crate::subvolume::{Changing, SubvolumeEntry};
 
 /// Items that change: each entry's two, both directories, and the references.
 const ITEMS: u32 = 10;
-/// Subvolumes in one another: more mean damage.
+/// The most nested subvolumes: more mean damage.
 const DEPTH_MAX: usize = 1 << 16;
 
 impl Names {
-    /// Gives the subvolume called `name` in `from` the name `new_name` in `to`, which is in another one. For all else that is
-    /// another device, as it is for a subvolume that would take the place of something.
+    /// Gives the subvolume called `name` in `from` the name `new_name` in `to`, which is in another subvolume. Anything else
+    /// fails with EXDEV, and so does a subvolume that would replace an entry.
     pub(super) fn move_subvolume(
         &self,
         (from, name): (InodeId, Name<'_>),
@@ -60,7 +60,7 @@ impl Names {
         if slot.found.is_some() && mode == RenameMode::NoReplace {
             return Err(ErrorKind::AlreadyExists.into());
         }
-        // One at a time: two could move into each other.
+        // One thread at a time: two could move into each other.
         let changing = self.subvolumes().changing();
         to.subvolume().check_not_dead()?;
         self.check_not_in_itself(&changing, to.id.subvolume, id)?;
@@ -93,9 +93,9 @@ impl Names {
         Ok(())
     }
 
-    /// Refuses to take a read-only subvolume to another directory, as Linux does: its `..` would change.
+    /// Refuses to move a read-only subvolume to another directory, as Linux does: its `..` would change.
     pub(super) fn check_may_move(&self, id: TreeId) -> Result<()> {
-        // Not opened for that: inodes are locked.
+        // Without opening it: inodes are locked.
         if self.engine().root_item(id)?.flags().contains(RootFlags::RDONLY) {
             return Err(Error::new(
                 ErrorKind::ReadOnly,
@@ -105,7 +105,7 @@ impl Names {
         Ok(())
     }
 
-    /// The subvolume that has an entry; none if the entry is another's, or one that a snapshot copied.
+    /// The subvolume of an entry; `None` for any other entry, also for one that a snapshot copied.
     fn subvolume_called(&self, dir: InodeId, name: Name<'_>) -> Option<TreeId> {
         let dir = self.inodes.get(dir, Wait::Yes).ok()?;
         match directory::find(dir.tree(), dir.id, name, Wait::Yes).ok()?.found?.target {
@@ -114,7 +114,7 @@ impl Names {
         }
     }
 
-    /// Why an entry is not replaced by a subvolume, as Linux says it, where it has a word for that.
+    /// The reason why a subvolume cannot replace an entry, as Linux reports it, if Linux has an error for that.
     fn refusal_to_replace(&self, dir: InodeId, other: &Found) -> Result<Option<Error>> {
         let Target::Inode(ino) = other.target else { return Ok(Some(ErrorKind::DirectoryNotEmpty.into())) };
         let other = self.inodes.get(InodeId::new(dir.subvolume, ino), Wait::Yes)?;
@@ -125,7 +125,7 @@ impl Names {
         Ok((!is_empty).then(|| ErrorKind::DirectoryNotEmpty.into()))
     }
 
-    /// MOVE-1.
+    /// Checks MOVE-1.
     fn check_not_in_itself(&self, _: &Changing<'_>, mut at: TreeId, moved: TreeId) -> Result<()> {
         for _ in 0..DEPTH_MAX {
             if at == moved {

@@ -1,4 +1,4 @@
-//! What a new inode is made from, and its items.
+//! The specification of a new inode, and its items.
 //!
 //! All items of a new inode stand side by side, since its number is new:
 //! INODE_ITEM, INODE_REF, XATTR_ITEMs in the order of their hashes, and the EXTENT_DATA of a symbolic link. They
@@ -28,7 +28,7 @@ use crate::keys;
 use crate::ops;
 use crate::subvolume::{SubvolumeRef, orphan_item};
 
-/// What a new inode is to be.
+/// The kind of a new inode.
 ///
 /// ```
 /// use creamery_fs::NewKind;
@@ -40,7 +40,7 @@ pub enum NewKind<'a> {
     File,
     /// An empty directory.
     Directory,
-    /// A symbolic link to this.
+    /// A symbolic link to this target.
     Symlink(&'a [u8]),
     /// A named pipe.
     Fifo,
@@ -68,22 +68,22 @@ impl NewKind<'_> {
     }
 }
 
-/// What a new inode takes over from its directory.
+/// The properties that a new inode takes over from its directory.
 ///
 /// ```
 /// assert_eq!(creamery_fs::Inherit::default(), creamery_fs::Inherit::FromDirectory);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Inherit {
-    /// What POSIX and Linux say: the group and set-group-id bit of a set-group-id directory, the default ACL,
-    /// compression and overwriting in place.
+    /// Those of POSIX and Linux: the group and set-group-id bit of a set-group-id directory, the default ACL, compression and
+    /// overwriting in place.
     #[default]
     FromDirectory,
-    /// Nothing but flags: mode, owner, group and attributes are exactly those given. For copies of what exists.
+    /// Only flags: mode, owner, group and attributes are exactly the given ones. For copies of existing files.
     OnlyFlags,
 }
 
-/// What a new inode is made from.
+/// The specification of a new inode.
 ///
 /// ```
 /// use creamery_fs::{NewInode, NewKind};
@@ -92,26 +92,26 @@ pub enum Inherit {
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct NewInode<'a> {
-    /// What it is.
+    /// Its kind.
     pub kind: NewKind<'a>,
     /// Permission bits; a symbolic link has all nine.
     pub mode: u32,
-    /// Bits taken from the mode, unless a default ACL says what it is to be.
+    /// Bits to remove from the mode, unless a default ACL replaces them.
     pub umask: u32,
     /// Owner.
     pub uid: u32,
-    /// Group, unless the directory says what it is to be.
+    /// Group, unless the directory determines it.
     pub gid: u32,
-    /// Times; now if none.
+    /// Times; `None` is now.
     pub times: Option<Times>,
     /// Extended attributes.
     pub xattrs: &'a [(&'a [u8], &'a [u8])],
-    /// What the directory has a say in.
+    /// The properties that it takes over from the directory.
     pub inherit: Inherit,
 }
 
 impl NewInode<'_> {
-    /// A file of root's with these permission bits.
+    /// A file of root with these permission bits.
     #[must_use]
     pub const fn file(mode: u32) -> Self {
         Self {
@@ -126,7 +126,7 @@ impl NewInode<'_> {
         }
     }
 
-    /// A directory of root's with these permission bits.
+    /// A directory of root with these permission bits.
     #[must_use]
     pub const fn directory(mode: u32) -> Self {
         Self { kind: NewKind::Directory, ..NewInode::file(mode) }
@@ -140,7 +140,7 @@ pub(crate) struct Draft<'a> {
     /// Attributes by the hash of their names, which is the order of their items.
     xattrs: BTreeMap<u64, SmallVec<[Attribute; 1]>>,
     default_acl: Option<Arc<Acl>>,
-    /// Data of a file that begins with some.
+    /// Data of a file that is created with some.
     content: Option<Content>,
 }
 
@@ -150,7 +150,7 @@ struct Attribute {
 }
 
 impl<'a> Draft<'a> {
-    /// Works out what the inode will be in `dir`. The caller has locked `dir`, whose item is `dir_item`.
+    /// Determines the inode for `dir`. The caller has locked `dir`, whose item is `dir_item`.
     pub(crate) fn new(
         dir: &DirectoryInode<'_>,
         dir_item: &InodeItem,
@@ -169,8 +169,8 @@ impl<'a> Draft<'a> {
         Ok(draft)
     }
 
-    /// Works out what the root directory of a new subvolume in `dir` will be. Linux hands a group, its bit and a default ACL down to
-    /// directories, but not to subvolumes.
+    /// Determines the root directory of a new subvolume in `dir`. Linux passes a group, its bit and a default ACL on to directories,
+    /// but not to subvolumes.
     pub(crate) fn root_of_subvolume(
         dir: &DirectoryInode<'_>,
         dir_item: &InodeItem,
@@ -186,7 +186,7 @@ impl<'a> Draft<'a> {
         Ok(draft)
     }
 
-    /// The inode with what `new` says, and with the flags of the directory.
+    /// The inode with the properties of `new`, and with the flags of the directory.
     fn as_given(
         dir: &DirectoryInode<'_>,
         dir_item: &InodeItem,
@@ -230,14 +230,14 @@ impl<'a> Draft<'a> {
         Ok(draft)
     }
 
-    /// Takes the bits of a umask from the permissions; a symbolic link has all of them.
+    /// Removes the bits of a umask from the permissions; a symbolic link has all of them.
     fn apply_umask(&mut self, umask: u32) {
         if self.item.kind() != FileType::Symlink {
             self.item.mode &= !(umask & 0o777);
         }
     }
 
-    /// Refuses attributes that share an item, their names having the same hash, and find no room in it.
+    /// Refuses attributes that share an item, because their names have the same hash, and do not fit in it.
     fn check_collisions(&self, tree: &Tree) -> Result<()> {
         let len = |a: &Attribute| dir_item::HEADER_LEN + a.name.len() + a.value.len();
         let longest = self.xattrs.values().map(|attributes| attributes.iter().map(len).sum::<usize>()).max();
@@ -293,7 +293,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// The permissions that the default ACL of the directory gives; without one those of the umask.
+    /// Sets the permissions by the default ACL of the directory, or by the umask if there is none.
     fn inherit_permissions(&mut self, dir: &DirectoryInode<'_>, umask: u32) -> Result<()> {
         if self.item.kind() == FileType::Symlink {
             return Ok(());
@@ -323,18 +323,18 @@ impl<'a> Draft<'a> {
             && let Some(value) = xattr::get_known(dir, xattr::COMPRESSION, creamery_base::Wait::Yes)?
             && let Some(algorithm) = compression::algorithm(&value)
         {
-            // As on Linux the word alone; that there is to be no compression is said by the flag.
+            // As on Linux the algorithm alone; a flag forbids compression.
             self.add(xattr::COMPRESSION, algorithm.to_string().as_bytes());
         }
         Ok(())
     }
 
-    /// What it will be.
+    /// The kind of the inode.
     pub(crate) fn kind(&self) -> FileType {
         self.item.kind()
     }
 
-    /// Writes the data that the file will begin with. No handle may be held.
+    /// Writes the initial data of the file. The caller holds no handle.
     pub(crate) fn write_content(
         &mut self,
         context: &Context,
@@ -355,12 +355,12 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// Metadata units that its data takes besides.
+    /// How many metadata units its data takes besides.
     pub(crate) fn content_units(&self, engine: &Engine) -> u32 {
         self.content.as_ref().map_or(0, |content| content.units(engine))
     }
 
-    /// Tree items that the inode takes, those of its data left out.
+    /// How many tree items the inode takes without those of its data.
     pub(crate) fn item_count(&self) -> u32 {
         2 + u32::from(self.target.is_some()) + u32::try_from(self.xattrs.len()).unwrap_or(u32::MAX / 2)
     }
@@ -420,7 +420,7 @@ impl<'a> Draft<'a> {
         &self.item
     }
 
-    /// Inserts the attributes of an inode that is there already.
+    /// Inserts the attributes of an inode that is in the tree already.
     pub(crate) fn insert_xattrs(&self, handle: &Handle<'_>, tree: &Tree, ino: ObjectId) -> Result<()> {
         self.encode_xattrs(ino, self.item.generation)
             .iter()
@@ -449,7 +449,7 @@ pub(crate) fn new_file_has_checksums(dir: InodeFlags, nodatacow: bool) -> bool {
     !flags_of_new(dir, FileType::File, nodatacow).contains(InodeFlags::NODATASUM)
 }
 
-/// The flags that a new inode takes over from its directory, and those that the mount option gives to files.
+/// The flags that a new inode takes over from its directory, and the flags of files by the mount option.
 fn flags_of_new(dir: InodeFlags, kind: FileType, nodatacow: bool) -> InodeFlags {
     let mut flags = InodeFlags::empty();
     if !matches!(kind, FileType::File | FileType::Directory) {
@@ -464,7 +464,7 @@ fn flags_of_new(dir: InodeFlags, kind: FileType, nodatacow: bool) -> InodeFlags 
         flags |= InodeFlags::NODATACOW;
     }
     if kind == FileType::File && (nodatacow || flags.contains(InodeFlags::NODATACOW)) {
-        // A word on compression stays beside these, as on Linux, and does nothing.
+        // A compression flag stays beside these, as on Linux, and has no effect.
         flags |= InodeFlags::NODATACOW | InodeFlags::NODATASUM;
     }
     flags

@@ -1,11 +1,11 @@
 //! Listing a directory.
 //!
-//! Entries come in the order of their DIR_INDEX numbers. The position after an entry is its number plus one, so a
-//! listing can be interrupted and continued whatever was added or removed meanwhile: what was there all the time
-//! is reported once. Positions 0 and 1 stand for `.` and `..`.
+//! Entries come in the order of their DIR_INDEX numbers. The position after an entry is its number plus one. So a listing can
+//! stop and continue whatever was added or removed meanwhile: an entry that was there all the time is reported once. Positions 0
+//! and 1 stand for `.` and `..`.
 //!
-//! Entries are copied in batches and reported with no lock held, since the receiver may well ask for the attributes
-//! of what it is told about.
+//! Entries are copied in batches and reported with no lock held, since the receiver may ask for the attributes of a reported
+//! inode.
 
 use std::ops::{ControlFlow, Range};
 
@@ -34,9 +34,9 @@ const BATCH_BYTES_MAX: usize = 8192;
 pub struct DirEntry<'a> {
     /// The name.
     pub name: &'a [u8],
-    /// The inode it stands for.
+    /// Its inode.
     pub id: InodeId,
-    /// What that is.
+    /// The kind of the inode.
     pub kind: FileType,
     /// The position after this entry.
     pub next_offset: u64,
@@ -56,8 +56,8 @@ struct Record {
 }
 
 impl Names {
-    /// Reports the entries of `dir` from the position `offset` on, until `each` breaks or there are no more. An
-    /// entry at which `each` breaks counts as not taken: continue at the `next_offset` of the one before.
+    /// Reports the entries of `dir` from the position `offset` on, until `each` breaks or there are no more. An entry at which
+    /// `each` breaks counts as not taken: continue at the `next_offset` of the one before.
     pub(crate) fn read_dir(
         &self,
         dir: InodeId,
@@ -88,7 +88,7 @@ impl Names {
         self.report_entries(&directory, offset.max(FIRST_INDEX), wait, each)
     }
 
-    /// As [`Names::read_dir`], up to the position where `range` ends.
+    /// Reports the entries of `dir` from the start of `range` to its end, as [`Names::read_dir`] does.
     pub(crate) fn read_dir_range(
         &self,
         dir: InodeId,
@@ -109,7 +109,7 @@ impl Names {
         each: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
         let mut batch = Batch::default();
-        // Nothing comes behind the last number: an entry there would be told again and again.
+        // No entry may have the last number: a listing would report it again and again.
         while at < u64::MAX {
             let more = batch.fill(dir, at, wait)?;
             let mut start = 0;
@@ -149,7 +149,7 @@ impl Names {
 }
 
 impl Batch {
-    /// Copies entries from number `from` on; tells whether there are more. An error behind some of them shows when more are asked for.
+    /// Copies entries from number `from` on; returns whether there are more. An error behind some of them shows in the next call.
     fn fill(&mut self, dir: &DirectoryInode<'_>, from: u64, wait: Wait) -> Result<bool> {
         self.names.clear();
         self.entries.clear();
@@ -163,7 +163,7 @@ impl Batch {
     fn fill_from(&mut self, dir: &DirectoryInode<'_>, from: u64, wait: Wait) -> Result<bool> {
         let locked = dir.lock_shared(wait)?;
         let delayed = dir.delayed_entries(from, wait)?;
-        // Mostly who lists a directory lists all of it.
+        // A listing mostly reads all of a directory.
         let walk = Walk::new(wait, ReadAhead::ForwardAlways).within(dir.id.ino);
         let mut cursor = dir.tree().cursor(&Key::new(dir.id.ino, KeyType::DIR_INDEX, from), walk)?;
         loop {

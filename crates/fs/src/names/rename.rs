@@ -1,15 +1,15 @@
-//! Moving names.
+//! Renames.
 //!
-//! An entry that replaces another takes over that one's place: both of its directory items are pointed to the moved
-//! inode and keep their number. Otherwise it gets a new number at the end of its directory. A whiteout takes over
-//! the place of the entry that moves away.
+//! An entry that replaces another takes over its place: both of its directory items point to the moved inode and keep their
+//! number. Otherwise it gets a new number at the end of its directory. A whiteout takes over the place of the entry that moves
+//! away.
 //!
 //! # Invariants
-//! - RENAME-1: a directory never becomes its own ancestor. The chain of parents is looked at while the subvolume's
-//!   rename mutex is held, and every move from one directory to another holds it.
+//! - RENAME-1: a directory never becomes its own ancestor. A rename checks the chain of parents while it holds the subvolume's
+//!   rename mutex, and every move from one directory to another holds it.
 //!   Shown by `what_threads_see_of_shared_directories_is_linearizable`.
-//! - RENAME-2: the old name is gone and the new one is there in the same transaction (FS-3); a look-up in either
-//!   directory waits for both, since both are locked.
+//! - RENAME-2: the old name is gone and the new one exists in the same transaction (FS-3); a lookup in either directory waits for
+//!   both, since both are locked.
 //!   Shown by `what_threads_see_of_shared_directories_is_linearizable`.
 
 use std::sync::Arc;
@@ -37,10 +37,10 @@ use crate::keys;
 use crate::operation::{finish, or_end};
 use crate::subvolume::{Still, Subvolume, SubvolumeEntry};
 
-/// Directories between a directory and the root of its subvolume: more mean damage.
+/// The most directories between a directory and the root of its subvolume: more mean damage.
 const DEPTH_MAX: usize = 1 << 20;
 
-/// What happens to what has the new name already.
+/// The treatment of an inode that has the new name already.
 ///
 /// ```
 /// assert_eq!(creamery_fs::RenameMode::default(), creamery_fs::RenameMode::Replace);
@@ -54,7 +54,7 @@ pub enum RenameMode {
     NoReplace,
     /// It gets the old name.
     Exchange,
-    /// It loses that name; and the old name becomes a whiteout, a character device 0/0.
+    /// It loses that name, and the old name becomes a whiteout, a character device 0/0.
     Whiteout,
 }
 
@@ -80,16 +80,16 @@ impl Ends<'_> {
     }
 }
 
-/// A rename that may be done.
+/// A rename that has passed the checks.
 struct Renaming<'a> {
     subvolume: &'a Subvolume,
     ends: Ends<'a>,
     mode: RenameMode,
-    /// What the old name stands for.
+    /// The target of the old name.
     found: Found,
 }
 
-/// What is moved: an inode, or a subvolume (whose root directory stays as it is).
+/// The object that moves: an inode, or a subvolume (whose root directory stays as it is).
 enum Moved<'a> {
     Inode(&'a Arc<Inode>, Link),
     Subvolume(TreeId),
@@ -103,7 +103,7 @@ impl Moved<'_> {
         }
     }
 
-    /// Whether others go to another directory, or to another path in another subvolume, with it.
+    /// Whether other inodes move with it to another directory, or to another path in another subvolume.
     fn takes_others_along(&self, ends: &Ends<'_>) -> bool {
         match self {
             Self::Inode(inode, _) => inode.is_dir() && !ends.same_dir(),
@@ -112,7 +112,8 @@ impl Moved<'_> {
     }
 }
 
-/// Whether both names are of one inode. Errors: what has the new name does not give it up, or there is no room for it.
+/// Whether both names are of one inode. Errors: the present owner of the new name has to keep it, or there is no room for the
+/// name.
 fn check_new_name(
     ends: &Ends<'_>,
     mode: RenameMode,
@@ -124,7 +125,7 @@ fn check_new_name(
         (Some(_), RenameMode::NoReplace) => return Err(ErrorKind::AlreadyExists.into()),
         (None, RenameMode::Exchange) => return Err(ErrorKind::NotFound.into()),
         (Some(other), _) if other.target == found.target => return Ok(true),
-        // The name is taken from what it means now.
+        // The present owner loses the name.
         (Some(_), _) => check_may_remove(&ends.to, guards.item(ends.to.id)).map(drop)?,
         (None, _) => slot.check_room(ends.from.tree(), ends.new_name)?,
     }
@@ -138,7 +139,7 @@ enum Round {
 }
 
 impl Names {
-    /// Gives what is called `name` in `from` the name `new_name` in `to` instead.
+    /// Renames `name` in `from` to `new_name` in `to`.
     pub(crate) fn rename(
         &self,
         from: InodeId,
@@ -196,14 +197,14 @@ impl Names {
         let found =
             directory::find(tree, ends.from.id, ends.name, Wait::Yes)?.found.ok_or(ErrorKind::NotFound)?;
         let slot = directory::find(tree, ends.to.id, ends.new_name, Wait::Yes)?;
-        // Two names of one inode: POSIX says to do nothing.
+        // Two names of one inode: POSIX requires that nothing happens.
         if check_new_name(&ends, mode, &guards, &found, &slot)? {
             return Ok(Round::Done);
         }
         let root = self.subvolume_root(&ends, found.target)?;
         if let Some(root) = root {
             if !guards.holds(root) {
-                // No lock of an inode is held while a subvolume is opened.
+                // A subvolume is opened without any inode lock.
                 drop(guards);
                 drop(still);
                 return Ok(Round::Again(SmallVec::from_iter([self.inodes.get(root, Wait::Yes)?])));
@@ -266,7 +267,7 @@ impl Names {
         }
     }
 
-    /// The object of what an entry stands for; none for a subvolume.
+    /// The object of an entry's inode; `None` for a subvolume.
     fn renamed_inode(&self, dir: InodeId, target: Target) -> Result<Option<Arc<Inode>>> {
         match target {
             Target::Inode(ino) => self.inodes.get(InodeId::new(dir.subvolume, ino), Wait::Yes).map(Some),
@@ -274,13 +275,13 @@ impl Names {
         }
     }
 
-    /// What a subvolume needs to get another name, and to go to another directory.
+    /// Checks whether a subvolume may get another name, and move to another directory.
     fn check_subvolume_may_move(&self, ends: &Ends<'_>, guards: &Guards<'_>, root: InodeId) -> Result<()> {
         check_not_append_only(guards.item(root))?;
         if ends.same_dir() { Ok(()) } else { self.check_may_move(root.subvolume) }
     }
 
-    /// The root directory of the subvolume that is renamed; none for anything else.
+    /// The root directory of the subvolume that moves; `None` for anything else.
     fn subvolume_root(&self, ends: &Ends<'_>, target: Target) -> Result<Option<InodeId>> {
         match target {
             Target::Subvolume(id) if !self.is_stub(&ends.from, ends.name, id)? => {
@@ -290,7 +291,7 @@ impl Names {
         }
     }
 
-    /// The object of what has the new name. A subvolume does not give it up.
+    /// The object with the new name. A subvolume cannot be replaced.
     fn replaced_inode(
         &self,
         dir: InodeId,
@@ -301,7 +302,7 @@ impl Names {
         let is_dir = source.is_none_or(|source| source.is_dir());
         self.renamed_inode(dir, target)?.ok_or_else(|| match (mode, is_dir) {
             (RenameMode::Exchange, _) => Error::unsupported("exchanging a subvolume"),
-            // As on Linux: nobody can tell that it is empty.
+            // As on Linux: it cannot tell whether the subvolume is empty.
             (_, true) => ErrorKind::DirectoryNotEmpty.into(),
             (_, false) => ErrorKind::IsADirectory.into(),
         })
@@ -335,7 +336,7 @@ impl Names {
         }
         match (source_is_dir, is_dir(target)) {
             (true, false) => Err(ErrorKind::NotADirectory.into()),
-            // What lies above the source is full of it; that comes first on Linux.
+            // A directory above the source is not empty, since it contains the source; Linux reports that first.
             (false, true)
                 if !ends.same_dir() && check_not_inside(still(), &ends.from, target.id).is_err() =>
             {
@@ -386,7 +387,7 @@ impl Names {
         }
         if let Some(losing) = &step.losing {
             losing.done();
-            // Who writes a new file and gives it the name of the old one counts on having one of the two.
+            // A program that writes a new file and renames it over the old one relies on having one of the two after a crash.
             if let Moved::Inode(inode, _) = moved {
                 inode.hasten();
             }
@@ -430,7 +431,7 @@ impl Names {
     ) -> Result<()> {
         let now = self.engine().now();
         let tree = ends.from.tree();
-        // The second is respelled when the first is already, and then a refusal would abort.
+        // The second is respelled after the first, and then a refusal would abort.
         inode_ref::check_room(tree, target.id.ino, ends.present(), self.extrefs)?;
         let handle = self.engine().start(Units::items(14).of(ends.from.id.subvolume))?;
         let running = handle.generation();
@@ -463,7 +464,7 @@ impl Names {
     }
 }
 
-/// A move that was decided on.
+/// A move that has passed the checks.
 struct MoveStep<'a> {
     names: &'a Names,
     ends: &'a Ends<'a>,
@@ -489,7 +490,7 @@ impl MoveStep<'_> {
         let Self { names, ends, moved, .. } = *self;
         let handle = names.engine().start(self.units())?;
         let tree = ends.from.tree();
-        // The reference first: it may be refused, and then nothing was changed.
+        // The reference first: it may fail, and then nothing has changed.
         let (handle, respelled) = or_end(handle, |handle| match moved {
             Moved::Inode(inode, link) => {
                 let (old, new) = ((ends.present(), *link), (ends.wanted(), self.index));
@@ -511,7 +512,7 @@ impl MoveStep<'_> {
                     SubvolumeEntry { dir: ends.to.id, index: self.index, name: ends.new_name.bytes() };
                 names.subvolumes().update_refs(&handle, *id, &entry)?;
             }
-            // What is below it and synced from here on is found where it is now.
+            // After this a sync of an inode below it finds the new path.
             if moved.takes_others_along(ends) {
                 names.engine().give_up_logs(&handle);
             }
@@ -549,7 +550,7 @@ impl MoveStep<'_> {
     }
 }
 
-/// Changes the items of both directories: `from` lost and `to` gained this much.
+/// Changes the items of both directories: `from` lost and `to` gained these bytes.
 fn update_dirs(
     handle: &Handle<'_>,
     ends: &Ends<'_>,
@@ -569,7 +570,7 @@ fn update_dirs(
     update(&ends.to, 0, more)
 }
 
-/// Refuses when `dir` is `ancestor` or lies below it.
+/// Fails when `dir` is `ancestor` or lies below it.
 fn check_not_inside(_still: &Still<'_>, dir: &Inode, ancestor: InodeId) -> Result<()> {
     let mut at = dir.id;
     for _ in 0..DEPTH_MAX {

@@ -1,4 +1,4 @@
-//! Taking names away.
+//! Removing names.
 
 use std::sync::Arc;
 
@@ -17,14 +17,14 @@ use crate::items::Name;
 use crate::keys;
 use crate::operation::finish;
 
-/// What a name must stand for to be removed.
+/// The required kind of the inode that loses its name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Expect {
     NoDirectory,
     Directory,
 }
 
-/// An entry that is to be removed, as it was found with its directory locked.
+/// An entry to remove, as it was found with its directory locked.
 struct Entry<'a> {
     dir: DirectoryInode<'a>,
     name: Name<'a>,
@@ -38,7 +38,7 @@ enum Round {
 }
 
 impl Names {
-    /// Removes the name `name` of something that is no directory.
+    /// Removes the name `name` of an inode that is no directory.
     pub(crate) fn unlink(&self, dir: InodeId, name: &[u8]) -> Result<()> {
         self.remove_name(dir, Name::new(name)?, Expect::NoDirectory)
     }
@@ -46,7 +46,7 @@ impl Names {
     /// Removes the empty directory `name`.
     pub(crate) fn rmdir(&self, dir: InodeId, name: &[u8]) -> Result<()> {
         match self.remove_name(dir, Name::new(name)?, Expect::Directory) {
-            // With the directory let go: it may have to be opened.
+            // Without the directory's lock: the subvolume may have to be opened.
             Err(error) if error.kind() == ErrorKind::Unsupported => self.rmdir_subvolume(dir, name),
             removed => removed,
         }

@@ -1,15 +1,14 @@
-//! Inodes without a name: kept while they are open, deleted after.
+//! Inodes without a name: they stay while they are open, and are deleted after that.
 //!
-//! When the last name of an inode goes and nobody has it open, its items go in the same transaction. If somebody
-//! has, or it is large, it gets an orphan item instead. The object's `Drop` notes its id for the
-//! cleaner, which deletes the items in steps. A crash in between leaves the orphan item, and the subvolume's next first
-//! use gives what it names to the cleaner.
+//! When the last name of an inode goes and the inode is not open, its items go in the same transaction. If it is open, or large,
+//! it gets an orphan item instead. The object's `Drop` notes its id for the cleaner, which deletes the items in steps. A crash in
+//! between leaves the orphan item, and the next first use of the subvolume gives the inode to the cleaner.
 //!
 //! # Invariants
 //! - ORPHAN-1 (FS-2): an inode item with no links has an orphan item (`subvolume/orphan_item`).
 //!   Shown by `what_was_committed_survives_every_power_cut`.
-//! - ORPHAN-2: deleting takes a bounded number of items per handle, from the end of the inode backwards; the inode
-//!   item and the orphan item go last and together, so that a crash at any point leaves something to go on from.
+//! - ORPHAN-2: a deletion takes a bounded number of items per handle, from the end of the inode backwards; the inode item and the
+//!   orphan item go last and together, so that a crash at any point leaves a state to continue from.
 //!   Shown by `what_was_committed_survives_every_power_cut`, `a_device_full_of_data_can_be_emptied`.
 
 use creamery_base::{Error, ErrorKind, InodeId, Logical, ObjectId, Result, Wait};
@@ -23,31 +22,31 @@ use crate::keys;
 use crate::operation::finish;
 use crate::subvolume::{SubvolumeRef, orphan_item};
 
-/// Items of an inode that are deleted in one handle at most.
+/// The most items of an inode that one handle deletes.
 const ITEMS_AT_ONCE: usize = 16;
-/// The same where there is no room for that: few enough for the room that only what frees space may take.
+/// The most items of a handle when that does not fit: few enough for the space that is reserved for freeing space.
 const ITEMS_WHEN_FULL: usize = 4;
 
-/// Leaves and references of an inode that is deleted with its last name, for the same reason; a larger one is left to the
+/// The most leaves and references of an inode that is deleted with its last name, for the same reason; a larger inode goes to the
 /// cleaner.
 const UNITS_AT_ONCE: u32 = 14;
 
-/// What the deletion of neighbouring items changes at most: a leaf for each, which may be thin and have no other, with the reference of an extent, and the
-/// leaves beside them.
+/// The most units that the deletion of neighbouring items changes: a leaf for each item, since leaves may be thin, with the reference
+/// of an extent, and the leaves beside them.
 const fn units_of(others: u32, extents: u32) -> u32 {
     2 + others + extents
 }
 
-/// The items of an inode, which are so few that one handle deletes them.
+/// The items of an inode that one handle can delete.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct FewItems {
-    /// The key of the first one, or where the inode item is, if that is before it.
+    /// The key of the first one, or the key of the inode item if that is lower.
     pub(crate) first: Key,
-    /// In how many leaves they lie, and how many references of extents they may hold.
+    /// The number of leaves with these items, and of references of extents in them, at most.
     pub(crate) units: u32,
 }
 
-/// The items of an inode, when they are few.
+/// The items of an inode, if they are few.
 pub(crate) fn few_items(tree: &Tree, ino: ObjectId) -> Result<Option<FewItems>> {
     let (mut others, mut extents, mut first) = (0, 0, None);
     let mut cursor = tree.cursor(&keys::first_of(ino), Wait::Yes)?;
@@ -69,7 +68,7 @@ pub(crate) fn few_items(tree: &Tree, ino: ObjectId) -> Result<Option<FewItems>> 
     Ok(None)
 }
 
-/// Removes the items of an inode from `first` on, and gives up the extents they refer to.
+/// Removes the items of an inode from `first` on, and drops the references to their extents.
 pub(crate) fn purge(handle: &Handle<'_>, tree: &Tree, id: InodeId, first: &Key) -> Result<()> {
     tree.remove_range(handle, first, &keys::last_of(id.ino), &mut |key, item| {
         if key.kind == KeyType::EXTENT_DATA {
@@ -80,7 +79,7 @@ pub(crate) fn purge(handle: &Handle<'_>, tree: &Tree, id: InodeId, first: &Key) 
     Ok(())
 }
 
-/// Gives up the extent that a file extent item refers to.
+/// Drops the reference to the extent of a file extent item.
 fn drop_reference(handle: &Handle<'_>, id: InodeId, key: &Key, item: &[u8]) -> Result<()> {
     let damaged = |what: String| Error::new(ErrorKind::Corrupt, format!("file extent {key}: {what}"));
     let parsed = FileExtent::parse(item).map_err(|damage| damaged(damage.to_string()))?;
@@ -94,28 +93,28 @@ fn drop_reference(handle: &Handle<'_>, id: InodeId, key: &Key, item: &[u8]) -> R
     Ok(())
 }
 
-/// How far an inode is deleted.
+/// The progress of a deletion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Deleted {
-    /// The items that are left hold so many bytes of data.
+    /// Items are left, with `nbytes` bytes of data.
     Partly {
         nbytes: u64,
     },
     Wholly,
 }
 
-/// The last items of an inode, of which one handle deletes some.
+/// The last items of an inode, for one handle to delete.
 struct LastItems {
     /// The key of the first of them.
     first: Key,
     /// How many they are.
     count: usize,
-    /// In how many leaves they lie, and how many references of extents they may hold.
+    /// The number of leaves with these items, and of references of extents in them, at most.
     units: u32,
 }
 
 impl LastItems {
-    /// The last `most` or fewer; none when there is no item.
+    /// The last `most` items or fewer; `None` if the inode has none.
     fn find(tree: &Tree, ino: ObjectId, most: usize) -> Result<Option<Self>> {
         let walk = Walk::new(Wait::Yes, ReadAhead::Back).within(ino);
         let mut cursor = tree.cursor_at_or_before(&keys::last_of(ino), walk)?;
@@ -138,8 +137,8 @@ impl LastItems {
     }
 }
 
-/// Deletes items of an inode that has no name and no user, in one handle: the end of its data, else the last of its
-/// items, among which may be all.
+/// Deletes items of an inode without a name and a user, in one handle: the end of its data, or else the last of its items, maybe
+/// all.
 /// Errors: no space; damage; aborted.
 pub(crate) fn evict_some(subvolume: &SubvolumeRef, id: InodeId) -> Result<Deleted> {
     match evict_last(subvolume, id, ITEMS_AT_ONCE) {
@@ -148,7 +147,7 @@ pub(crate) fn evict_some(subvolume: &SubvolumeRef, id: InodeId) -> Result<Delete
     }
 }
 
-/// The same for at most so many items.
+/// Deletes at most `most` items of an inode, as [`evict_some`].
 fn evict_last(subvolume: &SubvolumeRef, id: InodeId, most: usize) -> Result<Deleted> {
     let context = subvolume.context();
     let tree = subvolume.tree();
@@ -165,8 +164,8 @@ fn evict_last(subvolume: &SubvolumeRef, id: InodeId, most: usize) -> Result<Dele
     }
     if !wholly && item.kind() == FileType::File {
         let inode = Inode::new(id, subvolume.clone(), item);
-        // Nobody else has an object that was just made, and whoever asks for space may have other inodes locked: this waits
-        // for nobody.
+        // No other thread has an object that was just made. A caller that needs space may have other inodes locked, so this waits
+        // for no inode.
         let mut locked = inode.try_lock_exclusive()?.expect("nobody else has it");
         inode.set_gone(); // dropping the object must not ask for this once more
         if let Some(generation) = data::drop_last(&inode.regular()?, locked.item_mut(), most)? {

@@ -1,6 +1,6 @@
 //! Operations on one inode that need its data: setting attributes, deleting its items, and reading a symbolic link.
 //!
-//! They are functions, not methods of `Inode`: a call is a path, so `cargo xtask tidy` sees that they stand above `data` and `inode`.
+//! They are functions, not methods of `Inode`: a call is a path, so `cargo xtask tidy` sees that they lie above `data` and `inode`.
 
 pub(crate) mod eviction;
 mod set_attributes;

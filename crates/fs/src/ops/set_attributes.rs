@@ -1,4 +1,4 @@
-//! Changes of an inode's attributes: what `chmod`, `chown`, `utimes`, `truncate` and `chattr` do.
+//! Changes of an inode's attributes, for `chmod`, `chown`, `utimes`, `truncate` and `chattr`.
 
 use creamery_base::{Error, ErrorKind, Result, Timespec, Wait};
 use creamery_txn::Units;
@@ -31,7 +31,7 @@ pub enum Time {
     At(Timespec),
 }
 
-/// Which attributes to change, and to what. The change time becomes now unless it is given.
+/// The attributes to change, with their new values. The change time becomes now unless it is given.
 ///
 /// ```
 /// use creamery_fs::SetAttributes;
@@ -56,16 +56,16 @@ pub struct SetAttributes {
     pub ctime: Option<Time>,
     /// Birth.
     pub btime: Option<Time>,
-    /// Flags; those that describe the data as it is (such as `PREALLOC`) stay as they are. As on Linux the property that names an
-    /// algorithm follows: with `COMPRESS` it becomes the mount's, or zlib, without it goes.
+    /// Flags. Flags that describe the data (for example `PREALLOC`) stay as they are. As on Linux the compression property
+    /// follows: with `COMPRESS` it becomes the mount's algorithm, or zlib; without it the property goes.
     pub flags: Option<InodeFlags>,
-    /// Take away set-user-id, and set-group-id where the group may execute, as a write by somebody else does.
+    /// Clear set-user-id, and set-group-id where the group may execute, as a write by another user does.
     pub kill_suid_sgid: bool,
-    /// Take away set-group-id where the group may not execute, too, as a write by a user outside the group does.
+    /// Clear set-group-id also where the group may not execute, as a write by a user outside the group does.
     pub kill_sgid: bool,
 }
 
-/// The writer of a file, as far as its set-user-id and set-group-id are concerned.
+/// The writer of a file, by its effect on set-user-id and set-group-id.
 ///
 /// ```
 /// # fn fallocate(file: &creamery_fs::OpenFile, own: u32) -> creamery_base::Result<bool> {
@@ -75,15 +75,15 @@ pub struct SetAttributes {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Writer {
-    /// Leaves both (`CAP_FSETID`).
+    /// Keeps both bits (`CAP_FSETID`).
     Privileged,
-    /// Somebody of the file's group, or it is not known.
+    /// A member of the file's group, or it is not known.
     OfTheGroup,
-    /// Somebody else.
+    /// Any other user.
     Stranger,
 }
 
-/// The flags that can be set.
+/// The flags that a caller can set.
 const SETTABLE: InodeFlags = InodeFlags::NODATACOW
     .union(InodeFlags::NOCOMPRESS)
     .union(InodeFlags::COMPRESS)
@@ -94,7 +94,7 @@ const SETTABLE: InodeFlags = InodeFlags::NODATACOW
     .union(InodeFlags::NOATIME)
     .union(InodeFlags::DIRSYNC);
 
-/// Those that an inode of this kind can be given; others are passed over in silence, as on Linux.
+/// The flags that an inode of this kind can have; others are ignored, as on Linux.
 const fn settable(kind: FileType) -> InodeFlags {
     match kind {
         FileType::Directory => SETTABLE,
@@ -103,19 +103,19 @@ const fn settable(kind: FileType) -> InodeFlags {
     }
 }
 
-/// Flags as they become when a caller asks for `wanted`.
+/// The new flags when a caller asks for `wanted`.
 fn new_flags(item: &InodeItem, wanted: InodeFlags) -> Result<InodeFlags> {
     let mut flags = (item.flags - SETTABLE) | (wanted & settable(item.kind()));
     let in_place = InodeFlags::NODATACOW;
     let compression = InodeFlags::COMPRESS | InodeFlags::NOCOMPRESS;
     if flags.contains(compression) && item.flags.contains(compression) {
-        // Somebody has stored both: as on Linux that is read as the one that is obeyed.
+        // Both are stored: as on Linux the effective one, `NOCOMPRESS`, counts.
         flags -= InodeFlags::COMPRESS;
     }
     if flags.contains(compression) {
         return Err(Error::invalid("the flags to compress and not to compress, both at once"));
     }
-    // As on Linux: a word on compression is never added to one on overwriting in place, nor the reverse.
+    // As on Linux: a compression flag and the flag to overwrite in place never come together.
     if flags.contains(in_place | InodeFlags::COMPRESS)
         || item.flags.contains(in_place) && flags.intersects(compression)
         || flags.contains(in_place) && item.flags.intersects(compression)
@@ -126,7 +126,7 @@ fn new_flags(item: &InodeItem, wanted: InodeFlags) -> Result<InodeFlags> {
         if item.size == 0 {
             flags.set(InodeFlags::NODATASUM, flags.contains(in_place));
         } else {
-            // Data written so far has checksums, or has none: the flag does not change under it, and as on Linux the call succeeds.
+            // The existing data has checksums, or has none: the flag cannot change for it, and as on Linux the call succeeds.
             flags.set(in_place, item.flags.contains(in_place));
         }
     }
@@ -144,8 +144,8 @@ fn without_privileges(item: &InodeItem) -> u32 {
 }
 
 impl SetAttributes {
-    /// A new size as ftruncate(2) and O_TRUNC set it: a modification even when the size stays. (truncate(2) is the size
-    /// alone: the modification time is that of a change, if there is one.)
+    /// A new size as ftruncate(2) and O_TRUNC set it: a modification even when the size stays. (For truncate(2) set the size
+    /// alone: the modification time moves only if the size changes.)
     #[must_use]
     pub fn truncate(size: u64) -> Self {
         Self { size: Some(size), mtime: Some(Time::Now), ..Self::default() }
@@ -219,8 +219,8 @@ impl SetAttributes {
     }
 }
 
-/// Takes set-user-id and set-group-id away because somebody writes to the file; `writer` is asked with its group. Tells whether there
-/// was anything to take: most of the time there is not, and nothing is changed.
+/// Clears set-user-id and set-group-id for a write to the file; calls `writer` with the file's group. Returns whether there was
+/// anything to clear. Mostly there is not, and nothing changes.
 pub(crate) fn kill_privileges(inode: &Inode, writer: impl FnOnce(u32) -> Writer) -> Result<bool> {
     let item = inode.item(Wait::Yes)?;
     if item.is_dir() || item.mode & (S_ISUID | S_ISGID) == 0 {
@@ -239,7 +239,7 @@ pub(crate) fn kill_privileges(inode: &Inode, writer: impl FnOnce(u32) -> Writer)
     Ok(true)
 }
 
-/// Changes attributes, all or (if an error is returned before the size was changed) none of them.
+/// Changes all attributes, or none of them if it returns an error before the size was changed.
 pub(crate) fn set_attributes(inode: &Inode, set: &SetAttributes) -> Result<Attributes> {
     let mut locked = inode.lock_exclusive()?;
     set.check(&locked)?;
@@ -254,7 +254,7 @@ pub(crate) fn set_attributes(inode: &Inode, set: &SetAttributes) -> Result<Attri
         }
         file.settle_cut(&mut locked, size);
         if shrinks && locked.size == size {
-            // What is cut was in memory alone, and so were its times: the item has to be told of them.
+            // The data that was cut was in memory alone, and so were its times: the item needs them.
             set.mtime = set.mtime.or(Some(Time::Now));
         }
         if !grows && locked.size < size {
@@ -280,10 +280,10 @@ pub(crate) fn set_attributes(inode: &Inode, set: &SetAttributes) -> Result<Attri
     let changes: SmallVec<[Change<'_>; 2]> = access.into_iter().chain(property).collect();
     let attributes = u32::try_from(changes.len()).expect("two at most");
     let units = Units::items(1 + attributes);
-    // A limit does not stop an operation that has cut the file already.
+    // A limit does not stop an operation that has already cut the file.
     let units = if changes.is_empty() { units.growing_nothing() } else { units };
     let handle = inode.engine().start(units.of(inode.id.subvolume))?;
-    // When one of them cannot be made none is.
+    // If one change fails, none is made.
     let (handle, prepared) = or_end(handle, |handle| {
         let prepare = |change: &Change<'_>| change.prepare(handle, inode.tree(), inode.id.ino);
         changes.iter().map(prepare).collect::<Result<SmallVec<[Prepared; 2]>>>()
@@ -303,7 +303,7 @@ pub(crate) fn set_attributes(inode: &Inode, set: &SetAttributes) -> Result<Attri
     Ok(Attributes::new(inode.id, &item))
 }
 
-/// The access ACL as a change of the mode makes it; none when the mode stays or there is no such list.
+/// The access ACL after a change of the mode; `None` when the mode stays or there is no ACL.
 fn changed_access_acl(inode: &Inode, set: &SetAttributes) -> Result<Option<Vec<u8>>> {
     let Some(mode) = set.mode else { return Ok(None) };
     let Some(value) = xattr::get_known(inode, acl::ACCESS, Wait::Yes)? else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! Symbolic links: the target is what a file of that content would have, as one inline extent.
+//! Symbolic links: the target is stored as the data of a file, as one inline extent.
 //!
 //! The inode's size is the target's length. btrfs-progs stores a NUL byte behind the target. `btrfs-image` writes zeros in place of
 //! targets: such a link has an empty target, on Linux too.
@@ -10,7 +10,7 @@ use creamery_tree::Tree;
 use crate::data;
 use crate::inode::{FileType, Inode};
 
-/// The longest target that Linux takes (PATH_MAX with its NUL byte is 4096).
+/// The longest target that Linux accepts (PATH_MAX with its NUL byte is 4096).
 const TARGET_LEN_MAX: usize = 4095;
 
 /// Refuses targets that cannot be stored.
@@ -28,7 +28,7 @@ pub(crate) fn check_target(tree: &Tree, target: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// The target of a symbolic link, which ends before the first NUL byte, as on Linux. It may be empty.
+/// The target of a symbolic link. It ends before the first NUL byte, as on Linux, and may be empty.
 pub(crate) fn read_link(inode: &Inode, wait: Wait) -> Result<Vec<u8>> {
     let item = inode.item(wait)?;
     if item.kind() != FileType::Symlink {
