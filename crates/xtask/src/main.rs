@@ -35,7 +35,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   demo             build Creamery, make an image of this source tree, work on it, let every judge of this host look at it
   test [FILTER..]  install what is missing for the tests (as root), build, run all tests
                    (a filter with a slash, as image/default, builds the program and the conformance tests alone:
-                   cargo test -p creamery-testkit --test conformance -- FILTER)
+                   cargo test -p creamery-conformance --test conformance -- FILTER)
   ci               every change: formatting, tidy, lints, documentation, all tests with every judge required, a share of the power cuts
   proof [STEP..]   before a release: what takes longer, each matrix as a whole; notes its result in docs/internals/proof.md
                    (--fstests DIR, --btrfs-progs DIR: checkouts for the suites that need one)

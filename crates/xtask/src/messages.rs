@@ -24,7 +24,7 @@ const CALLS: [(&str, &str); 13] = [
     ("fail(", "why"),
 ];
 /// Rooms whose errors only tests and this program show.
-const SILENT: [&str; 5] = ["testkit", "sim", "xtask", "bench", "fuzzing"];
+const SILENT: [&str; 6] = ["conformance", "testkit", "sim", "xtask", "bench", "fuzzing"];
 /// Letters of a call in which its string begins.
 const CALL_MAX: usize = 300;
 

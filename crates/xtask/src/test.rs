@@ -20,7 +20,8 @@ pub(crate) fn test(filters: &[&str]) -> Result<()> {
 }
 
 /// The tests that run the built program. They need no crate of the engine.
-const CONFORMANCE: [&str; 6] = ["test", "--locked", "--package", "creamery-testkit", "--test", "conformance"];
+const CONFORMANCE: [&str; 6] =
+    ["test", "--locked", "--package", "creamery-conformance", "--test", "conformance"];
 
 /// Whether `filters` match any of them.
 fn has_cases(filters: &[&str]) -> Result<bool> {
@@ -82,12 +83,18 @@ pub(crate) fn run_part(part: Part, variables: &[(&str, &str)]) -> Result<()> {
     let package = |package| vec!["test", "--locked", "--no-fail-fast", "--package", package];
     let words = match part {
         Part::Rooms => {
-            let rest =
-                ["test", "--no-fail-fast", "--exclude", "creamery-check", "--exclude", "creamery-testkit"];
+            let rest = [
+                "test",
+                "--no-fail-fast",
+                "--exclude",
+                "creamery-check",
+                "--exclude",
+                "creamery-conformance",
+            ];
             with_faults(&rest)
         }
         Part::Verifier => package("creamery-check"),
-        Part::Conformance => package("creamery-testkit"),
+        Part::Conformance => package("creamery-conformance"),
         Part::Sets => [&package("libcreamery")[..], &["--test", "sets", "--test", "scrub"]].concat(),
     };
     // They are cases in tests of one of the crates.

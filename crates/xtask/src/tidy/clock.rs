@@ -19,7 +19,8 @@ const CLOCK: [&str; 7] = [
 ];
 
 /// Rooms that are tests, also in their sources.
-const TESTS: [&str; 3] = ["crates/testkit/src/", "crates/sim/src/", "crates/fuzzing/src/"];
+const TESTS: [&str; 4] =
+    ["crates/conformance/src/", "crates/testkit/src/", "crates/sim/src/", "crates/fuzzing/src/"];
 
 /// Files that may, and why.
 const ALLOWED: [(&str, &str); 2] = [

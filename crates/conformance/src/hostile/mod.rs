@@ -4,6 +4,10 @@
 //! Half of the damage wears a right checksum. Tree blocks are found by their looks (filesystem id and checksum), so
 //! that nothing of ours decides what is damaged.
 
+pub(crate) mod names;
+pub(crate) mod trees;
+pub(crate) mod writing;
+
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;

@@ -1,5 +1,12 @@
 //! Data out of a damaged image: what can be read comes, what cannot is named, and nothing else is missing.
 
+pub(crate) mod commands;
+pub(crate) mod lost;
+pub(crate) mod named;
+pub(crate) mod next;
+pub(crate) mod options;
+pub(crate) mod tools;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 

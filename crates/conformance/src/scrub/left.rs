@@ -8,9 +8,9 @@ use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::{FuseMount, Run, Signal, btrfs_check, signal, until};
 
-use crate::rescue_commands::Host;
+use crate::rescue::commands::Host;
+use crate::scrub::later::{Scrubs, image};
 use crate::scrub::{pattern, places, rot};
-use crate::scrub_later::{Scrubs, image};
 use crate::sets::{Set, seed_and_sprout, with_kernel};
 use crate::support::{JUDGED, expect_refusal, sparse_file};
 

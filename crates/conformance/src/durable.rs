@@ -13,7 +13,8 @@ use rustix::io::ReadWriteFlags;
 
 use crate::support::{MOUNTED, mkfs_empty};
 
-const PROGRAMS: [(&str, &str); 2] = [("msync", include_str!("msync.c")), ("aio", include_str!("aio.c"))];
+const PROGRAMS: [(&str, &str); 2] =
+    [("msync", include_str!("programs/msync.c")), ("aio", include_str!("programs/aio.c"))];
 const SECTOR: usize = 4096;
 const NEW: &str = "what is written now";
 /// What the file has before.

@@ -1,5 +1,15 @@
 //! Linux and we make and delete subvolumes and snapshots in turn, on one image.
 
+pub(crate) mod beside_default;
+pub(crate) mod controls;
+pub(crate) mod killed;
+pub(crate) mod live;
+pub(crate) mod moved;
+pub(crate) mod received;
+pub(crate) mod told;
+pub(crate) mod walked;
+pub(crate) mod words;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;

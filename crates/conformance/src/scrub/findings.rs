@@ -9,8 +9,8 @@ use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::{FuseMount, Run, until};
 
+use crate::scrub::later::{Scrubs, image};
 use crate::scrub::rot;
-use crate::scrub_later::{Scrubs, image};
 use crate::sets::with_kernel;
 use crate::support::{JUDGED, MOUNTED, expect_failure, expect_untouched, sparse_file};
 

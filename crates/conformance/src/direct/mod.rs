@@ -1,5 +1,8 @@
 //! Reads and writes around the kernel's page cache (`O_DIRECT`), and the view through the cache.
 
+pub(crate) mod killed;
+pub(crate) mod qemu;
+
 use std::fs::File;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -12,9 +15,9 @@ use rustix::fs::{IFlags, OFlags};
 
 use crate::support::{MOUNTED, judge_mount, mkfs_empty, stats};
 
-const DIRECT_C: &str = include_str!("direct.c");
-const PAIRS_C: &str = include_str!("direct_pairs.c");
-const FULL_C: &str = include_str!("direct_full.c");
+const DIRECT_C: &str = include_str!("../programs/direct.c");
+const PAIRS_C: &str = include_str!("../programs/direct_pairs.c");
+const FULL_C: &str = include_str!("../programs/direct_full.c");
 const ROUNDS: &str = "500";
 /// Bytes of a file of which each opener sees all writes of the others.
 const PAIRS_LEN: usize = 64 << 12;

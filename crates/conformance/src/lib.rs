@@ -1,8 +1,8 @@
 //! The whole program against the host's judges.
 //!
 //! Everything here drives the built `creamery` over its command line and lets the kernel, btrfs-progs and the tools of
-//! daily work judge the result. It lives in the testkit's own tests folder because it needs no arrow to the engine:
-//! what it tests is a program, not a crate.
+//! daily work judge the result. It is a crate of its own because it needs no arrow to the engine: it tests a program, not a crate.
+//! `tests/conformance.rs` runs the cases.
 
 mod access_times;
 mod allocation;
@@ -25,8 +25,6 @@ mod device_stats;
 mod devices;
 mod diff;
 mod direct;
-mod direct_killed;
-mod direct_qemu;
 mod discard;
 mod dup;
 mod durable;
@@ -42,9 +40,6 @@ mod history;
 mod host_targets;
 mod host_trees;
 mod hostile;
-mod hostile_names;
-mod hostile_trees;
-mod hostile_writing;
 mod image_direct;
 mod interrupted;
 mod item_types;
@@ -66,49 +61,24 @@ mod patterns;
 mod populated;
 mod posix;
 mod quotas;
-mod quotas_damaged;
-mod quotas_joined;
-mod quotas_made;
 mod random_work;
 mod references;
 mod report;
 mod reproducible;
 mod rescue;
-mod rescue_commands;
-mod rescue_lost;
-mod rescue_named;
-mod rescue_next;
-mod rescue_options;
-mod rescue_tools;
 mod resize;
 mod restore;
 mod restore_words;
 mod roles;
 mod roles_rescuer;
 mod scrub;
-mod scrub_findings;
-mod scrub_later;
-mod scrub_left;
-mod scrub_said;
 mod seek;
 mod seek_programs;
 mod sets;
-mod sets_read;
-mod sets_shown;
-mod sets_survey;
 mod slips;
 mod space_caches;
 mod stats;
 mod subvolumes;
-mod subvolumes_beside_default;
-mod subvolumes_controls;
-mod subvolumes_killed;
-mod subvolumes_live;
-mod subvolumes_moved;
-mod subvolumes_received;
-mod subvolumes_told;
-mod subvolumes_walked;
-mod subvolumes_words;
 mod superblock_copies;
 mod support;
 mod tar;
@@ -127,8 +97,6 @@ mod untouched;
 mod work;
 mod wrong_calls;
 
-use std::process::ExitCode;
-
 use creamery_testkit::harness::Case;
 
 /// Each file's cases, in the order in which they run but for those that say that they are long.
@@ -137,13 +105,13 @@ const GROUPS: &[fn() -> Vec<Case>] = &[
     matrix::cases,
     sets::cases,
     scrub::cases,
-    scrub_findings::cases,
-    scrub_later::cases,
-    scrub_left::cases,
-    scrub_said::cases,
-    sets_survey::cases,
-    sets_read::cases,
-    sets_shown::cases,
+    scrub::findings::cases,
+    scrub::later::cases,
+    scrub::left::cases,
+    scrub::said::cases,
+    sets::survey::cases,
+    sets::read::cases,
+    sets::shown::cases,
     unmounts::cases,
     work::cases,
     defragment::cases,
@@ -172,8 +140,8 @@ const GROUPS: &[fn() -> Vec<Case>] = &[
     devices::cases,
     diff::cases,
     direct::cases,
-    direct_qemu::cases,
-    direct_killed::cases,
+    direct::qemu::cases,
+    direct::killed::cases,
     discard::cases,
     dup::cases,
     reproducible::cases,
@@ -202,20 +170,20 @@ const GROUPS: &[fn() -> Vec<Case>] = &[
     subvolumes::cases,
     patterns::cases,
     populated::cases,
-    subvolumes_killed::cases,
+    subvolumes::killed::cases,
     many_snapshots::cases,
-    subvolumes_live::cases,
-    subvolumes_beside_default::cases,
-    subvolumes_controls::cases,
-    subvolumes_moved::cases,
-    subvolumes_received::cases,
-    subvolumes_walked::cases,
-    subvolumes_words::cases,
-    subvolumes_told::cases,
+    subvolumes::live::cases,
+    subvolumes::beside_default::cases,
+    subvolumes::controls::cases,
+    subvolumes::moved::cases,
+    subvolumes::received::cases,
+    subvolumes::walked::cases,
+    subvolumes::words::cases,
+    subvolumes::told::cases,
     quotas::cases,
-    quotas_damaged::cases,
-    quotas_joined::cases,
-    quotas_made::cases,
+    quotas::damaged::cases,
+    quotas::joined::cases,
+    quotas::made::cases,
     references::cases,
     loss::cases,
     durable::cases,
@@ -227,12 +195,12 @@ const GROUPS: &[fn() -> Vec<Case>] = &[
     bad_input::cases,
     cut_short::cases,
     rescue::cases,
-    rescue_commands::cases,
-    rescue_lost::cases,
-    rescue_named::cases,
-    rescue_next::cases,
-    rescue_options::cases,
-    rescue_tools::cases,
+    rescue::commands::cases,
+    rescue::lost::cases,
+    rescue::named::cases,
+    rescue::next::cases,
+    rescue::options::cases,
+    rescue::tools::cases,
     restore::cases,
     restore_words::cases,
     resize::cases,
@@ -243,9 +211,9 @@ const GROUPS: &[fn() -> Vec<Case>] = &[
     roles_rescuer::cases,
     wrong_calls::cases,
     hostile::cases,
-    hostile_names::cases,
-    hostile_trees::cases,
-    hostile_writing::cases,
+    hostile::names::cases,
+    hostile::trees::cases,
+    hostile::writing::cases,
     history::cases,
     report::cases,
     host_targets::cases,
@@ -253,6 +221,8 @@ const GROUPS: &[fn() -> Vec<Case>] = &[
     damaged_subvolumes::cases,
 ];
 
-fn main() -> ExitCode {
-    creamery_testkit::harness::main(GROUPS.iter().flat_map(|cases| cases()).collect())
+/// All cases, as [`creamery_testkit::harness::main`] runs them.
+#[must_use]
+pub fn cases() -> Vec<Case> {
+    GROUPS.iter().flat_map(|cases| cases()).collect()
 }

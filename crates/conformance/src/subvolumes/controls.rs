@@ -7,10 +7,10 @@ use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::{FuseMount, Judge, LoopMount, Run};
 
-use crate::subvolumes_live::{AS_NOBODY, for_everybody, mount_point, names, subvolume};
+use crate::subvolumes::live::{AS_NOBODY, for_everybody, mount_point, names, subvolume};
 use crate::support::{MOUNTED, inside, judge_mount, mkfs_empty};
 
-const SUBVOLUMES_C: &str = include_str!("subvolumes.c");
+const SUBVOLUMES_C: &str = include_str!("../programs/subvolumes.c");
 
 pub(crate) fn cases() -> Vec<Case> {
     let compiled = [&MOUNTED[..], &[Judge::Tool("setpriv"), Judge::Tool("cc")]].concat();

@@ -1,5 +1,10 @@
 //! Scrubs of images and sets that the kernel has made, beside its own.
 
+pub(crate) mod findings;
+pub(crate) mod later;
+pub(crate) mod left;
+pub(crate) mod said;
+
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;

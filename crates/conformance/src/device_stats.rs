@@ -6,8 +6,8 @@ use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::{FuseMount, Judge, LoopMount, Run, btrfs_check};
 
-use crate::subvolumes_controls::compile;
-use crate::subvolumes_live::{AS_NOBODY, for_everybody, mount_point};
+use crate::subvolumes::controls::compile;
+use crate::subvolumes::live::{AS_NOBODY, for_everybody, mount_point};
 use crate::support::{MOUNTED, expect_failure, expect_refusal, flip_byte, inside, mkfs_empty};
 
 pub(crate) fn cases() -> Vec<Case> {

@@ -1,5 +1,9 @@
 //! Filesystems of several devices that the kernel has made, and wrote to while some were away.
 
+pub(crate) mod read;
+pub(crate) mod shown;
+pub(crate) mod survey;
+
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};

@@ -10,7 +10,7 @@ use creamery_testkit::{
     FuseMount, Judge, LoopMount, Random, Run, Signal, btrfs_check, daemon, rounds, seed_of, signal, until,
 };
 
-use crate::direct_qemu::{ASKED, DISKS, Disk, EDGES, LENGTHS, PLACE, PLACES};
+use crate::direct::qemu::{ASKED, DISKS, Disk, EDGES, LENGTHS, PLACE, PLACES};
 use crate::support::{MOUNTED, mkfs_empty};
 
 const CASE: &str = "direct/qemu-io-with-a-killed-server";

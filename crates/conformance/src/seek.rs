@@ -213,7 +213,7 @@ fn beside(bench: &Bench) -> Result<()> {
     const PAGES: u64 = 200;
     const SCANS: usize = 10;
     let program = bench.scratch.dir("program")?;
-    std::fs::write(program.join("busy.c"), include_str!("busy.c"))?;
+    std::fs::write(program.join("busy.c"), include_str!("programs/busy.c"))?;
     Run::new("cc").args(["-O1", "-o", "busy", "busy.c"]).within(&program).ok()?;
     let image = bench.scratch.file("disk.img");
     mkfs_empty(bench.creamery(), &[], "512M", &image)?;

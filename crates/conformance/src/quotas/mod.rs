@@ -1,6 +1,10 @@
 //! Quotas beside Linux: equal work leaves equal numbers, which `btrfs check` and a rescan by the kernel confirm; limits refuse as Linux'
 //! limits do.
 
+pub(crate) mod damaged;
+pub(crate) mod joined;
+pub(crate) mod made;
+
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Write;

@@ -11,8 +11,8 @@ use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::{FuseMount, Judge, LoopMount, Run, btrfs_check, one_in, seed_of};
 
 use crate::callers_operations::{Operation, operations};
-use crate::subvolumes_controls::compile;
-use crate::subvolumes_live::{AS_NOBODY, for_everybody, mount_point};
+use crate::subvolumes::controls::compile;
+use crate::subvolumes::live::{AS_NOBODY, for_everybody, mount_point};
 use crate::support::{MOUNTED, mkfs_empty};
 
 pub(crate) fn cases() -> Vec<Case> {

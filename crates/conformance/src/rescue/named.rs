@@ -10,7 +10,7 @@ use creamery_testkit::{Judge, LoopMount, Run, btrfs_check};
 
 use crate::hostile::{CPU_MAX, Victim};
 use crate::item_types::{DIR_INDEX, DIR_ITEM, INODE_REF, ROOT_ITEM};
-use crate::rescue_lost::{lose_first_leaf, made, whole, write_files};
+use crate::rescue::lost::{lose_first_leaf, made, whole, write_files};
 use crate::support::{MOUNTED, expect_failure, expect_refusal, flip_byte, inside, mkfs_empty};
 
 pub(crate) fn cases() -> Vec<Case> {

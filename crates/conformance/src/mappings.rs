@@ -17,7 +17,7 @@ use rustix::io::Errno;
 
 use crate::support::{JUDGED, MOUNTED, judge, mkfs_empty};
 
-const DIRTY_C: &str = include_str!("dirty.c");
+const DIRTY_C: &str = include_str!("programs/dirty.c");
 pub(crate) const LEN: u64 = 16 << 20;
 /// Where the mapping is written: in the first page, over a page's end, and in the last.
 const CHANGED: [u64; 3] = [5, (7 << 20) - 3, LEN - 6];

@@ -16,7 +16,7 @@ use crate::item_types::EXTENT_DATA;
 use crate::mappings;
 use crate::support::{JUDGED, MOUNTED, expect_refusal, inside, judge_mount, mkfs_empty};
 
-const FIEMAP_C: &str = include_str!("fiemap.c");
+const FIEMAP_C: &str = include_str!("programs/fiemap.c");
 const SECTOR: u64 = 4096;
 const EXTENTS: u64 = 10_000;
 /// Extents of a file with one damaged leaf.

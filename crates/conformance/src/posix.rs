@@ -256,7 +256,7 @@ fn mmap(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-const MARKED_C: &str = include_str!("marked.c");
+const MARKED_C: &str = include_str!("programs/marked.c");
 
 /// The effects of `chattr +a` and `+i` on the mount, compared with Linux' own Btrfs. FUSE does not tell the kernel about these flags, so
 /// three results differ, none of them in favour of a writer: a mapping is refused with another error; clearing O_APPEND is allowed, but

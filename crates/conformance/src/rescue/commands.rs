@@ -8,7 +8,7 @@ use anyhow::{Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::{Judge, LoopMount, Run, btrfs_check};
 
-use crate::rescue_options::root_block;
+use crate::rescue::options::root_block;
 use crate::support::{MOUNTED, expect_refusal, expect_untouched, flip_byte, inside, mkfs_empty};
 
 pub(crate) fn cases() -> Vec<Case> {

@@ -7,8 +7,8 @@ use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::{FuseMount, Signal, btrfs_check, signal, until};
 
+use crate::scrub::later::{Scrubs, image};
 use crate::scrub::{pattern, places, rot};
-use crate::scrub_later::{Scrubs, image};
 use crate::sets::{Set, seed_and_sprout, with_kernel};
 use crate::superblock_copies::with_a_log;
 use crate::support::{JUDGED, MOUNTED, expect_failure, expect_refusal, inside};
