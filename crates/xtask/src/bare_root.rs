@@ -13,7 +13,7 @@ use creamery_testkit::{Judge, Judges};
 
 use crate::install::{distribution, install_packages};
 use crate::release::install_target;
-use crate::workspace::{root, run, target};
+use creamery_workspace::{root, run, target};
 
 /// What a toolchain needs beside itself.
 const BESIDE_TOOLCHAIN: &str = "gcc,libc6-dev";

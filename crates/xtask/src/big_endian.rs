@@ -9,7 +9,7 @@ use std::process::Command;
 use anyhow::{Result, bail};
 
 use crate::install::install_packages;
-use crate::workspace::{cargo, run, target};
+use creamery_workspace::{cargo, run, target};
 
 /// Those that hold every structure of the disk, and the checksums, hashes and codecs.
 const ROOMS: [&str; 2] = ["creamery-format", "creamery-codec"];

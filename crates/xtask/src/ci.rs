@@ -8,13 +8,14 @@ use anyhow::{Context, Result};
 use crate::crash::crash;
 use crate::install::install_missing;
 use crate::steps::{Step, run_step, run_steps, sum_up};
-use crate::test::{run_tests, with_faults};
-use crate::workspace::{build_tested, cargo, run};
-use crate::{fuzz, sanitize, tidy};
+use crate::test::run_tests;
+use crate::{fuzz, sanitize};
+use creamery_workspace::with_faults;
+use creamery_workspace::{build_tested, cargo, run};
 
 const WITHOUT_THE_PROGRAM: [Step; 6] = [
     ("formatting", || run(&mut cargo(&["fmt", "--all", "--check"]))),
-    ("tidy", tidy::tidy),
+    ("tidy", creamery_tidy::tidy),
     ("clippy", clippy),
     ("documentation", documentation),
     ("fuzz's lock file", fuzz::check_lock),

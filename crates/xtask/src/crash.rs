@@ -4,8 +4,8 @@ use std::process::Command;
 
 use anyhow::Result;
 
-use crate::test::with_faults;
-use crate::workspace::{cargo, run, target};
+use creamery_workspace::with_faults;
+use creamery_workspace::{cargo, run, target};
 
 /// Builds the program as the tests are built, so that nothing of the engine is built twice, and runs it.
 pub(crate) fn crash(options: &[&str]) -> Result<()> {

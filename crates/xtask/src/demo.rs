@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use creamery_testkit::walk::{Compare, Walk, expect_same};
 use creamery_testkit::{FuseMount, Judge, Judges, LoopMount, Program, Run, btrfs_check, is_root};
 
-use crate::workspace::{build_tested, root, target};
+use creamery_workspace::{build_tested, root, target};
 
 const LEFT_OUT: [&str; 3] = ["target", ".git", "fuzz"];
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::workspace::{cargo, root, run};
+use creamery_workspace::{cargo, root, run};
 
 const TRIPLE: &str = "x86_64-unknown-linux-gnu";
 const SECONDS: u64 = 600;

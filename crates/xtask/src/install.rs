@@ -10,7 +10,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use creamery_testkit::{Judge, Judges, btrfs_progs_version, is_root};
 
-use crate::workspace::run;
+use creamery_workspace::run;
 
 /// A tool and its package.
 const TOOLS: [(&str, &str); 27] = [

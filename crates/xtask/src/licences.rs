@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use crate::tools::installed;
-use crate::workspace::{root, run};
+use creamery_workspace::{root, run};
 
 /// Fails on licences that we cannot pass on, on crates from elsewhere, and on versions that are not said.
 pub(crate) fn check() -> Result<()> {

@@ -7,24 +7,19 @@ mod bare_root;
 mod bench;
 mod big_endian;
 mod ci;
-mod coverage;
 mod crash;
 mod demo;
 mod fuzz;
 mod install;
 mod licences;
-mod messages;
 mod proof;
-mod readme;
 mod release;
 mod sanitize;
 mod steps;
 mod suites;
 mod test;
-mod tidy;
 mod tools;
 mod watched;
-mod workspace;
 
 use std::process::ExitCode;
 
@@ -104,13 +99,13 @@ fn run(words: &[&str]) -> Result<()> {
         ["ci"] => ci::ci(),
         ["proof", words @ ..] => proof::proof(words),
         ["bare-root", steps @ ..] => bare_root::bare_root(steps),
-        ["tidy"] => tidy::tidy(),
+        ["tidy"] => creamery_tidy::tidy(),
         ["licences"] => licences::check(),
-        ["tidy", "--ratchet"] => tidy::accept_debts(),
-        ["tidy", "--voice"] => tidy::list_voice(),
-        ["messages"] => messages::print(None),
-        ["messages", room] => messages::print(Some(room)),
-        ["readme"] => readme::write_pages(),
+        ["tidy", "--ratchet"] => creamery_tidy::accept_debts(),
+        ["tidy", "--voice"] => creamery_tidy::list_voice(),
+        ["messages"] => creamery_tidy::print_messages(None),
+        ["messages", room] => creamery_tidy::print_messages(Some(room)),
+        ["readme"] => creamery_tidy::write_pages(),
         ["release", options @ ..] => release::release(options),
         ["publish"] => release::try_publishing(),
         ["crash", options @ ..] => crash::crash(options),
@@ -123,7 +118,7 @@ fn run(words: &[&str]) -> Result<()> {
         ["fsstress", options @ ..] => suites::fsstress(options),
         ["fstests", options @ ..] => suites::fstests(options),
         ["collection", words @ ..] => suites::collection(words),
-        ["bench", words @ ..] => bench::run(words),
+        ["bench", words @ ..] => bench::bench(words),
         [] | ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
             Ok(())

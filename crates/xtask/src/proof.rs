@@ -16,8 +16,9 @@ use crate::crash::crash;
 use crate::install::install_missing;
 use crate::steps::{run_step, sum_up};
 use crate::test::{Part, run_part, run_schedules};
-use crate::workspace::run;
 use crate::{bare_root, licences, release, sanitize};
+use creamery_tidy::POWER_CUTS;
+use creamery_workspace::run;
 
 /// What a step may need to know.
 struct Proof<'w> {
@@ -36,9 +37,6 @@ struct ProofStep {
     body: fn(&Proof<'_>) -> Result<()>,
 }
 
-/// Power cuts, and how many of them Linux and `btrfs check` judge.
-pub(crate) const CRASH: (u32, u32) = (3000, 200);
-
 const fn step(name: &'static str, body: fn(&Proof<'_>) -> Result<()>) -> ProofStep {
     ProofStep { name, lacks: |_| None, body }
 }
@@ -56,7 +54,7 @@ const STEPS: [ProofStep; 17] = [
         run_schedules(&[("CREAMERY_MATRIX", "whole"), ("CREAMERY_SEED", &proof.seed.to_string())])
     }),
     step("crash", |proof| {
-        let (states, judged) = (CRASH.0.to_string(), CRASH.1.to_string());
+        let (states, judged) = (POWER_CUTS.0.to_string(), POWER_CUTS.1.to_string());
         crash(&["--seed", &proof.seed.to_string(), "--states", &states, "--judged", &judged])
     }),
     step("pjdfstest", |_| with_the_program(&["pjdfstest"])),

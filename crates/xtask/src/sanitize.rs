@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Result, bail};
 
 use crate::watched::{SILENCE, watched};
-use crate::workspace::{cargo, run, target};
+use creamery_workspace::{cargo, run, target};
 
 /// The rooms that have unsafe code and need no engine.
 pub(crate) const WITH_UNSAFE: [&str; 3] = ["creamery-base", "creamery-device", "creamery-fuse"];

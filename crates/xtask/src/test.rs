@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::install::install_missing;
 use crate::watched::{SILENCE, watched};
-use crate::workspace::{build_tested, cargo, run};
+use creamery_workspace::{build_tested, cargo, run, with_faults};
 
 /// `cargo xtask test`. A filter with a slash names cases of the conformance tests: then only these tests are built.
 pub(crate) fn test(filters: &[&str]) -> Result<()> {
@@ -28,12 +28,6 @@ fn has_cases(filters: &[&str]) -> Result<bool> {
     let listed =
         cargo(&CONFORMANCE).args(["--", "--list"]).args(filters).output().context("starting cargo")?;
     Ok(String::from_utf8_lossy(&listed.stdout).lines().any(|line| line.ends_with(": test")))
-}
-
-/// The words of cargo, with options that build the whole workspace as for its tests: building programs and documentation with them compiles
-/// no crate of the engine again.
-pub(crate) fn with_faults<'w>(words: &[&'w str]) -> Vec<&'w str> {
-    [words, &["--workspace", "--features", "creamery-sim/faults", "--locked"]].concat()
 }
 
 /// The tests under a scheduler: its locks replace the real ones in the whole build.

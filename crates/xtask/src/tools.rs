@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::workspace::{cargo, run};
+use creamery_workspace::{cargo, run};
 
 /// The program `name` of the crate with that name, in the version that is pinned: a newer one may find more, and somebody is to look
 /// when it does. Built without optimising it: each runs for seconds, and is there minutes earlier.

@@ -3,9 +3,9 @@
 use anyhow::{Context, Result};
 use creamery_testkit::Run;
 
-use crate::coverage::between;
 use crate::steps::Done;
-use crate::workspace::{read, root};
+use creamery_tidy::between;
+use creamery_workspace::{read, root};
 
 const PAGE: &str = "docs/internals/proof.md";
 const MARKS: (&str, &str) = ("<!-- last proof: begin (cargo xtask proof) -->", "<!-- last proof: end -->");

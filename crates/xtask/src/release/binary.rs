@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use creamery_testkit::{Judge, Judges, Run};
 
 use crate::install::install_packages;
-use crate::workspace::{cargo, root, run, target};
+use creamery_workspace::{cargo, root, run, target};
 
 pub(super) const TARGET: &str = "x86_64-unknown-linux-musl";
 /// The maximum size of the program, bytes.

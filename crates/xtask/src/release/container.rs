@@ -9,7 +9,7 @@ use creamery_testkit::Scratch;
 use super::files::{archive, set_modes};
 use super::parts::{Parts, VERSION};
 use super::tree::lay_documents;
-use crate::workspace::root;
+use creamery_workspace::root;
 
 pub(super) const FILE: &str = "Containerfile";
 

@@ -9,7 +9,7 @@ use creamery_testkit::{Run, Scratch};
 use super::files::{gzip, set_modes, write};
 use super::parts::{Parts, VERSION};
 use super::tree::{DOCUMENTS, SECTIONS, lay, lay_documents};
-use crate::workspace::{read, root};
+use creamery_workspace::{read, root};
 
 pub(super) const NAME: &str = "creamery";
 const ZSH: &str = "share/zsh/vendor-completions/_creamery";

@@ -31,7 +31,7 @@ use anyhow::{Context, Result, bail, ensure};
 pub(crate) use binary::{build as program, install_target};
 pub(crate) use publish::try_publishing;
 
-use crate::workspace::target;
+use creamery_workspace::target;
 use make::make;
 use parts::{Parts, VERSION};
 

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use creamery_testkit::Run;
 
 use super::{binary, third_party};
-use crate::workspace::root;
+use creamery_workspace::root;
 
 /// Of all packages of the workspace.
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");

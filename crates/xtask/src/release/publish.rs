@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use crate::workspace::{cargo, run};
+use creamery_workspace::{cargo, run};
 
 /// As far as it goes without the right to publish. That it builds is the tests' business: the crates are packed of the files that these have.
 pub(crate) fn try_publishing() -> Result<()> {

@@ -8,7 +8,7 @@ use creamery_testkit::Scratch;
 use super::files::{archive, set_modes, write};
 use super::parts::{Parts, VERSION};
 use super::tree::{DOCUMENTS, lay, lay_documents};
-use crate::workspace::read;
+use creamery_workspace::read;
 
 const ZSH: &str = "share/zsh/site-functions/_creamery";
 

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use super::binary::TARGET;
-use crate::workspace::metadata_for;
+use creamery_workspace::metadata_for;
 
 /// How the names of such files begin.
 const NAMES: [&str; 6] = ["LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "NOTICE", "UNLICENSE"];

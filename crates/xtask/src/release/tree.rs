@@ -9,7 +9,7 @@ use creamery_testkit::{Run, Scratch};
 
 use super::files::{make_parent, write};
 use super::parts::Parts;
-use crate::workspace::root;
+use creamery_workspace::root;
 
 /// Links below the prefix, and their targets. mount(8) and umount(8) call the first two. The others have a folder of their own, so
 /// btrfs-progs can be installed beside it; put that folder first in PATH to use them.

@@ -4,7 +4,6 @@
 
 mod collection;
 mod databases;
-mod expected;
 mod fsstress;
 mod fstests;
 mod fsx;
@@ -13,7 +12,6 @@ mod pjdfstest;
 
 pub(crate) use collection::collection;
 pub(crate) use databases::databases;
-pub(crate) use expected::Expected;
 pub(crate) use fsstress::fsstress;
 pub(crate) use fstests::fstests;
 pub(crate) use fsx::fsx;
@@ -24,7 +22,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use creamery_testkit::{FuseMount, Program, Scratch};
 
-use crate::workspace::build_program;
+use creamery_workspace::build_program;
 
 /// What the suites' own words of mount options are: users other than the mounter, and what root's mounts may have.
 const OPTIONS: &str = "allow_other,suid,dev";

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use anyhow::{Result, ensure};
 use creamery_testkit::{Run, btrfs_check};
 
-use super::expected::{Expected, Verdict};
 use super::mount_helpers::MountHelpers;
 use super::{Stage, stage};
 use crate::tools::installed;
+use creamery_tidy::{Expected, Verdict};
 
 const SUITE: (&str, &str) = ("pjdfstest", "0.2.2");
 /// Users that it acts as.

@@ -7,7 +7,7 @@ use creamery_testkit::walk::{Compare, Walk, expect_same};
 use creamery_testkit::{FuseMount, Program, Run, Scratch, btrfs_check};
 
 use super::super::parts::Parts;
-use crate::workspace::root;
+use creamery_workspace::root;
 
 pub(super) fn tried(parts: &Parts, _: &Path) -> Result<()> {
     let program = Program::at(&parts.program);

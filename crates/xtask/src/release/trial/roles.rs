@@ -12,7 +12,7 @@ use creamery_testkit::{Finished, Run, Scratch, btrfs_check};
 
 use super::super::debian::path;
 use super::super::parts::Parts;
-use crate::workspace::read;
+use creamery_workspace::read;
 
 /// The user id, and the id of the group of that name.
 const ADA: &str = "1000";

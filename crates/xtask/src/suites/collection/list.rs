@@ -21,7 +21,7 @@ use anyhow::{Context, Result, ensure};
 use toml::{Table, Value};
 
 use super::shown::Shown;
-use crate::workspace::read;
+use creamery_workspace::read;
 
 const FILE: &str = "docs/coverage/suite-btrfs-progs.toml";
 

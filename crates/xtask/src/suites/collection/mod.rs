@@ -19,7 +19,7 @@ use creamery_testkit::{Program, Run, Scratch};
 use self::image::{find_cases, find_elsewhere, restore};
 use self::list::{List, Opinions, Verdict};
 use self::shown::{Shown, compare};
-use crate::workspace::build_program;
+use creamery_workspace::build_program;
 
 /// What the command line asks for.
 struct Wanted {

@@ -17,8 +17,8 @@ use anyhow::{Context, Result, bail, ensure};
 
 use self::outcome::Outcome;
 use self::stage::{Stage, Subject};
-use crate::suites::expected::{Expected, Verdict};
-use crate::workspace::{build_program, target};
+use creamery_tidy::{Expected, Verdict};
+use creamery_workspace::{build_program, target};
 
 /// Where the stage is built; removed and made anew each time.
 const STAGE: &str = "fstests";

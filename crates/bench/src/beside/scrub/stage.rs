@@ -1,0 +1,13 @@
+//! What the parts of the bench need.
+
+use creamery_testkit::Scratch;
+
+use crate::options::Options;
+use crate::programs::Programs;
+
+/// Programs, a place, and how much is done.
+pub(super) struct Stage {
+    pub(super) programs: Programs,
+    pub(super) scratch: Scratch,
+    pub(super) options: Options,
+}
