@@ -361,7 +361,7 @@ impl From<ErrorKind> for Error {
     }
 }
 
-/// Converts an error of the host to the nearest kind. A Creamery error inside a `std::io::Error` keeps its kind.
+/// Converts an error of the host to the nearest kind. A Creamery error inside a `std::io::Error` comes back unchanged.
 ///
 /// ```
 /// use creamery_base::{Error, ErrorKind};

@@ -64,7 +64,7 @@ pub enum Reason {
     Device,
     /// Metadata or data space.
     Reservation,
-    /// The begin of a transaction, or the end of a commit.
+    /// The start of a transaction, or the end of a commit.
     Commit,
     /// The writeback of delayed data.
     Writeback,
@@ -103,7 +103,7 @@ pub trait Turns {
     /// Called at a place where the simulator may run other threads first.
     fn may_turn(&self, chance: Chance);
 
-    /// Runs another thread, which may have the lock that this thread waits for. Returns false if there is none.
+    /// Runs another thread, which may end this thread's wait. Returns false if no other thread can run.
     fn must_turn(&self) -> bool;
 }
 
@@ -206,7 +206,7 @@ pub(crate) fn lock<T>(
     until(attempt).unwrap_or_else(wait)
 }
 
-/// Panics, as a bug of the caller, if this thread holds more other short locks than `given_back`.
+/// Panics, as a bug of the caller, if this thread holds short locks besides the `given_back` ones that the wait releases (LOCK-2).
 fn check_short_locks(given_back: u32) {
     #[cfg(all(debug_assertions, not(feature = "shuttle")))]
     SHORT_LOCKS.with(|locks| assert!(locks.get() <= given_back, "LOCK-2: waits with a short lock held"));

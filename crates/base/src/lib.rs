@@ -1,7 +1,7 @@
 //! The ground floor: types that every other room uses, and no mechanism of its own.
 //!
 //! Addresses and ids are newtypes ([`Logical`], [`Generation`], [`TreeId`], ...), so that a device offset can
-//! never be passed instead of a logical address. [`Error`] says what went wrong and where. [`Wait`] and
+//! never be passed instead of a logical address. [`Error`] names a failure and its place. [`Wait`] and
 //! [`gate`] carry the rule that a caller may forbid waiting. [`lock`] holds locks that know their rank, [`sync`]
 //! their primitives. [`Env`] brings the clock and randomness in from outside, so that a seed replays a run.
 //! [`Escaped`] shows names from outside, [`HumanSize`] sizes. [`Histogram`] counts durations, [`Striped`] counts from many threads without a

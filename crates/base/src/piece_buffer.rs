@@ -12,7 +12,7 @@
 pub struct PieceBuffer(Vec<u8>);
 
 impl PieceBuffer {
-    /// Returns `len` bytes for the next piece. They still hold bytes of earlier pieces.
+    /// Returns `len` bytes for the next piece. They may still hold bytes of earlier pieces.
     pub fn of(&mut self, len: usize) -> &mut [u8] {
         if self.0.len() < len {
             self.0 = vec![0; len];

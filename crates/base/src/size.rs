@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::{Error, Result};
 
-/// Parses a size into bytes: digits, then nothing or one of K, M, G, T, P, E (with or without "iB").
+/// Parses a size into bytes: digits, then nothing or one of K, M, G, T, P, E in either case (with or without "B" or "iB").
 ///
 /// ```
 /// use creamery_base::parse_size;

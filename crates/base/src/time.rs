@@ -20,7 +20,8 @@ pub struct Timespec {
 }
 
 impl From<Timespec> for SystemTime {
-    /// Converts to the time of `std`. Nanoseconds beyond a second, and seconds beyond the range of `std`, both possible on a damaged disk, are cut off.
+    /// Converts to the time of `std`. A damaged disk may have nanoseconds beyond a second, which are cut off, or a time beyond the range of
+    /// `std`, which becomes the start of 1970.
     ///
     /// ```
     /// use std::time::{Duration, SystemTime, UNIX_EPOCH};

@@ -216,7 +216,7 @@ impl Drop for DelayedDevice {
     fn drop(&mut self) {
         self.answers.state.lock().is_closed = true;
         self.answers.changed.notify_one();
-        // The last owner of the device may be a completion, so this thread itself.
+        // A completion may be the last owner of the device: then this runs on the thread itself, which cannot join itself.
         let thread = self.thread.take().filter(|thread| thread.thread().id() != thread::current().id());
         if let Some(thread) = thread {
             // A panic was reported when it happened.

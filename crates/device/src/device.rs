@@ -88,7 +88,7 @@ impl Pending {
     /// Creates a request with its completion: [`wait`](Self::wait) waits for that completion.
     pub fn with_completion() -> (Self, Completion) {
         let (send, receive) = sync_channel(1);
-        // There is room for one answer. If the receiver was dropped, nobody needs it.
+        // There is room for one answer. If the receiver was dropped, no thread needs it.
         (Self(receive), Box::new(move |outcome| drop(send.send(outcome))))
     }
 

@@ -147,8 +147,8 @@ impl FileDevice {
     /// Creates a sparse file of `len` bytes, open for writing.
     ///
     /// # Errors
-    /// [`ErrorKind::AlreadyExists`] if `path` exists, and the host's errors; the file is
-    /// removed again then.
+    /// [`ErrorKind::AlreadyExists`] if `path` exists, and the host's errors. A file that the call has created is removed again
+    /// then.
     pub fn create(path: impl AsRef<Path>, len: u64) -> Result<Self> {
         let path = path.as_ref();
         let creating =
@@ -410,7 +410,7 @@ impl Shared {
     fn lengthen(&self, len: u64) -> Result<u64> {
         let failed =
             |error| Error::from(error).context(format!("making {} {len} bytes long", self.path.display()));
-        // The growing call first reads the length, and may make the last page dirty (ODIRECT-2).
+        // Alone: no other request may change the length meanwhile, and growing may make the last page dirty (ODIRECT-2).
         let opened = self.file_alone()?;
         let mut has = match self.kind {
             Kind::File => opened.file().metadata().map(|meta| meta.len()),

@@ -9,10 +9,10 @@ use crate::{BlockDevice, Completion, DeviceId, Request};
 
 /// Sees requests before a device does.
 pub trait Hook: Send + Sync {
-    /// Lets the request pass, after any time.
+    /// Lets the request pass, at once or after a delay.
     ///
     /// # Errors
-    /// Replaces the answer of the request.
+    /// Any error: the device then returns it as the answer of the request.
     fn before(&self, request: &Request) -> Result<()>;
 }
 

@@ -9,7 +9,7 @@
 //!   like a writer of that file, and looks for other loop devices with the same bytes.
 //!
 //! A process takes the lock first and looks for users afterwards, so that two Creamery processes cannot miss each other.
-//! Against the kernel there is no such order: somebody may set up a loop device on a file that is open here.
+//! Against the kernel there is no such order: a user may set up a loop device on a file that is open here.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -174,8 +174,8 @@ pub fn check_unused(file: &File, path: &Path) -> Result<()> {
     unlocked.map_err(|error| Error::from(std::io::Error::from(error)))
 }
 
-/// Takes `file` if it passes [`check_unused`]: nobody can open it as an image while it is open. If it is a loop device, this returns the file behind it, which
-/// the caller must keep open as long.
+/// Takes `file` if it passes [`check_unused`]: no process can open it as an image while it is open. If it is a loop device, this returns
+/// the file behind it, which the caller must keep open as long.
 ///
 /// ```
 /// let file = tempfile::NamedTempFile::new()?;
@@ -279,8 +279,8 @@ pub(crate) fn open_exclusively(
     access: Access,
     opening: impl Fn(std::io::Error) -> Error,
 ) -> Result<File> {
-    // Some users are short: two readers that try at the same time see each other, and losetup(8) opens a device that another process has
-    // just attached, and sees that it is not free. Visible users stay.
+    // Some uses are short: two readers that try at the same time see each other, and losetup(8) opens a device that another process has
+    // just attached, and sees that it is not free. A use with a visible user lasts.
     const TRIES: u32 = 20;
     const PAUSE: Duration = Duration::from_millis(10);
     for attempt in 0.. {
@@ -344,7 +344,7 @@ fn without_locks(error: std::io::Error, path: &Path) -> Result<()> {
     }
 }
 
-/// Tries, because a process that is ending closes its files a moment before it drops its locks.
+/// Further tries of a lock without a visible owner: a process that is ending closes its files a moment before it drops its locks.
 const ENDING_TRIES: u32 = 6;
 /// The pause between two tries of a lock.
 const LOCK_PAUSE: Duration = Duration::from_millis(50);
@@ -527,7 +527,7 @@ fn is_block(source: &str, numbers: &str) -> bool {
         })
 }
 
-/// Returns the mounted Btrfs that has this device, from the kernel's list, which includes Btrfs with several devices.
+/// Returns the UUID of the mounted Btrfs that has this device, from the kernel's list, which includes Btrfs with several devices.
 fn btrfs_with_device(name: &str) -> Option<String> {
     let entries = fs::read_dir("/sys/fs/btrfs").ok()?.flatten();
     entries

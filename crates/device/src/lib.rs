@@ -45,7 +45,7 @@
 //!   length. Shown by `nothing_outside_of_a_part_is_reached`.
 //! - DEV-6: a request that was submitted to a file ends before the device is closed. If the queue is full, the submitter runs its request
 //!   itself, which bounds the memory. Submitters that must not wait ask for room before instead. Shown by `what_was_submitted_ends_before_the_device_is_closed`.
-#![allow(unsafe_code)] // aligned allocation and one ioctl; each block gives its reason
+#![allow(unsafe_code)] // aligned allocation, two ioctls and locks of ranges; each block gives its reason
 
 mod access;
 mod aligned;

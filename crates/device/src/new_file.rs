@@ -59,7 +59,7 @@ pub struct NewFile<D: AsFd = OwnedFd> {
 /// Names that are tried until one is free. They cannot be guessed, so a clash happens only by chance.
 const NAMES_MAX: u32 = 16;
 
-/// Returns a name that nobody can guess beforehand: in `/tmp` any user could take it.
+/// Returns a name that no other user can guess beforehand: in `/tmp` any user could take it.
 fn meanwhile() -> CString {
     // Each `RandomState` has its own keys, from the random numbers of the system.
     let random = RandomState::new().build_hasher().finish();
@@ -183,7 +183,7 @@ impl<D: AsFd> NewFile<D> {
         let renamed = match taken {
             Taken::Replace => renameat(dir, meanwhile, dir, name),
             Taken::Keep => match renameat_with(dir, meanwhile, dir, name, RenameFlags::NOREPLACE) {
-                // Not every filesystem has this kind of rename; most others have links.
+                // Not every filesystem has this kind of rename; most of those without it have links.
                 Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
                     match linkat(dir, meanwhile, dir, name, AtFlags::empty()) {
                         Err(Errno::PERM | Errno::NOSYS | Errno::OPNOTSUPP | Errno::MLINK) => {
@@ -219,7 +219,7 @@ impl<D: AsFd> NewFile<D> {
 impl<D: AsFd> Drop for NewFile<D> {
     fn drop(&mut self) {
         if let Some(meanwhile) = &self.meanwhile {
-            // Nobody is left to receive an error.
+            // No caller is left to receive an error.
             let _ = self.remove(meanwhile);
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! A writer of a whole file has it alone, by the lock of `in_use`. Every other user shares that lock, and in addition locks its
 //! range: readers of whole files, and readers and writers of partitions. So two partitions of a file may be written at once, and
-//! a user of the whole file sees neither change.
+//! neither changes while a user has the whole file.
 //!
 //! The locks are those of open file descriptions (`F_OFD_SETLK`): like the lock of `in_use` they stay with the open file, even if another part of
 //! this process opens and closes the file.
@@ -26,7 +26,7 @@ pub(crate) enum Lock {
 #[derive(Debug)]
 pub(crate) enum Locked {
     Yes,
-    /// Another process has a conflicting lock on a part of the range.
+    /// Another open of the file, in this or another process, has a conflicting lock on a part of the range.
     Taken,
     Failed(std::io::Error),
 }

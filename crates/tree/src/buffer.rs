@@ -135,7 +135,7 @@ impl ExtentBuffer {
         self.state.fetch_and(!DIRTY, Ordering::AcqRel) & DIRTY != 0
     }
 
-    /// Marks the block as used. Returns true for the first use of a block that was read ahead.
+    /// Marks the block as used. The first use of a block that was read ahead only clears that mark, and returns true.
     pub(crate) fn touch(&self) -> bool {
         match self.state.load(Ordering::Relaxed) & (TOUCHED | AHEAD) {
             TOUCHED => false,
@@ -219,7 +219,7 @@ impl ExtentBuffer {
         self.write_as(Held::wait(Place::of(rank::NODE)))
     }
 
-    /// Locks the block for reading, frozen or not: until the guard drops, nobody copies the block or gives it up.
+    /// Locks the block for reading, frozen or not: until the guard drops, no thread copies the block or gives it up.
     /// Errors: would block (waiting is not allowed, and a writer holds or awaits the lock).
     pub(crate) fn lock_shared(self: Arc<Self>, held: Held, wait: Wait) -> Result<ReadGuard> {
         let guard = match OwnedRead::try_lock(self) {

@@ -203,7 +203,7 @@ impl CommitCursor<'_> {
             let mut wants = tree.wants_ahead(node, slot, self.walk, !tree.store.is_cached(want.logical));
             wants.retain(is_new);
             if !wants.is_empty() {
-                // This guard keeps the blocks of the current tree, and the cursor's guard also those of its commit.
+                // The cursor's guard keeps the blocks of its commit. A copy of it keeps those in the queue.
                 tree.store.ahead.push(wants, node.bytes().len() as u64, self.guard.clone());
             }
         }

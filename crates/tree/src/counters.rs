@@ -43,7 +43,7 @@ macro_rules! counters {
             pub early_unlocks: u64,
         }
 
-        /// The counters that threads with one number add to.
+        /// The counters of one stripe: the threads that share a number add to them.
         #[derive(Default)]
         pub(crate) struct Counters {
             $(pub(crate) $step: AtomicU64,)*
@@ -111,7 +111,7 @@ counters! {
 }
 
 impl LeafSteps {
-    /// Returns the insertions that unlocked the parents before they searched the leaf.
+    /// Returns the number of insertions that unlocked the parents before they searched the leaf.
     #[must_use]
     pub fn let_go_early(&self) -> u64 {
         self.hit + self.exact

@@ -10,8 +10,8 @@
 //! |---|---|---|---|---|
 //! | shared, by tree | the owner's copy | by parent: old block | - | becomes FULL_BACKREF |
 //! | shared, by tree | another tree's copy | by tree: that tree | - | stays |
-//! | shared, by parent | anybody's copy | by tree: the copier | - | stays |
-//! | not shared, by parent | anybody's copy | by tree: the copier | by parent: old block | is freed |
+//! | shared, by parent | any tree's copy | by tree: the copier | - | stays |
+//! | not shared, by parent | any tree's copy | by tree: the copier | by parent: old block | is freed |
 //! | not shared, by tree | the owner's copy | - | - | is freed |
 //!
 //! In every row the tree that copies gives up its own reference to the old block.
@@ -36,7 +36,7 @@ impl Tree {
         generation: Generation,
     ) -> bool {
         let ours = block.generation() == generation && !block.is_written();
-        // A block from the device never is: roots are not newer than the superblock, nor children than their node.
+        // A block from the device is never the transaction's own: roots are not newer than the superblock, nor children than their node.
         assert!(
             !ours || buffer.is_dirty(),
             "block {} came from the device as the transaction's own",

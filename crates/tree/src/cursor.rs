@@ -8,7 +8,7 @@ use crate::read::{FoundLeaf, There};
 use crate::read_ahead::Walk;
 use crate::tree::Tree;
 
-/// How often a cursor that steps back searches. Two searches are enough unless other threads change that place.
+/// The largest number of searches of a cursor that steps back. Two are enough unless other threads change that place.
 const LOOKS_MAX: u32 = 128;
 
 /// A movable place in a tree. A cursor holds one leaf, in its state now or a moment ago. To cross to another leaf, it unlocks and
@@ -44,7 +44,7 @@ impl Tree {
         Ok(cursor)
     }
 
-    /// Returns a cursor like [`Tree::cursor`], with its first leaf locked: nobody changes this leaf while the cursor is on it.
+    /// Returns a cursor like [`Tree::cursor`], with its first leaf locked: no thread changes this leaf while the cursor is on it.
     /// Errors: would block, device errors, damage.
     pub fn cursor_locked(&self, start: &Key, wait: Wait) -> Result<Cursor<'_>> {
         let leaf = self.find_leaf_locked(start, wait)?;
@@ -150,7 +150,7 @@ impl Cursor<'_> {
     /// Moves to the last item at or before `key`. If there is none, moves to the tree's first item and returns false.
     /// Errors: would block, device errors, damage; the cursor is past the end then.
     fn step_back(&mut self, key: &Key) -> Result<bool> {
-        // The first key of a leaf that has no item at or before the key (`low_keys`).
+        // The key by which the parent finds a leaf that has no item at or before `key` (`low_keys`).
         let mut begins: Option<Key> = None;
         for _ in 0..LOOKS_MAX {
             let before = match begins {

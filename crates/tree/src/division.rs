@@ -1,4 +1,5 @@
-//! What holds when two blocks of one level have divided their content anew: after a split, a push, a merge, or a node that is filled up from its sibling.
+//! Checks of two blocks of one level that have divided their content anew: after a split, a push, a merge, or when a node is filled up from
+//! its sibling.
 //!
 //! These are the edits that move items from block to block. A mistake here loses items, or puts them where no search looks for them, and nothing notices until a reader misses one.
 //! So each such edit is checked when it is done, from the headers of the two blocks: it takes no look at the items themselves.
@@ -12,7 +13,7 @@
 
 use creamery_format::BlockRef;
 
-/// What the two blocks have together.
+/// The items and bytes that two blocks have together.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Division {
     items: usize,
@@ -21,30 +22,31 @@ pub(crate) struct Division {
 }
 
 impl Division {
-    /// Of a block alone, before it is split or merged away.
+    /// Counts one block: the one to be split, or the result of a merge.
     pub(crate) fn of_one(block: BlockRef<'_>) -> Self {
         let bytes = if block.is_leaf() { block.used_space() } else { 0 };
         Self { items: block.count(), bytes }
     }
 
-    /// Of two blocks.
+    /// Counts two blocks together.
     pub(crate) fn of(left: BlockRef<'_>, right: BlockRef<'_>) -> Self {
         let (left, right) = (Self::of_one(left), Self::of_one(right));
         Self { items: left.items + right.items, bytes: left.bytes + right.bytes }
     }
 
-    /// The edit is done, and its blocks have this.
+    /// Checks the blocks after the edit: `now` is their division then.
     ///
     /// # Panics
-    /// When that is not what they had (MOVE-1).
+    /// If it differs from the division before the edit (MOVE-1).
     pub(crate) fn check(self, now: Self) {
         assert!(self == now, "MOVE-1: two blocks divide all their items between them");
     }
 
-    /// A block was split into these two.
+    /// Checks the two blocks into which a block was split.
     ///
     /// # Panics
-    /// When they do not have what it had (MOVE-1), or a key on the right is not greater than those on the left (MOVE-2).
+    /// If they do not have the items and bytes of that block (MOVE-1), or the first key on the right is not greater than the last on the
+    /// left (MOVE-2).
     pub(crate) fn check_split(self, left: BlockRef<'_>, right: BlockRef<'_>) {
         self.check(Self::of(left, right));
         let last = left.count().checked_sub(1).map(|slot| left.key(slot));

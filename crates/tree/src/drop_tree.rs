@@ -114,7 +114,7 @@ struct Step<'s> {
 }
 
 impl TreeDrop {
-    /// Creates a drop of `tree` that goes on after `progress`. `made` is the transaction that made the tree as a snapshot, else zero.
+    /// Creates a drop of `tree` that goes on at `progress`. `made` is the transaction that made the tree as a snapshot, else zero.
     #[must_use]
     pub fn new(tree: Arc<Tree>, made: Generation, progress: Option<DropProgress>) -> Self {
         Self { tree, made, progress, by_parent_to: None }
@@ -298,7 +298,7 @@ impl Step<'_> {
         self.host.references(block.logical(), block.level(), Wait::Yes)
     }
 
-    /// Whether this tree may count a child of a shared block.
+    /// Whether this tree may count a block or an extent below a shared block.
     fn is_own(&self, block: BlockRef<'_>, references: BlockReferences) -> bool {
         let is_done = references.full_backref && block.is_leaf();
         !is_done && block.generation() > self.made && block.owner() == self.tree.id()

@@ -1,4 +1,4 @@
-//! Changing items: insert, update, replace, grow, rekey. Each change holds the lock of the item's leaf from begin to end, so a
+//! Changing items: insert, update, replace, grow, rekey. Each change holds the lock of the item's leaf from start to end, so a
 //! reader sees the state before or after it.
 
 use creamery_base::{Error, ErrorKind, Result};
@@ -22,10 +22,9 @@ impl Tree {
         Ok(())
     }
 
-    /// Inserts several items with ascending keys, between which the tree has no items. Takes one search if they
-    /// fit into one leaf.
-    /// Errors: those of [`Tree::insert`]; if the items do not fit into one leaf, they are inserted one by one, and those before
-    /// the failing one stay.
+    /// Inserts several items with ascending keys, between which the tree has no items. Takes one search if they need at most half
+    /// a leaf and belong to the same leaf; else the others are inserted one by one.
+    /// Errors: those of [`Tree::insert`]; items inserted before the failing one stay.
     pub fn insert_batch(&self, host: &dyn CowHost, items: &[(Key, &[u8])]) -> Result<()> {
         let Some((first, _)) = items.first() else { return Ok(()) };
         debug_assert!(items.is_sorted_by(|a, b| a.0 < b.0));

@@ -14,7 +14,7 @@ use creamery_format::BlockRef;
 pub struct BlockReferences {
     /// Reference count, pending changes included.
     pub count: u64,
-    /// The FULL_BACKREF flag: the block's children count it by its address, not by its tree.
+    /// The FULL_BACKREF flag: the block's children and extents count it by its address, not by its tree.
     pub full_backref: bool,
 }
 

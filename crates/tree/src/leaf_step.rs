@@ -1,7 +1,7 @@
 //! The last step of a search for modification: the slot in the leaf, and room there.
 //!
 //! An insertion unlocks the leaf's parents here, before it searches (see `search`). [`LeafSteps`](crate::LeafSteps) counts
-//! every outcome. Counters also show what must never happen: a search under a locked parent that was not needed,
+//! every outcome. Other counters show events that must never happen: a search under a locked parent that was not needed,
 //! a comparison with slot 0 after that slot was ruled out, and the unlocking of parents that had to stay locked.
 
 use std::cmp::Ordering;
@@ -15,7 +15,7 @@ use crate::read::position;
 use crate::search::Intent;
 use crate::tree::Tree;
 
-/// The outcome of the first comparison, before an insertion searches its leaf.
+/// The case of an insertion, known before it searches its leaf.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     Hit,

@@ -18,10 +18,10 @@
 //! - TREE-5: a call that returns an error has left the tree as it was, copied blocks aside.
 //!
 //! # Locking
-//! Order: tree class (subvolumes, then the extent tree, then the rest), then level from the root down, then left
-//! to right. Siblings are locked only under the write lock of their parent, so the order among them cannot
-//! cross. A [`Cursor`] holds one leaf and never waits for a second: to cross to the next leaf, it unlocks its leaf
-//! and searches again by key. A thread that has a cursor on a tree must not change that tree.
+//! Order: tree class (all other trees, then the checksum tree, then the extent tree), then level from the root down, then the block on the
+//! way before its sibling (`order`). A thread locks a sibling only under the write lock of the parent, so the order among siblings cannot
+//! cross. A [`Cursor`] holds one leaf and never waits for a second: to cross to the next leaf, it unlocks its leaf and searches again by
+//! key. A thread that has a cursor on a tree must not change that tree.
 //!
 //! If a thread panics with a write guard, the guard's drop poisons the store before it unlocks: the half-edited
 //! block can then never be committed.

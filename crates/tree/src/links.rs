@@ -11,7 +11,8 @@
 //! - LINK-1: a link leads one level down, so links form no circle. Asserted where one is made.
 //! - LINK-2: the linked block has the address, generation and first key in the node's pointer. A thread checks that before it makes the link (`check_child`), and
 //!   makes it only if both blocks are frozen. Shown by `a_change_is_seen_where_nodes_were_linked`.
-//! - LINK-3: links keep a quarter of the cache, plus one block for each thread that makes a link at that moment. Shown by `links_keep_a_part_of_the_cache_at_most`.
+//! - LINK-3: links keep at most a quarter of the cache, plus one block for each thread that makes a link at that moment. Shown by
+//!   `links_keep_a_part_of_the_cache_at_most`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};

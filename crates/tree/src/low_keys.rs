@@ -29,7 +29,8 @@ use crate::search::Intent;
 use crate::store::BufferStore;
 use crate::tree::Tree;
 
-/// How often the next leaf's key is raised for one item, while other threads change that place. Without them one time is enough.
+/// How often at most a search raises the next leaf's key for one item, while other threads change that place. Without them one time is
+/// enough.
 const RAISES_MAX: u32 = 64;
 
 impl Path {

@@ -26,7 +26,7 @@ pub(crate) struct FoundLeaf {
     pub(crate) there: There,
     /// The first key that belongs into this leaf, if the search asked for it. `None` also for the tree's first leaf.
     pub(crate) begins: Option<Key>,
-    /// The first key of the next leaf, if there is one.
+    /// The first key that belongs into the next leaf, if there is one.
     pub(crate) next_leaf: Option<Key>,
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct Manner {
     locks: Wait,
     /// Whether the reader may wait for a device.
     device: Wait,
-    /// Also locks frozen blocks: nobody changes the leaf's items while the reader has it. Otherwise the reader sees the tree
+    /// Also locks frozen blocks: no thread changes the leaf's items while the reader has it. Otherwise the reader sees the tree
     /// as it was at some moment since the search began.
     locks_all: bool,
     /// Whether the search returns the first key that belongs into the leaf.
@@ -120,7 +120,7 @@ enum Try {
     Found(FoundLeaf),
     /// A block was missing. The search held no lock while it read the block, and added it to `loaded`.
     Loaded,
-    /// A block on the way was given up meanwhile, and its pointer leads to something else.
+    /// A block on the way was given up meanwhile, so its pointers may lead to other blocks.
     Stale,
 }
 
@@ -135,7 +135,7 @@ impl Tree {
         self.find_leaf_in(key, Manner { tells_begin: true, ..Manner::of(walk) })
     }
 
-    /// Returns the leaf in which `key` is or would be, locked: nobody changes it while the caller has it.
+    /// Returns the leaf in which `key` is or would be, locked: no thread changes it while the caller has it.
     pub(crate) fn find_leaf_locked(&self, key: &Key, wait: Wait) -> Result<FoundLeaf> {
         self.find_leaf_in(key, Manner { locks_all: true, ..Manner::of(wait) })
     }
@@ -397,7 +397,7 @@ impl Tree {
         self.get_in(key, Manner::of(wait), read)
     }
 
-    /// Calls `read` with the data of the item at `key`, like [`Tree::get`], and keeps the leaf locked: nobody changes the item
+    /// Calls `read` with the data of the item at `key`, like [`Tree::get`], and keeps the leaf locked: no thread changes the item
     /// until `read` returns. For callers that compare the item with state that changes along with it.
     /// Errors: would block, device errors, damage.
     pub fn get_locked<R>(&self, key: &Key, wait: Wait, read: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {

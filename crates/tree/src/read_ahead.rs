@@ -80,7 +80,7 @@ impl From<Wait> for Walk {
 /// The largest distance of a near leaf, and the amount that is read ahead, bytes. [`ReadAhead::ForwardAlways`] asks for this much at a
 /// time, and keeps twice as much ahead.
 const NEAR: u64 = 64 << 10;
-/// Pointers that a search looks at.
+/// The largest number of pointers that a search looks at.
 const POINTERS_MAX: usize = 32;
 /// The largest number of queued requests.
 const RUNS_MAX: usize = 64;

@@ -10,7 +10,7 @@ use crate::path::{NodeGuard, Path};
 use crate::tree::Tree;
 
 /// The part of a sibling (one eighth) that must be free before items are pushed to it. Keys in random order fill neighbours at
-/// the same time: a leaf pushed into the last few bytes is full again after the next insertions, and is pushed from again.
+/// the same time: if a push fills the sibling's last few bytes, both leaves are soon full again, and the next insertions push again.
 /// Measured, two thirds of all pushes were of that kind, and without them there are only 2 % more leaves.
 const ROOMY: usize = 8;
 

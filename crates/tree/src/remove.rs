@@ -119,7 +119,8 @@ impl Tree {
             match self.remove_in_leaf(host, &next, last, each)? {
                 InLeaf::All(items) => return Ok(removed + items),
                 InLeaf::Some(items) if items > 0 => (removed, misses) = (removed + items, 0),
-                // The leaf has no item behind the key; or another thread just removed it; or the leaf holds keys that its parent looks for elsewhere.
+                // The leaf has no item behind the key; or another thread just removed the item; or the leaf holds keys that its parent
+                // looks for elsewhere.
                 InLeaf::Some(_) => misses += 1,
             }
             if misses > MISSES_MAX {

@@ -18,10 +18,11 @@
 //! A removal that may take the leaf away keeps the leaf and its parent until it is done. A node that is locked for writing needs its parent, too, in three cases:
 //! it is full and an insertion may give it a pointer, it is thin and a removal may take one, or its first key may become smaller.
 //!
-//! On the way the search copies every block that the transaction does not own. Among the nodes that it locks for writing, it splits full ones before an insertion
-//! and merges thin ones before a removal, so that a change at the leaf never climbs further than the levels still held. When a level turns
-//! out to need a stronger lock, the search unlocks everything and starts again with a higher `write_level`. That level only rises, so there are nine
-//! restarts at most. Before a read from a device the search unlocks everything, too (READ-1), and starts again after the read.
+//! On the way the search copies every block that the transaction does not own. Among the nodes that it locks for writing, it splits full
+//! ones before an insertion and merges thin ones before a removal, so that a change at the leaf never climbs further than the levels still
+//! held. When a level turns out to need a stronger lock, the search unlocks everything and starts again with a higher `write_level`. That
+//! level only rises, so there are eight such restarts at most. Before a read from a device the search unlocks everything, too (READ-1), and
+//! starts again after the read.
 //!
 //! After each level the search unlocks the levels above, unless the first key of the block may become smaller and the slot chosen in it is 0: then the change
 //! has to be able to climb. A first key that becomes greater is still not smaller than its parents' keys, and changes none of them (`low_keys`).

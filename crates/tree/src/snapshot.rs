@@ -1,6 +1,6 @@
 //! Snapshots: a second tree with all items of a tree, for the price of one block.
 //!
-//! The new tree gets a root block of its own, a copy of the old one's, and every child of the root gets one more
+//! The new tree gets a root block of its own, a copy of the old one's, and every child or extent of the root gets one more
 //! reference. From then on both trees share the blocks below, and each tree copies a block before it changes it (`cow`). A block's
 //! generation says whether it may be shared: blocks up to [`Tree::last_snapshot`] may be.
 //!

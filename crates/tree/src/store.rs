@@ -39,7 +39,7 @@ pub(crate) struct Shard {
 }
 
 impl Shard {
-    /// Drops blocks that were freed before they were written, once they are half of the list. Otherwise creating and removing
+    /// Drops blocks that were freed before they were written, once they are more than half of the list. Otherwise creating and removing
     /// files in turn would fill the memory before a commit is due.
     fn drop_forgotten(&mut self) {
         if 2 * self.forgotten > self.dirty.len() {

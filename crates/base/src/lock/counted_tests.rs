@@ -1,4 +1,4 @@
-//! Which waits for locks the gate counts.
+//! Tests of the gate's counts of waits for locks.
 
 use std::cell::RefCell;
 use std::rc::Rc;

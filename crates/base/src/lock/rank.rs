@@ -14,7 +14,7 @@ macro_rules! ranks {
 pub const SHORT: u8 = 60;
 
 ranks! {
-    /// Writing a control of a mount that the kernel may make read-only meanwhile.
+    /// Writes of a control, or in the background, to a mount that the kernel may make read-only meanwhile.
     UNASKED = 2;
     /// The next job of several threads that import a folder; held while waiting for it.
     JOBS = 4;

@@ -7,7 +7,7 @@
 //! Content that will not change any more can be frozen: from then on it is read without the lock.
 //!
 //! # Invariants
-//! - FROZEN-1: nobody gets frozen content for changing. Shown by `what_is_frozen_changes_no_more`.
+//! - FROZEN-1: no thread gets frozen content for changing. Shown by `what_is_frozen_changes_no_more`.
 
 // a lock adapter: it hands out references to the content of the raw lock
 #![allow(unsafe_code)]
@@ -196,7 +196,7 @@ impl<O: HasLock> OwnedWrite<O> {
 }
 
 impl<O: HasLock> OwnedWrite<O> {
-    /// Freezes the content: from now on nobody changes it, and readers need no lock.
+    /// Freezes the content: from now on no thread changes it, and readers need no lock.
     pub fn freeze(&mut self) {
         self.held.lock().frozen.store(true, Ordering::Release);
     }

@@ -23,7 +23,7 @@ pub(crate) fn lock_by<T>(
     }
 }
 
-/// The turns of other threads that stand for a wait with a timeout.
+/// How many turns of other threads stand for a wait with a timeout, at most.
 const TURNS_MAX: usize = 8;
 
 /// A condition variable for a [`Mutex`]. Waiting takes the guard and gives it back.

@@ -51,8 +51,8 @@ impl Condvar {
         guard
     }
 
-    /// Does not wait at all: the scheduler has no time, so a wait for an event that never comes would last for ever. Otherwise like
-    /// [`wait_while`](Self::wait_while).
+    /// Returns the guard at once, in place of a wait with a timeout: the scheduler has no time, so a wait for an event that never comes
+    /// would last for ever.
     pub fn wait_while_for<'m, T>(
         &self,
         guard: MutexGuard<'m, T>,

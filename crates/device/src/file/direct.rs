@@ -36,8 +36,8 @@
 //!
 //! # Invariants
 //! - ODIRECT-1: a request goes past the cache only if its offset, its length and its memory are multiples of the file's alignment.
-//! - ODIRECT-2: while a request of this device is on its way past the cache, none goes into it. Held by `Descriptors`: a request through the cache
-//!   beside a direct descriptor borrows them mutably, so it has exclusively the lock that all others share. Shown by
+//! - ODIRECT-2: while a request of this device is on its way past the cache, no write goes into the cache. Held by `Descriptors`: a write
+//!   into the cache beside a direct descriptor borrows them mutably, so it has exclusively the lock that all other requests share. Shown by
 //!   `requests_beside_each_other_go_both_ways_without_a_failed_flush`.
 
 use std::fs::{File, OpenOptions};
@@ -314,7 +314,8 @@ impl DirectFile {
         Ok(done)
     }
 
-    /// Writes all parts, or their beginning, like [`read_aligned`](Self::read_aligned). Returns the bytes written, without refused ones.
+    /// Writes all parts, or their beginning, like [`read_aligned`](Self::read_aligned). Returns the number of bytes written; 0 if the file
+    /// refuses a part.
     fn write_aligned(&self, parts: &[&[u8]], at: u64) -> Result<usize> {
         parts.iter().for_each(|part| self.check(part, at));
         match write_parts(&self.file, parts, at, self.alignment.unit()) {

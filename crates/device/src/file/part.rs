@@ -36,7 +36,8 @@ impl FileDevice {
         Ok(())
     }
 
-    /// Whether `file` has a partition table, even a damaged one. Offsets at the beginning of `behind` are followed first. `file` is no part itself.
+    /// Whether `file` has a partition table, even a damaged one. Without one, the bytes from the offset at the beginning of `behind` are
+    /// checked in its place, and so on while `behind` has more. `file` is no part itself.
     pub(crate) fn has_table(file: &Path, mut behind: &[u8]) -> bool {
         let name = ImageName::whole(file);
         let Ok(mut device) = Self::open_whole(file, &name, Access::ReadOnlyForced) else { return false };
@@ -53,7 +54,8 @@ impl FileDevice {
         false
     }
 
-    /// Narrows the device to the first part that `behind` names, and returns the rest. Only while the device is being opened, before anybody keeps data from it.
+    /// Narrows the device to the first part that `behind` names, and returns the rest. Only while the device is being opened, before any
+    /// caller keeps data from it.
     fn narrow<'n>(&mut self, behind: &'n [u8]) -> Result<&'n [u8]> {
         let (outer, whole) = (self.shared.path.clone(), self.len());
         let table = PartitionTable::read(self);

@@ -13,7 +13,7 @@ const HEADER_LEN: u32 = 92;
 /// An entry has this many bytes, or a power of two times as many.
 const ENTRY_LEN: u32 = 128;
 const ENTRY_LEN_MAX: u32 = 4096;
-/// The largest number of entries that is read. Tables have 128, and Linux names 255 of them.
+/// The largest number of entries that is read. Most tables have 128, and Linux names at most 255 partitions.
 pub(super) const ENTRIES_MAX: u32 = 4096;
 /// Bytes of a name, UTF-16.
 const NAME: std::ops::Range<usize> = 56..128;
@@ -141,7 +141,7 @@ fn read_entries(device: &dyn BlockDevice, sector: u64, header: &Header) -> Resul
             match parse_entry(entry, number, sector) {
                 None => {}
                 Some(Ok(partition)) => table.partitions.push(partition),
-                // The checksum is right, so somebody wrote this entry. The others stay usable.
+                // The checksum is right, so a program wrote this entry like this. The others stay usable.
                 Some(Err(why)) => table.note(why),
             }
         }

@@ -18,7 +18,7 @@
 //! its sectors are those of the device, and of a file 512 bytes.
 //!
 //! # Invariants
-//! - PARTITION-1: no number in a table decides the size of an allocation or the length of a loop: a GPT has at most [`gpt::ENTRIES_MAX`] entries, and
+//! - PARTITION-1: each allocation and each loop is bounded, whatever a table says: a GPT has at most [`gpt::ENTRIES_MAX`] entries, and
 //!   a chain at most [`mbr::LOGICAL_MAX`] sectors. Shown by `a_table_that_claims_the_most_is_refused_or_bounded`.
 //! - PARTITION-2: a partition has a start and an end that fit 64 bits and is not empty. A separate method says whether it ends within the device
 //!   ([`Partition::fits`]), so that users can see one that does not. Shown by `numbers_at_their_edges_make_no_partition_without_end`.

@@ -129,7 +129,7 @@ fn requests_beside_each_other_go_both_ways_without_a_failed_flush() {
     if let Some(device) = open(&path) {
         go_both_ways(&device);
     }
-    // Unlike files, a block device is not locked by the kernel for what goes into its cache.
+    // Unlike files, a block device is not locked by the kernel for writes into its cache.
     if let Some(node) = Loop::attach(&path) {
         go_both_ways(&FileDevice::open_with(&node.0, Access::ReadWrite, DeviceIo::Direct).unwrap());
     }

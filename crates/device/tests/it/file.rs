@@ -60,7 +60,7 @@ fn submitted(device: &dyn BlockDevice, request: Request) -> creamery_base::Resul
     receive.recv().unwrap()
 }
 
-/// Submitted requests do what the blocking calls do.
+/// Submitted requests have the same effects as the blocking calls.
 pub(crate) fn answers_requests(device: &dyn BlockDevice) {
     let data = Parts::from_iter([[9; 512].as_slice(), &[9; 7680]].map(AlignedBuffer::from_slice));
     assert_eq!(submitted(device, Request::Write { offset: 4096, data }).unwrap(), Reply::Done);

@@ -252,7 +252,7 @@ fn a_pointer_to_a_cached_block_of_another_level() {
 fn a_node_that_points_to_one_leaf_twice() {
     let world = filled();
     let (first, leaf) = child(&world, 0);
-    // The transaction owns the root and the leaf, so that the pointers stay what they are.
+    // The transaction owns the root and the leaf, so that the pointers stay the same.
     let touched = world.tree.update(&world.host, &first, |data| data.fill(1)).expect("room");
     assert!(touched.is_some());
     drop(leaf);

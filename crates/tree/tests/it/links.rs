@@ -1,4 +1,4 @@
-//! Links between frozen nodes: which readers use them, and what happens to them when the tree changes.
+//! Links between frozen nodes: which readers use them, and how they follow changes of the tree.
 
 use creamery_base::Wait;
 

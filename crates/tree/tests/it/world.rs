@@ -33,7 +33,7 @@ pub(crate) struct Host {
     fault: Mutex<Option<(u64, Fault)>>,
 }
 
-/// What happens instead of giving out an address.
+/// A fault in place of an address.
 #[derive(Clone, Copy)]
 pub(crate) enum Fault {
     NoSpace,
