@@ -1,7 +1,7 @@
 //! Access times: a read changes them in memory, and a later write puts them into the tree.
 //!
-//! A read must not cost a change of a tree. So an inode that is read only notes the time (`accessed`): a few instructions under a short lock, without a handle,
-//! beside other readers. A thread that changes the inode's item for another reason writes the time with it. Inodes that no thread changes wait in a queue. The
+//! A read must not cost a change of a tree. So a read only notes the time in the inode's object (`accessed`): a few instructions under
+//! a short lock, without a handle, beside other readers. A thread that changes the inode's item for another reason writes the time with it. Inodes that no thread changes wait in a queue. The
 //! background writes them, many in one handle:
 //! - after [`WRITTEN_AFTER`];
 //! - with [`AtimeOptions::lazy`] after a [`DAY`];
@@ -16,8 +16,8 @@
 //! - ATIME-1: a time that is not written yet changes only with the item locked: shared to note it, exclusive to make it part of the item. So a writer of the item
 //!   loses no time.
 //!   Shown by `a_change_of_an_inode_takes_its_access_time_along`.
-//! - ATIME-2: the table of inodes keeps an object in the queue whose time is not written (like DELAYED-4). Exceptions are inodes without a name: their times are not
-//!   written.
+//! - ATIME-2: an object whose time is not written is in the queue, and the table of inodes keeps it (like DELAYED-4). Exceptions are
+//!   inodes without a name: their times are not written.
 //!   Shown by `access_times_survive_more_inodes_than_are_kept_in_memory`.
 //! - ATIME-3: the queue holds no inode alive. Shown by `what_has_no_name_is_not_kept_for_its_access_time`.
 //!
@@ -191,7 +191,8 @@ impl AccessTimes {
         queue.len()
     }
 
-    /// Puts an inode that is not in the queue there. The result says whether the background or the caller has to write some times.
+    /// Puts an inode that is not in the queue there. The result says whether the background has to look at the queue, or the caller has to
+    /// write some times.
     pub(crate) fn add(&self, inode: Weak<dyn Accessed>, engine: &Engine) -> Length {
         match self.push(inode, engine.env().monotonic()) {
             1 => Length::Noteworthy,
@@ -227,7 +228,7 @@ impl AccessTimes {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Length {
     Usual,
-    /// The background has to write some times.
+    /// The background has to look at the queue: it is not empty any more, or too long to wait.
     Noteworthy,
     /// The caller, which made the queue longer, has to write some times.
     TooLong,

@@ -41,7 +41,7 @@ use crate::subvolume::dead::DeadSubvolumes;
 pub enum Cleaning {
     /// Another step has something to do.
     More,
-    /// Nothing is left.
+    /// Nothing is left that can be deleted now.
     Idle,
 }
 

@@ -185,7 +185,7 @@ impl CompressionState {
     }
 }
 
-/// Encodes an option in a word: whether there is one, whether it is forced, the algorithm, and its level above the lowest that a byte has.
+/// Encodes an option in a word: whether there is one, whether it is forced, the algorithm, and its level plus 128.
 fn encode(option: Option<Compress>) -> u32 {
     let Some(Compress { method, force }) = option else { return 0 };
     let kind = CompressionType::ALL.into_iter().position(|kind| kind == method.kind()).expect("one of them");
@@ -246,7 +246,7 @@ pub(crate) fn algorithm(property: &[u8]) -> Option<CompressionType> {
     CompressionType::ALL.into_iter().find(|kind| property.starts_with(kind.to_string().as_bytes()))
 }
 
-/// The feature bit of a filesystem with data that is compressed so.
+/// The feature bit of a filesystem with data that is compressed so; empty if it needs none.
 pub(crate) const fn incompat(compression: Compression) -> Incompat {
     match compression {
         Compression::Lzo => Incompat::COMPRESS_LZO,

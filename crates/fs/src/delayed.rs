@@ -41,7 +41,7 @@ use crate::keys;
 /// short.
 const DIRECTORIES_MAX: usize = if cfg!(feature = "shuttle") { 2 } else { 64 };
 
-/// The directories of a filesystem that have delayed items, in the order of their first one.
+/// The directories of a filesystem that have delayed items, in the order in which they got their first one.
 #[derive(Default)]
 pub(crate) struct DelayedRoot {
     queue: RankedMutex<VecDeque<Arc<DelayedNode>>, { rank::LEAF }>,
@@ -87,7 +87,7 @@ pub(crate) struct DelayedEntry {
     pub(crate) item: ItemBytes,
 }
 
-/// Permission to write into the tree of a subvolume later: while a copy exists, the subvolume is not dropped.
+/// Permission to write into the tree of a subvolume later: while a copy besides the subvolume's own exists, the subvolume is not dropped.
 #[derive(Clone, Default)]
 pub(crate) struct Later(Arc<()>);
 

@@ -214,7 +214,8 @@ fn lost(dir: InodeId, key: &Key) -> Error {
     Error::new(ErrorKind::Corrupt, format!("directory {dir}: {key} lacks an entry that its other items have"))
 }
 
-/// Allocates the number for the next entry of `dir`. The caller has locked the directory exclusively.
+/// The number for the next entry of `dir`. The caller has locked the directory exclusively, and notes the next number after that when the
+/// entry is made.
 /// Errors: too many links, when the numbers are used up; device errors; damage.
 pub(crate) fn next_index(dir: &DirectoryInode<'_>) -> Result<u64> {
     let next = match dir.next_index() {

@@ -30,7 +30,7 @@ use creamery_format::Compression;
 pub struct FileUsage {
     /// All data that the file refers to.
     pub total: u64,
-    /// The data that no other file refers to.
+    /// The data with no other reference, neither of another file nor of this file at another place.
     pub exclusive: u64,
 }
 

@@ -8,12 +8,12 @@
 //! The folders are a tower: a folder uses only those on lower lines. `cargo xtask tidy` compares this drawing with the code. A file that lies beside the folders
 //! counts as a folder of its own.
 //! ```text
-//!   device_errors disk_usage remap replacing resize resolve  more methods of the face
-//!   filesystem                                               the face; it has no state but its parts
-//!   statistics                                               what a filesystem did so far
+//!   device_errors disk_usage remap replacing resize resolve  more methods of `Filesystem`
+//!   filesystem                                               the public interface; it has no state but its parts
+//!   statistics                                               counts of a filesystem's work so far
 //!   background memory statfs tree_log                        work in the background; figures; the replay of logs
-//!   names                                                    look-up, links, renames, listings; the directories that are known
-//!   compare defragment fallocate fiemap overwrites           what an open file does besides
+//!   names                                                    lookups, links, renames, listings; the cache of directories
+//!   compare defragment fallocate fiemap overwrites           further operations of an open file
 //!   open_file                                                reads and writes the data of one inode
 //!   cleaner direct                                           deletes inodes without a name and a user; data past memory
 //!   fsync                                                    makes an inode durable
@@ -23,10 +23,10 @@
 //!   subvolume                                                those in use; their orphans; the references between them in the root tree
 //!   context                                                  the engine, the policy, and the parts that all files share
 //!   options                                                  the choices of an open
-//!   access_time delalloc delayed in_flight overwrite_times verity  what is put off: times, data, entries; requests in flight; data of sealed files
+//!   access_time delalloc delayed in_flight overwrite_times verity  delayed times, data and entries; requests in flight; data of sealed files
 //!   compression counters items                               packed data; counts; items and names as values
 //!   fault keys operation                                     faults of tests; keys; the end of a handle
-//!   background_statistics quota statfs_of_set tree_search    what the engine tells, in a public form
+//!   background_statistics quota statfs_of_set tree_search    reports of the engine, in a public form
 //! ```
 //! Four traits of lower folders have their implementation above, so calls go upwards through them:
 //! - `delalloc::Delayed`: a file whose data is written back (`file/write_back`);

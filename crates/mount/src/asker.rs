@@ -72,7 +72,7 @@ impl Asker {
         word.and_then(|word| u32::from_str_radix(word, 8).ok()).unwrap_or(0o077)
     }
 
-    /// Whether it is being killed, and only waits for that.
+    /// Whether it is being killed: it only waits for the answer, to end.
     pub(crate) fn is_killed(&self) -> bool {
         let pending = self.words("SigPnd:").next().and_then(|word| u64::from_str_radix(word, 16).ok());
         pending.is_some_and(|bits| bits & 1 << (SIGKILL - 1) != 0)

@@ -45,7 +45,7 @@ pub(crate) fn connect(asker: &Asker, message: &[u8]) -> creamery_fuse::Result<Un
     Ok(UnixStream::from(socket))
 }
 
-/// The asker's end: `tell` sends the message that begins with the name. `mounter` is the number of the mounter.
+/// The asker's end: `tell` sends the message that begins with the name. `mounter` is the user number of the mounter.
 /// Errors: those of `tell`; of sockets.
 pub(crate) fn ask(mounter: u32, tell: impl FnOnce(&[u8]) -> Result<()>) -> Result<UnixStream> {
     let failed =

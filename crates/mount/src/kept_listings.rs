@@ -7,10 +7,10 @@
 //! keeper is valid for a later one only if no name has changed since the earlier one opened the directory.
 //!
 //! ```text
-//!   OPENDIR        somebody is keeper                      -> neither filled nor read
-//!                  nobody is, names have changed since     -> dropped, and filled anew
-//!                  nobody is, none has                     -> kept
-//!   RELEASEDIR     of the keeper                           -> nobody is
+//!   OPENDIR        there is a keeper                       -> the cache is neither filled nor read
+//!                  no keeper, and a name has changed since -> the cache is dropped, and filled anew
+//!                  no keeper, and no change                -> the cache is used
+//!   RELEASEDIR     by the keeper                           -> there is no keeper
 //! ```
 //!
 //! The server does not see a listing from the cache, so it moves no access time.

@@ -148,7 +148,7 @@ fn fs_options(options: &Options) -> FsOptions {
     }
 }
 
-/// Adds the image's path to a message without it; its advice names mount options.
+/// Adds the image's path to a message without it, and turns the options in its advice into mount options.
 fn named(error: Error, path: &Path) -> Error {
     let shown = path.display().to_string();
     let words = [

@@ -17,7 +17,7 @@ use crate::rescue::{self, Word};
 /// Default time between commits, as on Linux.
 const COMMIT_DEFAULT: Duration = Duration::from_secs(30);
 
-/// The commit interval; as on Linux, 0 means the default.
+/// The commit interval, an hour at most; as on Linux, 0 means the default.
 fn commit_interval(seconds: u64) -> Duration {
     if seconds == 0 { COMMIT_DEFAULT } else { Duration::from_secs(seconds.min(3600)) }
 }
@@ -157,7 +157,7 @@ pub struct Options {
     pub max_inline: u64,
     /// Whether a sync writes to a log, if that is enough.
     pub treelog: bool,
-    /// Whether the device is rotational (`nossd`) or not (`ssd`); `None`: as the device reports.
+    /// True: the device counts as not rotational (`ssd`). False: as rotational (`nossd`). `None`: as the device reports.
     pub ssd: Option<bool>,
     /// Whether written data stays in memory for a while.
     pub delalloc: bool,

@@ -110,8 +110,8 @@ impl Mounted {
         Unmounter { inner: self.session.unmounter(), point: self.session.mount_point().to_owned() }
     }
 
-    /// Sets the writer of the log. It gets replays of the log, the reason why nothing can be written any more, the first lost write of a mapping, and
-    /// a background step that does not end. It runs in the midst of operations, must not use the mount, and must not panic when
+    /// Sets the writer of the log. It gets a message about replayed changes, the reason why nothing can be written any more, the first lost
+    /// write of a mapping, refused controls, findings of a scrub, and a background step that does not end. It runs in the midst of operations, must not use the mount, and must not panic when
     /// there is no space for a log.
     pub fn tell(&mut self, tell: impl Fn(&str) + Send + Sync + 'static) {
         let tell: Tell = Arc::new(tell);

@@ -73,7 +73,7 @@ pub fn unmount(place: &Path, how: How) -> Result<Unmounted> {
 }
 
 /// Unmounts a mount of ours at `dir` whose server has died, if the caller may: its mounter, or root. Returns a message about that for
-/// the caller. Returns `None` if another process unmounts it at the same time.
+/// the caller. Returns `None` if there is no such mount, or if another process unmounts it at the same time.
 ///
 /// # Errors
 /// `Busy`: other mounts lie below it, and nothing is unmounted. `PermissionDenied`: it is another user's; a mount that the caller may not enter,

@@ -106,7 +106,7 @@ fn listing_gives_references_too_and_what_nobody_knows_is_not_kept() {
     assert_eq!(served.links(node), Ok(0), "from the listing");
     served.adapter.forget(node, 1);
     assert_eq!(served.links(node), Err(Errno::ESTALE));
-    // More than was given is a bug of somebody else's; it must not be believed.
+    // A FORGET of more references than the kernel got is a bug elsewhere, and must not count.
     served.adapter.forget(node, 7);
     let again = served.make(b"again");
     served.adapter.forget(again, 1);

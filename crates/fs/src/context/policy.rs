@@ -4,7 +4,7 @@ use crate::options::FsOptions;
 
 /// The options that do not change after the open.
 pub(crate) struct Policy {
-    /// A commit that makes metadata durable writes the data first.
+    /// A requested or due commit first writes the delayed data from before it.
     pub(crate) flush_on_commit: bool,
     /// Files are overwritten in place from the beginning on.
     pub(crate) nodatacow: bool,

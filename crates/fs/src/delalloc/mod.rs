@@ -15,7 +15,7 @@
 //! too much ([`writeback`]), when room is needed, and for fsync and sync. A file that is deleted before that never reaches a
 //! device. One run of a file is in flight at a time. Runs of several files are in flight side by side.
 //!
-//! The size of a file with delayed data differs from the size in the tree. So do its times and its allocated bytes ([`State`]).
+//! A file with delayed data keeps its size apart from the size in the tree. So it does with its times and its allocated bytes ([`State`]).
 //! [`Inode::item`](crate::Inode::item) shows the current values, and the item in the tree follows when runs are complete. Operations
 //! that change extents themselves (truncate, fallocate) lock the inode exclusively and first have everything written back
 //! ([`FileInode::settle`](crate::inode::FileInode::settle)), for no thread makes anything dirty meanwhile.

@@ -190,7 +190,7 @@ impl Pages {
     /// Takes out the first run at or behind `from`, at most `most` bytes of it.
     pub(crate) fn take_run(&mut self, from: u64, most: u64) -> Option<Taken> {
         let (start, end) = self.first_run(from, most)?;
-        // One by one: splitting the map in three and joining it again takes time by the number of all pieces.
+        // One by one: splitting the map in three and joining it again takes time in proportion to all pieces.
         let places: Vec<u64> = self.pieces.range(start..end).map(|(place, _)| *place).collect();
         let (mut pieces, mut new) = (Vec::with_capacity(places.len()), 0);
         for piece in places.iter().filter_map(|place| self.pieces.remove(place)) {
@@ -219,7 +219,7 @@ impl Pages {
     }
 }
 
-/// The size of a piece when `len` bytes are left: a size that the allocator hands out.
+/// The size of a piece when `len` bytes are left: a size that the allocator hands out without waste.
 fn piece_len(len: u64) -> u64 {
     if len.is_power_of_two() { len.min(PIECE_MAX) } else { (len.next_power_of_two() / 2).min(PIECE_MAX) }
 }

@@ -349,7 +349,7 @@ impl Delalloc {
         if self.any() { self.lock().as_ref().map(|state| state.size) } else { None }
     }
 
-    /// Gives the item the times of the writes until now. It is about to change in the tree, and the caller holds its lock.
+    /// Adds the times and the count of the writes until now to the item, which is about to change in the tree. The caller holds its lock.
     pub(crate) fn take_times(&self, item: &mut InodeItem) {
         if self.any()
             && let Some(state) = &mut *self.lock()

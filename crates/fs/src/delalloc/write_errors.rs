@@ -30,7 +30,7 @@ pub(crate) struct WriteErrors {
     last: RankedMutex<Option<Arc<Error>>, { rank::LEAF }>,
 }
 
-/// The number of the last error that an opener has seen, or that is older than the opener.
+/// The number of the last error that an opener need not get any more: it has seen that one, or another opener saw it before this one came.
 #[derive(Default)]
 pub(crate) struct ErrSeq(AtomicU64);
 

@@ -241,7 +241,7 @@ impl Writeback {
             let waits = |landed: &mut u64| *landed == seen;
             let landed = self.somebody_landed.pass_while_for(Reason::Writeback, landed, PATIENCE, waits);
             if *landed == seen && step == Step::Nothing {
-                return; // return; // the caller that is about to delete the file holds its writeback off
+                return; // a thread that is about to delete the file holds its writeback off
             }
         }
     }
@@ -322,7 +322,8 @@ impl Writeback {
         }
     }
 
-    /// Writes back a run of the first file in the queue. Returns false when every run of the queue is in flight.
+    /// Writes back a run of the first file in the queue that has one to take. Returns false when there is none: all runs are in
+    /// flight, or the queue is clean.
     pub(crate) fn step(&self) -> bool {
         self.try_step() == Step::Taken
     }

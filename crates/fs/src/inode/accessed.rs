@@ -42,7 +42,7 @@ impl Inode {
         *self.access_time.lock() = now;
         self.state.fetch_or(state::ACCESSED, Ordering::AcqRel);
         if item.nlink == 0 {
-            return None; // return None; // its last user drops the time with it (ATIME-2)
+            return None; // the time goes with the inode's last user (ATIME-2)
         }
         let before = self.state.fetch_or(state::ACCESS_QUEUED, Ordering::AcqRel);
         let is_new = before & state::ACCESS_QUEUED == 0;
@@ -86,7 +86,7 @@ impl Accessed for Inode {
             }
             self.take_along(&mut next);
             if self.has(state::OVERWRITTEN) {
-                next.transid = handle.generation(); // next.transid = handle.generation(); // overwrites count as a change (OVERWRITE-1)
+                next.transid = handle.generation(); // overwrites count as a change (OVERWRITE-1)
             }
             locked.replace(&next)
         })

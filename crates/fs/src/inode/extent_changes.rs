@@ -45,7 +45,8 @@ pub(crate) struct ExtentChanges {
 }
 
 impl ExtentChanges {
-    /// The inode changes from `before` in transaction `generation`; the item is locked for writing.
+    /// Begins notes with the inode's first change in transaction `generation`. Notes of this transaction go on; without them, nothing is
+    /// known after a later change. `before` is the item before the change, which is locked for writing.
     pub(crate) fn begin(&self, generation: Generation, before: &InodeItem) {
         let mut notes = self.notes.lock();
         if notes.as_ref().is_some_and(|notes| notes.generation == generation) {
@@ -150,7 +151,7 @@ mod tests {
         let (changes, seven) = (ExtentChanges::default(), Generation::new(7));
         let turns = LogTurn::default();
         let turn = turns.take();
-        // Another thread has changed it in the same transaction before it came to memory.
+        // Another thread has changed the inode in the same transaction before it came to memory.
         changes.begin(seven, &at(7, 100));
         changes.add(0, 4096);
         assert_eq!(changes.take(&turn, seven, &at(7, 100), 4096), None);

@@ -19,7 +19,7 @@ use crate::subvolume::{Change, Subvolume, SubvolumeRef, Subvolumes};
 /// How often an operation repeats a lookup whose result keeps changing.
 pub(crate) const LOOKUP_ROUNDS_MAX: usize = 64;
 
-/// The number of inodes whose `stat` a thread remembers.
+/// The number of inodes that a thread remembers to have asked for.
 const ASKED_MAX: usize = if cfg!(feature = "shuttle") { 4 } else { 512 };
 
 /// An inode that is being changed: its subvolume does not become read-only before this goes.
@@ -43,13 +43,13 @@ pub(crate) struct Inodes {
     table: InodeTable,
     /// Directories of which only the entries can be read.
     lost: LostDirectories,
-    /// Inodes without an object that a thread asked for the attributes of lately, by the last digits of their numbers.
+    /// Inodes without an object whose attributes a thread asked for lately, by the last digits of their numbers.
     asked: Striped<RankedMutex<Vec<Option<InodeId>>, { rank::LEAF }>>,
 }
 
 impl Drop for Inodes {
     fn drop(&mut self) {
-        // A filesystem that was closed has none.
+        // A filesystem that was closed has no requests in flight.
         self.context().in_flight().abandon();
     }
 }

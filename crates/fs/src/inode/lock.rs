@@ -9,7 +9,7 @@
 //! A request that outlives its call keeps a count beside this lock (`carried`, `carried_locks`), and a thread that gets the lock waits
 //! for that count.
 //!
-//! The item has a lock of its own. A thread takes it inside a transaction handle, while the item and its parts of the tree change. So
+//! The item has a lock of its own. A change takes it inside a transaction handle, while the item and its parts of the tree change. So
 //! `stat` shows the last finished change and waits for no operation under way. A read takes its range of bytes and no lock of
 //! operations. It holds the item while it looks at the items of extents ([`Inode::hold_extents`]), not while it waits for data. A
 //! truncation takes many handles, each of which leaves a shorter file. `stat` shows the final size from the start
@@ -108,7 +108,7 @@ impl LockedItem<'_> {
         self.handle.now()
     }
 
-    /// Changes the item, also in the tree, and returns the new item. One leaf change.
+    /// Changes the item, also in the tree, and returns the item that the tree has then. One leaf change.
     pub(crate) fn update(&mut self, change: impl FnOnce(&mut InodeItem)) -> Result<InodeItem> {
         let mut next = self.item.clone();
         self.inode.take_along(&mut next);

@@ -11,7 +11,7 @@ use crate::items::InodeItem;
 pub(super) struct NotedWrites(RankedMutex<Option<Box<Noted>>, { rank::LEAF }>);
 
 struct Noted {
-    /// The end of the last one.
+    /// The time when the last one ended.
     last: Timespec,
     /// How many there are.
     writes: u64,
@@ -20,7 +20,7 @@ struct Noted {
 }
 
 impl NotedWrites {
-    /// Notes one more write. Returns `room` if a reservation is there already.
+    /// Notes one more write. Returns `room` if an earlier write is noted, whose reservation is enough.
     pub(super) fn note(&self, now: Timespec, room: DelallocReservation) -> Option<DelallocReservation> {
         let first = |room| Box::new(Noted { last: now, writes: 1, room: Some(room) });
         match &mut *self.0.lock() {

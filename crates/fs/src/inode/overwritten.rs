@@ -70,7 +70,7 @@ impl Inode {
 impl Overwritten for Inode {
     fn write_times(&self, _: &TimesTurn<'_>) -> Result<()> {
         let Some(file) = self.as_file().filter(|_| self.has(state::OVERWRITTEN)) else { return Ok(()) };
-        // An operation that has just written the times took the room.
+        // There is no room if an operation has just written the times.
         let Some(mut room) = file.noted_writes().lend_room() else { return Ok(()) };
         let units = Units::items(1).of(self.id.subvolume);
         let handle = match self.engine().start_reserved(units, &mut room) {

@@ -2,7 +2,7 @@
 //!
 //! The table keeps an object alive for a while after its last user released it, so that the next operation on it finds it. It
 //! holds about `capacity` objects. Past that, an insertion looks at a few of the oldest entries and forgets those without a user
-//! that nobody asked for since the last look (the clock algorithm). Objects in use are never forgotten, so the table can outgrow
+//! that no operation asked for since the last look (the clock algorithm). Objects in use are never forgotten, so the table can outgrow
 //! its capacity by the number of objects in use.
 //!
 //! Most new inodes are never asked for again. A thread that makes many must not evict the inodes of others, so a new inode waits

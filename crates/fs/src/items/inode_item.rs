@@ -23,7 +23,7 @@ pub struct InodeItem {
     pub transid: Generation,
     /// Bytes of a file or symlink target; twice the sum of name lengths for a directory.
     pub size: u64,
-    /// Bytes of data on disk in the extents.
+    /// Bytes of the file that extents hold, before compression; holes do not count.
     pub nbytes: u64,
     /// A hint without a use; preserved.
     pub block_group: u64,

@@ -2,12 +2,12 @@
 //! points to it, the references between the two in the root tree, and the UUID's entry in the UUID tree.
 //!
 //! ```text
-//!   what is delayed of the source's data is written back     what was written before is in the snapshot
-//!   nobody writes in place in it any more                    so what is in the snapshot stays (`subvolume/in_place`); the one wait
-//!                                                            that its caller may give up, for nothing is done yet
-//!   the directory is locked, room is promised                so it cannot fail for want of a name or of space
-//!   the transaction closes: the tree, then the entry         nobody works beside that (`subvolume/at_close`)
-//!   what has no name in the snapshot is deleted              so it keeps no space, and a visit changes nothing in it
+//!   delayed data of the source is written back               so earlier writes are in the snapshot
+//!   writes in place to the source are barred                 so the snapshot's data stays (`subvolume/in_place`); only this wait can be
+//!                                                            given up by the caller, because nothing is done yet
+//!   the directory is locked, space is reserved               so the rest cannot fail for want of a name or of space
+//!   the transaction closes: the tree, then the entry         no other thread changes anything meanwhile (`subvolume/at_close`)
+//!   inodes without a name in the snapshot are deleted        so they keep no space, and the first use changes nothing in it
 //! ```
 //! The entry comes after the tree, so a snapshot inside its own source does not contain itself. Inodes without a name are open in the
 //! source, or wait for the cleaner there; no thread can have them open in the snapshot. There may be many, so their deletion takes

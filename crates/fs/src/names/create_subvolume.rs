@@ -17,7 +17,7 @@ use crate::keys;
 use crate::operation::{finish, or_end};
 use crate::subvolume::{Subvolume, SubvolumeEntry};
 
-/// How many items record that a quota group is in `groups`.
+/// How many items record that a new quota group is a member of `groups`: two for each.
 pub(super) fn items_of_groups(groups: &[QgroupId]) -> u32 {
     u32::try_from(groups.len()).unwrap_or(u32::MAX / 4).saturating_mul(2)
 }

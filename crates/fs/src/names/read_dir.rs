@@ -34,7 +34,7 @@ const BATCH_BYTES_MAX: usize = 8192;
 pub struct DirEntry<'a> {
     /// The name.
     pub name: &'a [u8],
-    /// Its inode.
+    /// The inode of the entry.
     pub id: InodeId,
     /// The kind of the inode.
     pub kind: FileType,
@@ -109,7 +109,7 @@ impl Names {
         each: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
         let mut batch = Batch::default();
-        // No entry may have the last number: a listing would report it again and again.
+        // The listing stops at the last number: it would report an entry there again and again.
         while at < u64::MAX {
             let more = batch.fill(dir, at, wait)?;
             let mut start = 0;

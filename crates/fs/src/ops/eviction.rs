@@ -107,7 +107,7 @@ pub(crate) enum Deleted {
 struct LastItems {
     /// The key of the first of them.
     first: Key,
-    /// How many they are.
+    /// How many there are.
     count: usize,
     /// The number of leaves with these items, and of references of extents in them, at most.
     units: u32,
@@ -147,7 +147,7 @@ pub(crate) fn evict_some(subvolume: &SubvolumeRef, id: InodeId) -> Result<Delete
     }
 }
 
-/// Deletes at most `most` items of an inode, as [`evict_some`].
+/// Deletes at most `most` items of an inode, as [`evict_some`] does.
 fn evict_last(subvolume: &SubvolumeRef, id: InodeId, most: usize) -> Result<Deleted> {
     let context = subvolume.context();
     let tree = subvolume.tree();

@@ -77,7 +77,7 @@ pub struct SetAttributes {
 pub enum Writer {
     /// Keeps both bits (`CAP_FSETID`).
     Privileged,
-    /// A member of the file's group, or it is not known.
+    /// A member of the file's group, or a user whose groups are not known.
     OfTheGroup,
     /// Any other user.
     Stranger,

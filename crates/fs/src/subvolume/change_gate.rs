@@ -7,8 +7,8 @@
 //! An operation that may wait long before it changes anything enters after that wait; a write that waits for memory is one. A check without entering
 //! ([`ChangeGate::check_open`]) only refuses early.
 //!
-//! Entering and leaving never wait: each adds to a counter that a thread shares with few others. A request that outlives its call is within, too, until it ends on
-//! any thread: such requests have a counter of their own.
+//! Entering and leaving never wait: each adds to a counter that a thread shares with few others. A request that outlives its call is within, too, until it ends,
+//! on any thread: such requests have a counter of their own.
 //!
 //! # Invariants
 //! - RDONLY-1: when closing the gate has returned, no operation is within, and none enters before it opens.

@@ -41,7 +41,7 @@ struct Dead {
     waiting: VecDeque<DeadSubvolume>,
     /// The subvolume that a step of dropping works on.
     taken: Option<TreeId>,
-    /// All that were deleted since the filesystem was opened: no new subvolume gets such an id.
+    /// All that were deleted since the filesystem was opened, or were not dropped by then: no new subvolume gets such an id.
     deleted: BTreeSet<TreeId>,
 }
 
@@ -80,7 +80,7 @@ impl DeadSubvolumes {
         all.waiting.push_back(dead);
     }
 
-    /// Whether the subvolume `id` was deleted since the filesystem was opened.
+    /// Whether the subvolume `id` was deleted: since the filesystem was opened, or before and not dropped by then.
     pub(crate) fn has(&self, id: TreeId) -> bool {
         self.0.lock().deleted.contains(&id)
     }
@@ -90,7 +90,7 @@ impl DeadSubvolumes {
         self.0.lock().deleted.last().copied().unwrap_or(TreeId::new(0))
     }
 
-    /// The ids of all that wait to be dropped.
+    /// The ids of all that wait to be dropped, and of the one that a step works on.
     pub(crate) fn ids(&self) -> Vec<TreeId> {
         let all = self.0.lock();
         all.taken.into_iter().chain(all.waiting.iter().map(|dead| dead.id)).collect()

@@ -32,7 +32,7 @@ const RENEW_AFTER: u64 = 64 << 10;
 pub struct NewExtent {
     /// The inode's number in its subvolume.
     pub ino: ObjectId,
-    /// The inode's first name, from the root of the subvolume; empty when it has no name any more.
+    /// The path by the inode's first name, from the root of the subvolume; empty when it has no name any more.
     pub path: Vec<u8>,
     /// Where the extent begins in the file, bytes.
     pub file_offset: u64,

@@ -5,13 +5,13 @@
 //! listing (`kept_listings`). An open directory itself has no state here except its number: an odd one means that
 //! listing it moves no access time.
 //!
-//! The server answers `OPENDIR` although it keeps no state for it. Without an answer the kernel would skip the request, and cache all listings; but it does not
-//! cache those correctly that several processes make at once.
+//! The server answers `OPENDIR` although it keeps no state for it. If the server did not implement it (ENOSYS), the kernel would skip the
+//! request, and cache all listings; but it does not cache those correctly that several processes make at once.
 //!
 //! # Invariants
 //! - LISTING-1: a new listing returns the current state, whatever changes and listings by other processes go on.
 //!   Shown by `listings/changed`, `listings/changed-by-several`.
-//! - LISTING-2: a listing ends, and not before the entries that existed at its begin, unless other processes begin listings of the same directory
+//! - LISTING-2: a listing ends, and not before the entries that existed at its start, unless other processes begin listings of the same directory
 //!   for ever: listings in progress at the same time end where the last of them does. Shown by `listings/renamed-while-listed`.
 
 use std::ops::ControlFlow;

@@ -1,7 +1,7 @@
 //! The controls of `linux/btrfs.h` themselves, and of `linux/fiemap.h`: which servers answer them, and the size of their messages.
 //!
 //! # Invariants
-//! - ANSWERS-1: controls go to a regular file or a directory on a FUSE or Btrfs filesystem of Linux, and it stays one. So no
+//! - ANSWERS-1: controls go to an open regular file or directory on FUSE or on Linux' own Btrfs, and it stays there. So no
 //!   device driver gets the number, and the kernel copies exactly the bytes that the number announces.
 
 #![allow(unsafe_code, reason = "no crate has these ioctls; each block says why it is sound")]
@@ -151,15 +151,15 @@ impl Answering {
             );
         }
         // SAFETY: the file is on Btrfs or on FUSE (ANSWERS-1). For the numbers in `WHOLE` Btrfs reads and writes no more than the number
-        // tells, nor does FUSE for any; those are the bytes of `message`, which is borrowed across the call. That it is one of
-        // them with this size has been looked at while compiling.
+        // announces, nor does FUSE for any; those are the bytes of `message`, which is borrowed across the call. The assertions above
+        // check while compiling that `NUMBER` is one of them and has this size.
         unsafe { rustix::ioctl::ioctl(&self.file, Updater::<NUMBER, [u64; WORDS]>::new(message)) }
     }
 }
 
 impl Answering {
-    /// Searches from a key: the items of one answer behind the key with their number. In an answer of Linux' Btrfs
-    /// every item fits; a FUSE server only sees the message of the first version, which fits a page.
+    /// Searches a tree by `key`. Returns the key, in which the number of items is filled in, and behind it the items of one answer. In an
+    /// answer of Linux' Btrfs every item fits; a FUSE server only sees the message of the first version, which fits a page.
     pub(super) fn search(&self, key: [u64; KEY_WORDS]) -> std::result::Result<Vec<u64>, Errno> {
         const WORDS: usize = KEY_WORDS + 1 + ITEMS_WORDS;
         if !self.is_linux {
@@ -192,8 +192,7 @@ impl Answering {
         let mut message =
             [at, CONTAINER_MAX as u64 * 8, 0, 0, 0, flags, found.as_mut_ptr().expose_provenance() as u64];
         // SAFETY: the file is on Btrfs (`is_linux`), which reads and writes the words of `message`, and writes no more bytes behind
-        // the pointer than the message says; those are the words of `found`, which is borrowed by nobody else until the call
-        // has ended.
+        // the pointer than the message says; those are the words of `found`, which has no other borrow until the call has ended.
         unsafe {
             rustix::ioctl::ioctl(
                 &self.file,

@@ -36,7 +36,7 @@ struct Level {
 enum Found {
     Directory(Level),
     File(FileUsage),
-    /// Another file, or one that was counted by another name.
+    /// Neither a directory nor a regular file, or a file that does not count: counted by another name, or on another kind of mount.
     Nothing,
 }
 

@@ -77,7 +77,7 @@ impl LiveBtrfs {
 
     /// The mounted filesystem of the kernel's Btrfs that has the block device `device`, and that device of it; `None` if
     /// there is no such mount.
-    /// Errors: the mount table cannot be read; no mount's devices could be determined; those of opening a mount's root.
+    /// Errors: the mount table cannot be read; no mount has the device, and one that names it in the table could not be opened or asked.
     pub fn of_device(device: &Path) -> Result<Option<(Self, LiveDevice)>> {
         let number = |path: &Path| std::fs::metadata(path).ok().map(|meta| meta.rdev());
         let Some(wanted) = number(device) else { return Ok(None) };

@@ -38,8 +38,8 @@ pub(super) struct Known {
 }
 
 impl Known {
-    /// Finds a few of the files with data at an address, and the number of further ones, as of the last commit, which is what a scrub reads. Files that cannot be found are left
-    /// out. If there are too many paths, a file comes without one.
+    /// Finds a few of the files with data at an address, and the number of further ones, as of the last commit, which a scrub reads. Files
+    /// that cannot be found are left out. If there are too many paths, a file comes without one.
     pub(super) fn files_of(&mut self, fs: &Filesystem, at: Logical) -> (Vec<FileText>, u64) {
         if let Some(files) = self.files.get(&at) {
             return files.clone();

@@ -2,7 +2,7 @@
 //!
 //! `creamery scrub` sends number 21 of the channel (`control`) to any directory of the mount, with an [`Order`] in JSON; the answer is the JSON of an
 //! [`Answer`]. Root and the mounter may send it. The scrub itself is background work (`work`): one step at a time, under its own guard, so that no operation
-//! waits for it. When the mount ends, so does the scrub, and its status says where.
+//! waits for it or takes steps of it. When the mount ends, so does the scrub, and its status says where.
 
 mod ask;
 mod files;

@@ -242,7 +242,7 @@ impl Live {
         self.order::<WHOLE>(new_key(), &order).map(drop)
     }
 
-    /// Returns the files that refer to the data at the logical address `at`, as of the last commit: inodes, and offsets in bytes.
+    /// Returns the files that refer to the data at the logical address `at`: inodes, and offsets in bytes. Commits earlier changes first.
     /// Errors: permission denied, for all but root and the mounter; those of [`creamery_fs::Filesystem::resolve_logical`].
     pub fn resolve_logical(&self, at: u64, part: ExtentPart) -> Result<Vec<(InodeId, u64)>> {
         let order = Order { logical: Some((at, part == ExtentPart::Whole)), ..Order::default() };

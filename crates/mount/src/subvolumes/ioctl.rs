@@ -56,7 +56,7 @@ const NAME_V2: usize = 56;
 const BY_ID: u64 = 1 << 4;
 /// `BTRFS_SUBVOL_RDONLY`.
 const READ_ONLY: u64 = 1 << 1;
-/// `BTRFS_SUBVOL_QGROUP_INHERIT`: in quota groups, which are behind a pointer; that many bytes can be there.
+/// `BTRFS_SUBVOL_QGROUP_INHERIT`: in quota groups, which are behind a pointer; their length is one of `INHERIT_LENS`, bytes.
 const QGROUP_INHERIT: u64 = 1 << 2;
 const INHERIT_LENS: std::ops::RangeInclusive<u64> = 72..=4096;
 

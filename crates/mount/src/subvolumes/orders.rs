@@ -45,7 +45,7 @@ pub(crate) struct Order {
 pub struct DeletedSubvolume {
     /// The number of the subvolume.
     pub id: u64,
-    /// The path of the subvolume from the top level, or its name if the order had a name.
+    /// The path of the subvolume from the top level, or only its name if the order had a name and was not recursive.
     pub path: Vec<u8>,
 }
 

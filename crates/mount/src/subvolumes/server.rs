@@ -91,7 +91,7 @@ impl Subvolumes {
         }
     }
 
-    /// Starts the thread that makes the kernel forget the names of deleted subvolumes, until they can be dropped.
+    /// Starts the thread that makes the kernel forget the names of deleted subvolumes. Dropping the returned value ends the thread.
     /// `forget` is [`Server::forget_names_of`].
     pub(crate) fn begin_forgetting(&self, forget: impl Fn(TreeId) -> bool + Send + 'static) -> Lingering {
         let lingering = Lingering::spawn(forget);
