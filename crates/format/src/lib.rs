@@ -11,8 +11,6 @@ mod check;
 mod corrupt;
 pub mod dir_item;
 pub mod dump;
-mod edge_cases;
-mod edges;
 mod features;
 pub mod file_extent;
 mod items;
@@ -32,8 +30,6 @@ pub use block::{
 pub use block_mut::{BlockMut, NewBlock};
 pub use check::{WritingRules, check_item, check_leaf_for_writing};
 pub use corrupt::{BlockSite, CorruptKind, Corruption, SumHex};
-pub use edge_cases::{Edge, edges_of};
-pub use edges::{Field, edge_values, fields_of};
 pub use features::{CompatRo, Incompat, SuperFlags};
 pub use items::chunk::{BlockGroupFlags, Chunk, RawBlockGroupItem, RawChunk, RawStripe, STRIPE_LEN};
 pub use items::device::{RawDevExtent, RawDevItem, RawDevReplace, RawDevStats};
@@ -64,6 +60,7 @@ pub use items::verity::{
 pub use key::{Key, KeyType, RawKey};
 pub use leaf_mut::Keep;
 pub use name_bytes::position_of_any;
+pub use raw::Field;
 pub use signature::{SIGNATURES_END, Signature, find_another_signature, find_signature};
 pub use superblock::{
     LABEL_LEN_MAX, MAGIC, RawRootBackup, RawSuperblock, SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS,

@@ -1,5 +1,39 @@
 //! Declaring structures on disk: once, each field with its offset, asserted at compile time.
 
+/// A field of a structure on disk.
+///
+/// ```
+/// use creamery_format::{Field, RawDirItem};
+/// assert!(RawDirItem::FIELDS.contains(&Field { name: "transid", offset: 17, len: 8 }));
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Field {
+    /// Its name here.
+    pub name: &'static str,
+    /// Its offset in the structure.
+    pub offset: usize,
+    /// Bytes.
+    pub len: usize,
+}
+
+impl Field {
+    /// Returns the field as numbers of at most eight bytes: the offset of each in the structure, and its length.
+    ///
+    /// ```
+    /// use creamery_format::Field;
+    /// let time = Field { name: "otime", offset: 148, len: 12 };
+    /// assert!(time.numbers().eq([(148, 8), (156, 4)]));
+    /// ```
+    pub fn numbers(self) -> impl Iterator<Item = (usize, usize)> {
+        let (mut at, end) = (self.offset, self.offset + self.len);
+        std::iter::from_fn(move || {
+            let width = [8, 4, 2, 1].into_iter().find(|width| at + width <= end)?;
+            at += width;
+            Some((at - width, width))
+        })
+    }
+}
+
 /// Declares a little-endian, packed structure: `Name[size] { offset => pub field: Type, ... }`.
 ///
 /// The structure can be read from and written to bytes of any alignment, is all zero by default, and does not
@@ -38,7 +72,7 @@ macro_rules! raw_struct {
             /// Bytes on disk.
             pub const LEN: usize = $size;
             /// Its fields, in their order.
-            pub const FIELDS: &[crate::edges::Field] = &[$(crate::edges::Field {
+            pub const FIELDS: &[crate::raw::Field] = &[$(crate::raw::Field {
                 name: stringify!($field),
                 offset: $offset,
                 len: size_of::<$type>(),

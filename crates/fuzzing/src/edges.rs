@@ -13,9 +13,10 @@ use creamery::{Filesystem, Image as Facade};
 use creamery_base::panics::catch;
 use creamery_base::{Error, ErrorKind, ObjectId, Timespec, TreeId};
 use creamery_device::BlockDevice;
+use creamery_edges::{Edge, edges_of};
 use creamery_format::{
-    BlockGroupFlags, BlockMut, BlockRef, Edge, Key, KeyType, RawBlockGroupItem, RawChunk, RawRootItem,
-    RawSuperblock, edges_of,
+    BlockGroupFlags, BlockMut, BlockRef, Key, KeyType, RawBlockGroupItem, RawChunk, RawRootItem,
+    RawSuperblock,
 };
 use creamery_fs::NewInode;
 use creamery_sim::SimDevice;

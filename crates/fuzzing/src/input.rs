@@ -1,6 +1,6 @@
 //! Takes values from the front of a fuzzer's bytes.
 
-use creamery_format::edge_values;
+use creamery_edges::edge_values;
 
 /// The bytes not used yet. Behind their end, values are 0.
 #[derive(Clone)]

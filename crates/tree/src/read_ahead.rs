@@ -293,7 +293,8 @@ impl ReadAheadQueue {
             queue.runs.push_front(run);
         }
         drop(queue);
-        drop(beyond);
+        let blocks: usize = beyond.iter().map(|run| run.wants.len()).sum();
+        self.dropped.fetch_add(blocks as u64, Ordering::Relaxed);
     }
 }
 

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use creamery_base::TreeId;
 use creamery_check::{CheckOptions, NoProgress, check};
 use creamery_device::{Access, FileDevice, Hook, Hooked, Request};
-use creamery_format::edge_values;
+use creamery_edges::edge_values;
 use creamery_testkit::harness::Case;
 use creamery_testkit::{HANG, Random, btrfs_check, ends_within};
 use creamery_volume::{Mode, Volume};

@@ -6,7 +6,7 @@ use creamery_base::Uuid;
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U64;
 
-use super::{Printed, flags};
+use super::Printed;
 use crate::corrupt::CorruptKind;
 use crate::items::chunk::{BlockGroupFlags, RawBlockGroupItem, RawChunk, RawStripe};
 use crate::items::device::{RawDevExtent, RawDevItem};
@@ -16,7 +16,7 @@ use crate::items::split;
 pub(super) fn block_group(w: &mut dyn fmt::Write, data: &[u8]) -> Printed {
     let group = split::<RawBlockGroupItem>(data, "block group item")?.0;
     write!(w, "\t\tblock group used {} chunk_objectid {} flags ", group.used, group.chunk_objectid)?;
-    flags::block_group(w, group.flags())?;
+    write!(w, "{}", group.flags())?;
     Ok(w.write_char('\n')?)
 }
 
@@ -40,7 +40,7 @@ pub(super) fn chunk_item(w: &mut dyn fmt::Write, data: &[u8]) -> Printed {
 /// A chunk, from the chunk tree or the superblock.
 pub(super) fn chunk(w: &mut dyn fmt::Write, chunk: &RawChunk, stripes: &[RawStripe]) -> fmt::Result {
     write!(w, "\t\tlength {} owner {} stripe_len {} type ", chunk.length, chunk.owner, chunk.stripe_len)?;
-    flags::block_group(w, BlockGroupFlags::from_bits_retain(chunk.kind.get()))?;
+    write!(w, "{}", BlockGroupFlags::from_bits_retain(chunk.kind.get()))?;
     let RawChunk { io_align, io_width, sector_size, num_stripes, sub_stripes, .. } = chunk;
     writeln!(w, "\n\t\tio_align {io_align} io_width {io_width} sector_size {sector_size}")?;
     writeln!(w, "\t\tnum_stripes {num_stripes} sub_stripes {sub_stripes}")?;

@@ -2,38 +2,8 @@
 
 use std::fmt;
 
-use crate::items::chunk::BlockGroupFlags;
 use crate::items::extent::ExtentFlags;
 use crate::items::inode::InodeFlags;
-
-/// The purpose of a block group and its replication: `METADATA|DUP`.
-pub(crate) fn block_group(f: &mut dyn fmt::Write, flags: BlockGroupFlags) -> fmt::Result {
-    const TYPES: [(&str, BlockGroupFlags); 3] = [
-        ("DATA", BlockGroupFlags::DATA),
-        ("METADATA", BlockGroupFlags::METADATA),
-        ("SYSTEM", BlockGroupFlags::SYSTEM),
-    ];
-    // A group has one profile. If several bits are set, the first of these is shown.
-    const PROFILES: [(&str, BlockGroupFlags); 8] = [
-        ("RAID10", BlockGroupFlags::RAID10),
-        ("RAID1", BlockGroupFlags::RAID1),
-        ("RAID1C3", BlockGroupFlags::RAID1C3),
-        ("RAID1C4", BlockGroupFlags::RAID1C4),
-        ("DUP", BlockGroupFlags::DUP),
-        ("RAID0", BlockGroupFlags::RAID0),
-        ("RAID5", BlockGroupFlags::RAID5),
-        ("RAID6", BlockGroupFlags::RAID6),
-    ];
-    let mut between = "";
-    for (name, flag) in TYPES {
-        if flags.contains(flag) {
-            write!(f, "{between}{name}")?;
-            between = "|";
-        }
-    }
-    let profile = PROFILES.iter().find(|(_, flag)| flags.contains(*flag)).map_or("single", |(name, _)| name);
-    write!(f, "|{profile}")
-}
 
 /// Flags of an extent item: `TREE_BLOCK|FULL_BACKREF`.
 pub(super) fn extent(w: &mut dyn fmt::Write, flags: ExtentFlags) -> fmt::Result {

@@ -142,9 +142,35 @@ impl BlockGroupFlags {
     }
 }
 
+/// Shows the type and the profile as dump-tree does: `METADATA|DUP`.
 impl fmt::Display for BlockGroupFlags {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        crate::dump::flags::block_group(f, *self)
+        const TYPES: [(&str, BlockGroupFlags); 3] = [
+            ("DATA", BlockGroupFlags::DATA),
+            ("METADATA", BlockGroupFlags::METADATA),
+            ("SYSTEM", BlockGroupFlags::SYSTEM),
+        ];
+        // A group has one profile. If several bits are set, the first of these is shown.
+        const PROFILES: [(&str, BlockGroupFlags); 8] = [
+            ("RAID10", BlockGroupFlags::RAID10),
+            ("RAID1", BlockGroupFlags::RAID1),
+            ("RAID1C3", BlockGroupFlags::RAID1C3),
+            ("RAID1C4", BlockGroupFlags::RAID1C4),
+            ("DUP", BlockGroupFlags::DUP),
+            ("RAID0", BlockGroupFlags::RAID0),
+            ("RAID5", BlockGroupFlags::RAID5),
+            ("RAID6", BlockGroupFlags::RAID6),
+        ];
+        let mut between = "";
+        for (name, flag) in TYPES {
+            if self.contains(flag) {
+                write!(f, "{between}{name}")?;
+                between = "|";
+            }
+        }
+        let profile =
+            PROFILES.iter().find(|(_, flag)| self.contains(*flag)).map_or("single", |(name, _)| name);
+        write!(f, "|{profile}")
     }
 }
 

@@ -1,6 +1,7 @@
 //! Which values a field may have: the filesystem is then another one, or says something else to people, and is whole.
 
-use creamery_format::{Edge, InodeFlags};
+use creamery_edges::Edge;
+use creamery_format::InodeFlags;
 
 /// Whether the value is one that the field may have; `newest` is the last transaction.
 type May = fn(edge: &Edge, newest: u64) -> bool;

@@ -3,51 +3,12 @@
 //! Random bytes hardly ever hit 2^64-3. All generators of damage - fuzz targets, mutations, the tests that set one field
 //! after the other - take their values from here.
 
-use crate::items::chunk::{RawBlockGroupItem, RawChunk, RawStripe};
-use crate::items::device::{RawDevExtent, RawDevItem, RawDevReplace, RawDevStats};
-use crate::items::dir::RawDirItem;
-use crate::items::extent::{RawExtentDataRef, RawExtentItem, RawInlineRef, RawSharedDataRef};
-use crate::items::file_extent::RawFileExtent;
-use crate::items::free_space::RawFreeSpaceInfo;
-use crate::items::inode::{RawInodeExtref, RawInodeItem, RawInodeRef};
-use crate::items::qgroup::{RawQgroupInfo, RawQgroupLimit, RawQgroupStatus};
-use crate::items::root::{RawRootItem, RawRootRef};
-use crate::items::verity::RawVerityDescriptorItem;
-use crate::key::KeyType;
-
-/// A field of a structure on disk.
-///
-/// ```
-/// use creamery_format::{Field, RawDirItem};
-/// assert!(RawDirItem::FIELDS.contains(&Field { name: "transid", offset: 17, len: 8 }));
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Field {
-    /// Its name here.
-    pub name: &'static str,
-    /// Its offset in the structure.
-    pub offset: usize,
-    /// Bytes.
-    pub len: usize,
-}
-
-impl Field {
-    /// Returns the field as numbers of at most eight bytes: the offset of each in the structure, and its length.
-    ///
-    /// ```
-    /// use creamery_format::Field;
-    /// let time = Field { name: "otime", offset: 148, len: 12 };
-    /// assert!(time.numbers().eq([(148, 8), (156, 4)]));
-    /// ```
-    pub fn numbers(self) -> impl Iterator<Item = (usize, usize)> {
-        let (mut at, end) = (self.offset, self.offset + self.len);
-        std::iter::from_fn(move || {
-            let width = [8, 4, 2, 1].into_iter().find(|width| at + width <= end)?;
-            at += width;
-            Some((at - width, width))
-        })
-    }
-}
+use creamery_format::{
+    Field, KeyType, RawBlockGroupItem, RawChunk, RawDevExtent, RawDevItem, RawDevReplace, RawDevStats,
+    RawDirItem, RawExtentDataRef, RawExtentItem, RawFileExtent, RawFreeSpaceInfo, RawInlineRef,
+    RawInodeExtref, RawInodeItem, RawInodeRef, RawQgroupInfo, RawQgroupLimit, RawQgroupStatus, RawRootItem,
+    RawRootRef, RawSharedDataRef, RawStripe, RawVerityDescriptorItem,
+};
 
 /// Edges of numbers of 8 bytes; the edges of shorter numbers are among them, cut to their length.
 const EDGES: [u64; 54] = [
@@ -115,7 +76,7 @@ const EDGES: [u64; 54] = [
 /// not depend on `now`; some may be there twice.
 ///
 /// ```
-/// use creamery_format::edge_values;
+/// use creamery_edges::edge_values;
 /// assert!(edge_values(8, 17).any(|value| value == u64::MAX - 3));
 /// assert!(edge_values(1, 17).all(|value| value <= 255));
 /// assert!(edge_values(4, 17).any(|value| value == 18));
@@ -128,7 +89,8 @@ pub fn edge_values(width: usize, now: u64) -> impl Iterator<Item = u64> {
 /// Returns the fields at the beginning of an item of this type; none for types without a structure.
 ///
 /// ```
-/// use creamery_format::{KeyType, RawInodeItem, fields_of};
+/// use creamery_edges::fields_of;
+/// use creamery_format::{KeyType, RawInodeItem};
 /// assert_eq!(fields_of(KeyType::INODE_ITEM), [RawInodeItem::FIELDS]);
 /// ```
 #[must_use]

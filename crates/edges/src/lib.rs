@@ -1,15 +1,17 @@
-//! The numbers of a whole filesystem, each at its edges: a table of damage, one field at a time.
+//! The numbers of a whole filesystem, each at its edges: a table of damage, one field at a time. For tests and fuzz targets.
+
+mod values;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
 
 use creamery_base::TreeId;
+use creamery_format::{
+    BlockRef, FILE_EXTENT_INLINE, Field, HEADER_LEN, ITEM_LEN, KEY_PTR_LEN, Key, KeyType, RawFileExtentHead,
+    RawSuperblock,
+};
 
-use crate::block::{BlockRef, HEADER_LEN, ITEM_LEN, KEY_PTR_LEN};
-use crate::edges::{Field, edge_values, fields_of};
-use crate::items::file_extent::{FILE_EXTENT_INLINE, RawFileExtentHead};
-use crate::key::{Key, KeyType};
-use crate::superblock::RawSuperblock;
+pub use values::{edge_values, fields_of};
 
 /// Fields of a block's header, except its checksum and identity.
 const HEADER: [Field; 6] = [
@@ -72,7 +74,8 @@ impl fmt::Display for Edge {
 /// the last; the first block of each level of each tree; the superblock.
 ///
 /// ```
-/// use creamery_format::{SUPERBLOCK_LEN, edges_of};
+/// use creamery_edges::edges_of;
+/// use creamery_format::SUPERBLOCK_LEN;
 /// let edges = edges_of(&[0; SUPERBLOCK_LEN], &[]);
 /// assert!(edges.iter().any(|edge| edge.field == "generation" && edge.value == u64::MAX));
 /// ```
