@@ -296,8 +296,8 @@ fn judge_packed(
     }
 }
 
-/// Whether the item before is about another extent, or compressed otherwise: a file that was written to in the middle has one extent in
-/// several items.
+/// Whether the item before has another extent or another compression: a file that was written to in the middle has one extent in several
+/// items, and only the first of them counts.
 fn is_begin(leaf: &Leaf<'_>, slot: usize) -> bool {
     let extent = |slot: usize| match FileExtent::parse(leaf.block.data(slot)) {
         Ok(FileExtent::Regular(extent)) => Some((extent.disk_bytenr, extent.compression)),

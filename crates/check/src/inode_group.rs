@@ -1,8 +1,8 @@
 //! One inode, from the neighbouring items under its number.
 //!
-//! The keys of an inode's own items, names, attributes and extents begin with its number, so these items are neighbours; a directory's entries lie
-//! under the directory. One pass over them judges everything about one inode, without any table. A group may extend over several leaves, and leaves
-//! may be digested out of order: [`Group::join`] joins two neighbouring parts.
+//! The keys of an inode's own items, names, attributes and extents begin with its number, so these items are neighbours; a directory's
+//! entries lie under the directory. One pass over them judges everything about one inode, without any table. A group may extend over
+//! several leaves, and leaves may be digested out of order: [`Group::join`] joins two neighbouring parts.
 
 use creamery_base::{ObjectId, TreeId};
 use creamery_format::{FileType, InodeFlags, Key, KeyType, RawInodeItem};

@@ -53,11 +53,11 @@ impl Default for CheckOptions {
 /// }
 /// ```
 pub trait Progress: Sync {
-    /// A new phase begins.
+    /// Called when a new phase begins.
     fn phase(&self, name: &'static str);
-    /// The total number of tree blocks read so far.
+    /// Called with the total number of tree blocks read so far.
     fn tree_blocks(&self, _done: u64) {}
-    /// The total number of data bytes verified so far.
+    /// Called with the total number of data bytes verified so far.
     fn data_bytes(&self, _done: u64) {}
 }
 

@@ -1,8 +1,9 @@
 //! Compares parity with its data.
 //!
-//! A row is judged sector by sector: the same sector of all of its columns. Parity covers all data there, used or not, so it either matches or
-//! not. If it does not match, either side may be wrong. It is reported as wrong parity only if all used data is known to be right: data that
-//! matches its checksum, and tree blocks that verify. Rows without used space may never have been written.
+//! A row is judged sector by sector: the same sector of all of its columns. Parity covers all data there, used or not, so it either matches
+//! or not. If it does not match, either side may be wrong. It is reported as wrong parity only if all used data is known to be right: data
+//! that matches its checksum, and tree blocks that verify. Rows without used space are skipped: they may never have been
+//! written.
 
 use creamery_base::{Logical, Physical, is_same};
 use creamery_format::{Expected, verify_block};

@@ -1,10 +1,10 @@
 //! Quota groups: compares the numbers in the quota tree with the use of the subvolumes.
 //!
-//! With full quotas, a group refers to an extent (a tree block or data, whole) when one of its subvolumes reaches it, and has it exclusively
-//! when no other subvolume does. So each extent needs the set of subvolumes that reach it. Most blocks have one parent and share its set. A
-//! block with several parents begins a *segment*, and so does the root of a subvolume. One walk over each block finds the segments, their
-//! parents and the data extents that each segment refers to. Each set is kept once ([`Sets`]). Data extents need a table, so if there are
-//! very many, the walk is repeated for a share of them at a time.
+//! With full quotas, a group refers to an extent (a tree block or data, whole) when one of its subvolumes reaches it, and has it
+//! exclusively when no other subvolume does. So each extent needs the set of subvolumes that reach it. Most blocks have one parent and
+//! share its set. A block with several parents begins a *segment*, and so does the root of a subvolume. One walk over each block finds the
+//! segments, their parents and the data extents that each segment refers to. Each set is kept once ([`Sets`]). Data extents need a table,
+//! so if there are very many, the walk is repeated for a share of them at a time.
 //!
 //! With simple quotas an extent belongs to the subvolume that created it, regardless of its users: a tree block has that in its header,
 //! data in an owner ref. Extents older than the quotas belong to no subvolume. The walks over the extent tree and the subvolumes sum these
@@ -115,7 +115,7 @@ impl QuotaTree {
         }
     }
 
-    /// Whether the numbers can be compared: quotas are on, and no rescan is running.
+    /// Whether the numbers can be compared: there is a status of a known version, and no rescan is running.
     pub(crate) fn can_be_judged(&self) -> bool {
         self.flags.is_some_and(|flags| flags & FLAG_RESCAN == 0)
     }

@@ -27,7 +27,7 @@ pub(crate) struct Reader<'a> {
     pub(crate) checksum: ChecksumType,
     pub(crate) node_size: u64,
     pub(crate) sector_size: u64,
-    /// The rules by which Linux accepts a leaf for writing.
+    /// The rules by which Linux accepts a leaf of a filesystem that it writes.
     rules: WritingRules,
     copies: Copies,
 }
@@ -74,7 +74,8 @@ impl<'a> Reader<'a> {
         check_leaf_for_writing(leaf, &self.rules).err()
     }
 
-    /// The block that `want` describes, with all keys below `upper`. Reports bad copies; returns `None` if there is no good copy.
+    /// The block that `want` describes, with all keys below `upper`. Reports bad copies; returns `None` if no copy is good, and all
+    /// together do not give the block either.
     pub(crate) fn block(&self, want: &Expected, upper: Option<Key>) -> Option<Vec<u8>> {
         let place = Place { tree: want.owner.map(|tree| tree.get()), ..Place::default() };
         let place = Place { block: Some(want.logical.get()), level: want.level, ..place };
@@ -113,8 +114,8 @@ impl<'a> Reader<'a> {
         together
     }
 
-    /// A block of which no single copy is whole, put together from good sectors of all copies. Linux cannot read it, so it stays an error; but
-    /// the check can go on below it.
+    /// A block that no way returns intact, put together from good sectors of all ways. Linux cannot read it, so it stays an error; but the
+    /// check can go on below it.
     fn put_together(&self, want: &Expected, upper: Option<Key>) -> Option<Vec<u8>> {
         let block = self.volume.find_tree_block(want.logical, want, Wait::Yes).ok()?;
         let want = self.volume.expected_of_seed(&block, *want);
@@ -132,8 +133,8 @@ impl<'a> Reader<'a> {
         judge(block, &self.volume.expected_of_seed(block, *want), upper)
     }
 
-    /// Reports the copies that were tried before the good one. A rebuild that treats one stripe as lost and succeeds says nothing about other
-    /// rebuilds.
+    /// Reports the copies that were tried before the good one. A rebuild that treats one stripe as lost and succeeds says nothing about
+    /// other rebuilds.
     fn report_bad_copies(&self, place: &Place, bad: &[(Way, BlockFault)]) {
         let copies = bad.iter().filter(|(way, _)| !way.is_rebuilt()).count().max(1);
         for (way, fault) in bad.iter().take(copies) {
@@ -183,7 +184,7 @@ impl<'a> Reader<'a> {
         }
         let mut found = Vec::new();
         let mut from = 0;
-        // Nearly always all sectors are good. Bad ones are read once more, piece by piece, from all copies.
+        // Nearly always all sectors are good. Bad ones are read once more, piece by piece, in all ways.
         for piece in first.direct() {
             let sectors = usize::try_from(piece.len).expect("it is in memory") / sector;
             let bad: Vec<usize> = (from..from + sectors).filter(|number| !is_good[*number]).collect();
@@ -198,7 +199,7 @@ impl<'a> Reader<'a> {
         found
     }
 
-    /// Verifies a run of sectors of one piece with all copies.
+    /// Verifies a run of sectors of one piece in all ways: copies, and rebuilds from parity.
     fn verify_in_all_ways(&self, at: Logical, sums: &[u8], out: &mut [u8]) -> Vec<BadSector> {
         let Ok(ways) = self.volume.ways(at, out.len() as u64) else { return Vec::new() };
         let sector = self.sector_len();

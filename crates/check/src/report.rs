@@ -191,7 +191,7 @@ pub struct Counts {
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Report {
-    /// The problems by number; at most [`CheckOptions::findings_limit`](crate::CheckOptions::findings_limit).
+    /// The findings, sorted by number; at most [`CheckOptions::findings_limit`](crate::CheckOptions::findings_limit).
     pub findings: Vec<Finding>,
     /// The amounts of checked items.
     pub counts: Counts,
@@ -230,7 +230,7 @@ pub fn exit_status(outcome: &Result<Report, Error>) -> u8 {
 pub(crate) struct Sink {
     limit: usize,
     kept: RankedMutex<Vec<Finding>, { rank::LEAF }>,
-    /// Leaves that Linux refuses to write.
+    /// Leaves that Linux refuses.
     refused: RankedMutex<Vec<Corruption>, { rank::LEAF }>,
     errors: AtomicU64,
     warnings: AtomicU64,

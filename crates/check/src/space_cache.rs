@@ -128,7 +128,7 @@ impl SpaceCaches {
 const WAYS_MAX: usize = 8;
 
 impl CacheFile {
-    /// All bytes, from the copy with this number.
+    /// All bytes, each extent read in its way number `copy`.
     fn bytes(&self, reader: &Reader<'_>, copy: usize) -> Option<Vec<u8>> {
         let mut bytes = Vec::new();
         for &(offset, at, len) in &self.extents {

@@ -1,7 +1,7 @@
 //! How fast this machine makes and uses parity, beside `rusty_erasure`: `cargo run --release -p creamery-codec --example parity`.
 //!
-//! Each figure is the median of rounds in which all methods take turns. The columns are in the processor's cache, and bytes are those of all
-//! columns that are read.
+//! Each figure is the median of rounds in which all methods take turns. The columns are in the processor's cache, and bytes are those of
+//! all columns that are read.
 
 use std::hint::black_box;
 use std::time::Instant;

@@ -112,7 +112,7 @@ impl Writer<'_> {
     }
 }
 
-/// Unpacks one LZO1X stream. Returns the number of bytes in `out`.
+/// Unpacks one LZO1X stream. Returns the number of bytes that it writes to `out`.
 fn unpack_stream(packed: &[u8], out: &mut [u8]) -> Result<usize, UnpackError> {
     let mut reader = Reader { data: packed };
     let mut writer = Writer { out, len: 0 };
@@ -159,8 +159,8 @@ fn unpack_stream(packed: &[u8], out: &mut [u8]) -> Result<usize, UnpackError> {
     }
 }
 
-/// Unpacks a frame of a filesystem with sectors of `sector` bytes. Returns the number of bytes in `out`; the rest of `out` is
-/// arbitrary.
+/// Unpacks a frame of a filesystem with sectors of `sector` bytes. Returns the number of bytes that it writes to `out`; the rest of `out`
+/// is arbitrary.
 ///
 /// # Errors
 /// The frame is incomplete, or a segment makes more than a sector, or refers to bytes before its beginning.
@@ -168,8 +168,8 @@ pub fn unpack_lzo(packed: &[u8], sector: usize, out: &mut [u8]) -> Result<usize,
     unpack_lzo_from(packed, sector, 0, out)
 }
 
-/// Unpacks a frame from sector `first` on, as far as `out` goes. The segments before are skipped: they count as whole sectors, because every
-/// packer makes all segments but the last that long.
+/// Unpacks a frame from sector `first` on, as far as `out` goes. The segments before are skipped: they count as whole sectors, because
+/// every packer makes all segments but the last that long.
 ///
 /// # Errors
 /// The frame is incomplete, or an unpacked segment makes more than a sector, or refers to bytes before its beginning.

@@ -38,7 +38,7 @@ thread_local! {
     static ZSTD: RefCell<Option<DCtx<'static>>> = const { RefCell::new(None) };
 }
 
-/// Unpacks a zlib stream as far as `out` has room. Returns the number of bytes in `out`; the rest of `out` is arbitrary. Bytes
+/// Unpacks a zlib stream as far as `out` has room. Returns the number of bytes written to `out`; the rest of `out` is arbitrary. Bytes
 /// behind the stream are padding.
 ///
 /// # Errors
@@ -61,7 +61,7 @@ pub fn unpack_zlib(packed: &[u8], out: &mut [u8]) -> Result<usize, UnpackError> 
 /// The largest window (2 MiB) of a frame that is unpacked in part. Linux reads no frame with a larger one.
 const WINDOW_LOG_MAX: u32 = 21;
 
-/// Unpacks a zstd frame as far as `out` has room. Returns the number of bytes in `out`; the rest of `out` is arbitrary. Bytes
+/// Unpacks a zstd frame as far as `out` has room. Returns the number of bytes written to `out`; the rest of `out` is arbitrary. Bytes
 /// behind the frame are padding.
 ///
 /// # Errors
@@ -174,7 +174,7 @@ mod tests {
         out.fill(1);
         assert_eq!(unpack_zstd(&zstd(&zeros, 17), &mut out), Ok(out.len()));
         assert!(out.iter().all(|byte| *byte == 0));
-        // A frame's claim of memory is not allocated.
+        // The memory that a frame claims to need is not allocated.
         assert_eq!(unpack_zstd(&zstd(&zeros, 27), &mut out), Err(UnpackError::Damaged));
     }
 

@@ -70,8 +70,8 @@ impl fmt::Display for Edge {
     }
 }
 
-/// Returns the numbers of a superblock and of whole tree blocks at their edges: five items of each type in each tree, including the first and
-/// the last; the first block of each level of each tree; the superblock.
+/// Returns the numbers of a superblock and of whole tree blocks at their edges: five items of each type in each tree, including the first
+/// and the last; the first block of each level of each tree; the superblock.
 ///
 /// ```
 /// use creamery_edges::edges_of;

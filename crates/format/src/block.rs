@@ -50,7 +50,7 @@ const STEP: usize = 8;
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct RawHeader {
-    /// Checksum of everything after it; before the block is written, where a leaf's data out of order begins, or 0.
+    /// Checksum of everything after it; before the block is written, the offset where the data of a loose leaf begins, or 0.
     pub csum: [u8; 32],
     /// The filesystem's (metadata) UUID.
     pub fsid: [u8; 16],
@@ -144,7 +144,7 @@ pub const fn leaf_data_max(node_size: usize) -> usize {
 
 /// A tree block that was verified, for reading. As cheap to copy as a slice.
 ///
-/// Slots count from 0. A slot that does not exist, or items of a node, are a bug of the caller and panic.
+/// Slots count from 0. Access to a slot that does not exist, or to items of a node, is a bug of the caller and panics.
 ///
 /// ```
 /// use creamery_base::*;
@@ -184,7 +184,7 @@ impl<'a> BlockRef<'a> {
         self.0.len()
     }
 
-    /// Returns the header on disk.
+    /// Returns the header in its on-disk form.
     #[must_use]
     pub fn header(self) -> &'a RawHeader {
         RawHeader::ref_from_prefix(self.0).expect("a block is longer than its header").0
@@ -401,8 +401,8 @@ impl<'a> BlockRef<'a> {
         self.search_from(self.guess(key, low, None), key, low, |_| {})
     }
 
-    /// Searches from slot 0 on, like [`search`](Self::search). `next` is the first key behind this block, if the search above found it: then
-    /// the last key need not be read.
+    /// Searches from slot 0 on, like [`search`](Self::search). `next` is the first key behind this block, if the nodes above have shown it:
+    /// then the last key need not be read.
     ///
     /// # Errors
     /// The key is not there; the value is the slot where it would go.
@@ -447,8 +447,8 @@ impl<'a> BlockRef<'a> {
         Err(low)
     }
 
-    /// Guesses the slot of `key`, from slot `low` on, as if keys were evenly spaced: names are by their hashes, and inodes by their numbers. A block
-    /// without recent use is not in the processor's caches, and each access to another part of it waits for
+    /// Guesses the slot of `key`, from slot `low` on, as if keys were evenly spaced: names are by their hashes, and inodes by their
+    /// numbers. A block without recent use is not in the processor's caches, and each access to another part of it waits for
     /// memory. A guess reads both ends, or only the first key if `next` replaces the last. `None` if it makes no difference.
     fn guess(self, key: &Key, low: usize, next: Option<&Key>) -> Option<usize> {
         let last = self.count().checked_sub(1)?;

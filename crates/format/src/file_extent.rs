@@ -104,8 +104,8 @@ fn corrupt(key: &Key, what: &str) -> Error {
     Error::new(ErrorKind::Corrupt, format!("file extent {key}: {what}"))
 }
 
-/// Whether a number is a multiple of whole sectors, or each of several numbers that are combined by OR. Sector sizes are powers of two, and
-/// every item needs this check several times: no divisions.
+/// Whether a number is a multiple of the sector size, or each of several numbers that are combined by OR. Sector sizes are powers of two,
+/// and every item needs this check several times: no divisions.
 const fn is_whole(bytes: u64, sector: u64) -> bool {
     debug_assert!(sector.is_power_of_two());
     bytes & (sector - 1) == 0
@@ -232,8 +232,8 @@ impl Extent {
         }
     }
 
-    /// Returns the largest length that may be requested of a compressed extent's unpacked data: the item's length, unless the item shows more
-    /// than that, which is impossible. Then the data decides, like on Linux, which ignores the item's length.
+    /// Returns the largest length that may be requested of a compressed extent's unpacked data: the item's length, unless the item shows
+    /// more than that, which is impossible. Then the data decides, like on Linux, which ignores the item's length.
     #[inline]
     pub fn unpacked_len(&self) -> u64 {
         let shown = self.offset.saturating_add(self.num_bytes);

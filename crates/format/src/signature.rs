@@ -1,5 +1,6 @@
 //! The signatures of other filesystems, volumes, images and archives: for the error if there is no Btrfs,
-//! and for `mkfs`, which does not overwrite them without a request. Offsets and bytes are those of the formats' own documentation and of file(1).
+//! and for `mkfs`, which does not overwrite them unless the user asks for it. Offsets and bytes are those of the formats' own
+//! documentation and of file(1).
 
 /// The signature of another format, or of Btrfs itself.
 ///
@@ -133,8 +134,8 @@ impl Signature {
     }
 }
 
-/// Finds the format that begins with `head`, the first [`SIGNATURES_END`] bytes or fewer; `None` if it is unknown. A format with a
-/// damaged checksum counts: the user may want to repair it.
+/// Finds the format of a device from its `head`: the first [`SIGNATURES_END`] bytes, or all bytes of a shorter device. `None` if the format
+/// is unknown. A format with a damaged checksum counts: the user may want to repair it.
 #[must_use]
 pub fn find_signature(head: &[u8]) -> Option<&'static Signature> {
     let found = SIGNATURES.iter().find(|signature| signature.fits(head));
@@ -147,7 +148,8 @@ pub fn find_another_signature(head: &[u8]) -> Option<&'static Signature> {
     SIGNATURES.iter().find(|other| !other.is_btrfs() && !other.has_partitions && other.fits(head))
 }
 
-/// Whether a sector is a partition table. A boot sector also ends with 55 AA; a table has four entries, each active or not, and one in use.
+/// Whether a sector is a partition table. A boot sector also ends with 55 AA; a table has four entries, each active or not, and at least
+/// one in use.
 fn is_dos_table(sector: &[u8]) -> bool {
     const TYPE: usize = 4;
     let entries = || sector[446..510].chunks(16);

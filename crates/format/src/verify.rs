@@ -76,7 +76,7 @@ impl Expected {
 }
 
 /// Writes the checksum of a finished block into its header. Mark the block as written before
-/// ([`mark_written`](crate::BlockMut::mark_written)): until then the field describes the order of a leaf's data.
+/// ([`mark_written`](crate::BlockMut::mark_written)): until then the field says where the data of a loose leaf begins.
 pub fn seal(bytes: &mut [u8], kind: ChecksumType) {
     let sum = checksum(kind, &bytes[CSUM_FIELD..]);
     bytes[..CSUM_FIELD].copy_from_slice(sum.field());

@@ -167,7 +167,7 @@ impl Features {
     /// Refuses features that a Linux cannot write.
     ///
     /// # Errors
-    /// Names the first such feature.
+    /// Names one such feature.
     pub(crate) fn check_for(mut self, version: LinuxVersion) -> Result<()> {
         let always = FEATURES.iter().filter(|row| matches!(row.state, State::On));
         if let Some(row) = always.max_by_key(|row| row.since).filter(|row| row.since > version) {

@@ -44,9 +44,10 @@ const INODES: usize = 4096;
 /// Makes a filesystem at `path`, an image file, a block device or a partition of either ([`ImageName`]), and fills it from `source`, for
 /// example a directory ([`RootdirOptions`](crate::RootdirOptions)).
 ///
-/// A file that does not exist (or is empty) gets [`MkfsOptions::total_bytes`]. Without that, the size is a guess from a first walk over the source, doubled as long as it proves
-/// too low. The file is sparse, so spare room costs nothing. A file that has bytes keeps its size, unless a source is to fill it: then it grows to the size asked for.
-/// [`Source::shrink`] begins with the same guess and cuts the filesystem to the end of its last chunk in the end.
+/// A file that does not exist (or is empty) gets [`MkfsOptions::total_bytes`]. Without that, the size is a guess from a first walk over the
+/// source, with room to spare, doubled as long as it proves too low. The file is sparse, so spare room costs nothing. A file that has bytes
+/// keeps its size, unless a source is to fill it: then it grows to the size asked for. [`Source::shrink`] begins with the same guess and
+/// cuts the filesystem to the end of its last chunk in the end.
 ///
 /// ```
 /// use creamery_base::SystemEnv;
@@ -215,7 +216,7 @@ fn guess_size(path: &Path, options: &MkfsOptions, content: Option<Content>) -> R
     Ok(content.filesystem_size(node_size, data, metadata).max(minimum(options)))
 }
 
-/// Whether the filesystem is full, not the host's.
+/// Whether the new filesystem is full, and not that of the host.
 fn is_full(error: &Error) -> bool {
     error.kind() == ErrorKind::NoSpace && std::error::Error::source(error).is_none()
 }

@@ -143,7 +143,7 @@ impl DupPlanner {
     }
 }
 
-/// The length of one copy of a DUP chunk. A chunk of more than a tenth of the device becomes half of that.
+/// The length of one copy of a DUP chunk. If a chunk would be more than a tenth of the device, it gets half a tenth.
 fn dup_stripe(role: Role, total: u64) -> u64 {
     let (most, least) = match role {
         Role::Metadata if total > 50 * GIB => (GIB, 32 * MIB),

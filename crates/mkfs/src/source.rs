@@ -131,7 +131,7 @@ impl Measure {
         }
     }
 
-    /// Adds data of a file without holes, larger than an item, that no later part of the source replaces.
+    /// Adds data of a file without holes, too large to be kept in its item, that no later part of the source replaces.
     pub fn lasting_data(&mut self, bytes: u64) {
         self.data(bytes);
         self.content.least = self.content.least.saturating_add(bytes);

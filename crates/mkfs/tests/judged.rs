@@ -71,7 +71,7 @@ impl Make {
                 .into();
         let features = if self.features.is_empty() { "block-group-tree" } else { self.features };
         let features = match features.strip_prefix("mixed-bg,") {
-            // As a feature it changes little more than the flag.
+            // `-O mixed-bg` changes little more than the flag; `-M` makes mixed groups.
             Some(others) => {
                 words.push("-M".to_owned());
                 others

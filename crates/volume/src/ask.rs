@@ -43,7 +43,7 @@ impl<'v> ByDevice<'v> {
 }
 
 impl Volume {
-    /// Whether all devices are there, and soon start a new request without the thread that submits it.
+    /// Whether all devices are there, and each soon starts a new request without help of the thread that submits it.
     #[must_use]
     pub fn takes_at_once(&self) -> bool {
         let members = self.members();

@@ -254,8 +254,8 @@ impl Chunk {
         })
     }
 
-    /// Whether `other` has the same meaning. Sub stripes count for RAID10 alone: for other profiles programs write 0 or 1, and btrfs-image sometimes one,
-    /// sometimes the other.
+    /// Whether `other` has the same meaning. Sub stripes count for RAID10 alone: for other profiles programs write 0 or 1, and btrfs-image
+    /// sometimes one, sometimes the other.
     #[must_use]
     pub fn is_as(&self, other: &Self) -> bool {
         let counts = self.flags.contains(BlockGroupFlags::RAID10);

@@ -2,10 +2,10 @@
 //!
 //! The first copy counts, whenever it is good. Linux mounts from no other, so another copy may be from a history that
 //! Linux has left behind, and a newer one proves nothing. If the first copy cannot be read at all, it may be good
-//! and newer than the others, so opening for writing fails: going on from another copy would give up commits. If it is damaged (its magic number is
-//! there, but other fields are invalid), readers get the newest good copy, with a note. No copy but the first leads to the log of fsyncs
-//! after the last commit, so a writer would lose it: opening for writing fails unless the caller asked to go on from a copy. If there is no magic
-//! number, the device may have another use by now: the error names a recognised format, and at most a
+//! and newer than the others, so opening for writing fails: going on from another copy would give up commits. If it is damaged (its magic
+//! number is there, but other fields are invalid), readers get the newest good copy, with a note. No copy but the first leads to the log of
+//! fsyncs after the last commit, so a writer would lose it: opening for writing fails unless the caller asked to go on from a copy. If
+//! there is no magic number, the device may have another use by now: the error names a recognised format, and at most a
 //! reader gets to see the old filesystem.
 
 use std::fmt;

@@ -20,7 +20,7 @@ use crate::volume::Volume;
 /// ```
 #[derive(Debug)]
 pub struct CopyFailure {
-    /// The bytes of the copy.
+    /// The place of the copy that was not written.
     pub piece: Piece,
     /// The reason.
     pub error: Error,
@@ -191,7 +191,7 @@ impl Volume {
         Ok(Logged { _private: () })
     }
 
-    /// Makes the other superblock copies of the last commit durable, too, and closes the devices for other users: the last
+    /// Makes the other superblock copies of the last commit durable, too, and closes the devices, so that others can use them: the last
     /// operation of a volume. Later requests of this process fail.
     ///
     /// # Errors
@@ -222,7 +222,7 @@ impl Volume {
         member.device.write_at(offset, &bytes).map_err(|error| unpublished(member, offset, error))
     }
 
-    /// Returns the bytes of a copy, checked like a reader does.
+    /// Returns the bytes of a copy, after the check that a reader makes.
     pub(crate) fn superblock_bytes(superblock: &Superblock, offset: u64) -> Result<Vec<u8>> {
         let bytes = superblock.to_bytes(offset);
         Superblock::from_bytes(&bytes, offset).map_err(|damage| {

@@ -9,7 +9,8 @@ use crate::open::Candidates;
 use crate::{DeviceSet, Mode, Rescue, Volume};
 
 impl Volume {
-    /// Opens a filesystem for reading by one copy of the first device's superblock, 0 to 2. Other devices use the copy that counts on them.
+    /// Opens a filesystem for reading by one copy of the first device's superblock, 0 to 2, whatever the other copies contain.
+    /// For other devices the copy that counts on them is used.
     ///
     /// # Errors
     /// There is no such copy, it lies beyond the end of the device, or it is damaged; those of [`open`](Self::open).
@@ -37,8 +38,8 @@ impl Volume {
         Self::open_found(Candidates::led_by(&devices, superblock)?, Mode::ReadOnly, rescue)
     }
 
-    /// Opens the same devices with the block at `root` as root of the root tree: the volume then shows the commit that wrote it. The block's chunk must be
-    /// mapped; the returned volume has only the chunks of the chunk tree.
+    /// Opens the same devices with the block at `root` as root of the root tree: the volume then shows the commit that wrote it. The
+    /// block's chunk must be mapped in this volume. In the returned volume only the system chunks are mapped, which hold the chunk tree.
     ///
     /// # Errors
     /// The block cannot be read, or does not belong to the root tree.

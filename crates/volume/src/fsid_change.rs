@@ -46,8 +46,8 @@ impl FsidChange {
     /// was begun goes on with its own.
     ///
     /// # Errors
-    /// It has that UUID already; the UUID is zero; another change was begun; the filesystem's UUID was changed separately from that of its tree
-    /// blocks; the first superblock is damaged, or has a feature or a state that forbids writing, including a log to replay.
+    /// It has that UUID already; the UUID is zero; another change was begun; the filesystem's UUID was changed separately from that of its
+    /// tree blocks; the first superblock is damaged, or has a feature or a state that forbids writing, including a log to replay.
     pub fn new(device: Arc<dyn BlockDevice>, wanted: Option<Uuid>, env: &dyn Env) -> Result<Self> {
         let last = copies::find(&*device, Want::Writing)?.superblock;
         let name = device.describe();

@@ -27,12 +27,13 @@
 //! starts on all devices before it waits for one; a batch of reads ([`ReadBatch`]) has such a report, too ([`ReadReport`]).
 //!
 //! # Members, ways, and repair
-//! A volume has members, each in a state (`members`): a member that missed writes or that is missing changes the order in which copies are read. A read
-//! names the check of a good copy: [`creamery_format::verify_block`] checks a tree block, the caller's closure checks data, sector by sector. The
-//! ways to read it are tried in order until one is good ([`Ways`]): copy after copy, and for RAID5 and RAID6 the data rebuilt from the rest of its
-//! row. In a volume opened for writing bad copies are then rewritten from a good one, each after a second look at it, under one lock. If no
-//! way is good, the error lists the result of each of them. A write goes to all copies and fails only if a block has reached none. The report says which
-//! copies missed it, and the token has them, too; the next read finds such a copy, because checksum or generation will not fit.
+//! A volume has members, each in a state (`members`): a member that missed writes or that is missing changes the order in which copies are
+//! read. A read names the check of a good copy: [`creamery_format::verify_block`] checks a tree block, the caller's closure checks data,
+//! sector by sector. The ways to read it are tried in order until one is good ([`Ways`]): copy after copy, and for RAID5 and RAID6 the data
+//! rebuilt from the rest of its row. In a volume opened for writing bad copies are then rewritten from a good one, each after a second look
+//! at it, under one lock. If no way is good, the error lists the result of each of them. A write goes to all copies and fails only if a
+//! block has reached none. The report says which copies missed it, and the token has them, too; the next read finds such a copy, because
+//! checksum or generation will not fit.
 //!
 //! # Invariants
 //! - VOL-1: the first superblock copy is written only when everything it points to is durable.
@@ -43,8 +44,8 @@
 //! - VOL-5: repair writes only over bytes that were just found bad, and only bytes that were verified. The
 //!   caller of a read guarantees that the range is not freed and written anew meanwhile.
 //! - VOL-6: every tree block passes the same check before it is written as after it is read.
-//! - VOL-7: in a volume opened for writing no leaf is read or written that Linux does not accept ([`creamery_format::check_leaf_for_writing`]).
-//!   Shown by `leaves_that_linux_does_not_take_are_neither_read_for_writing_nor_written`.
+//! - VOL-7: in a volume opened for writing no leaf is read or written that Linux does not accept
+//!   ([`creamery_format::check_leaf_for_writing`]). Shown by `leaves_that_linux_does_not_take_are_neither_read_for_writing_nor_written`.
 //! - MEMBER-1 to MEMBER-3 (`members`), PARITY-1 to PARITY-3 (`read/attempt`).
 //! - BATCH-1 and BATCH-2 (the requests of a batch: `plan`), BATCH-3 and BATCH-4 (its completion: `batch`).
 //!

@@ -34,12 +34,12 @@ const UP_TO_DATE: &str = "mount the set with Linux: its scrub writes what the de
 pub struct Mender<'v>(&'v Volume);
 
 impl Volume {
-    /// Returns the right to mend the volume. The devices that the filesystem lists must be known. In a volume that is open for writing, the caller
-    /// must keep the space that it rewrites from being used again.
+    /// Returns the right to mend the volume. The devices that the filesystem lists must be known. In a volume that is open for writing, the
+    /// caller must keep the space that it rewrites from being used again.
     ///
     /// # Errors
-    /// [`ErrorKind::ReadOnly`]: it was not opened for that. [`ErrorKind::DeviceMissing`], [`ErrorKind::Unsupported`]: a member is missing, ends before the filesystem,
-    /// or is not in the state of the last commit (MEND-2).
+    /// [`ErrorKind::ReadOnly`]: it was not opened for that. [`ErrorKind::DeviceMissing`], [`ErrorKind::Unsupported`]: a member is missing,
+    /// ends before the filesystem, or is not in the state of the last commit (MEND-2).
     pub fn mender(&self) -> Result<Mender<'_>> {
         if !self.is_mended() && self.check_writable().is_err() {
             return Err(Error::new(ErrorKind::ReadOnly, format!("{} is open for reading", self.fsid())));
@@ -50,7 +50,8 @@ impl Volume {
     /// Checks that its devices may be mended (MEND-2), however it was opened.
     ///
     /// # Errors
-    /// [`ErrorKind::DeviceMissing`], [`ErrorKind::Unsupported`]: a member is missing, ends before the filesystem, or is not in the state of the last commit.
+    /// [`ErrorKind::DeviceMissing`], [`ErrorKind::Unsupported`]: a member is missing, ends before the filesystem, or is not in the state of
+    /// the last commit.
     pub fn check_mendable(&self) -> Result<()> {
         let (found, counted) = (self.members().all().len() as u64, self.superblock().device_count());
         if self.members().are_some_missing() || found < counted {

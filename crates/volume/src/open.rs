@@ -30,10 +30,10 @@ impl Volume {
     /// Opens the filesystem on these devices, given in any order.
     ///
     /// # Errors
-    /// One line with the device and the reason: [`ErrorKind::InvalidInput`] for no Btrfs,
+    /// One line with the device and the reason: [`ErrorKind::InvalidInput`] for a device without a Btrfs,
     /// [`ErrorKind::Corrupt`] for a damaged one, [`ErrorKind::Unsupported`] with the name of a feature or state
-    /// that does not allow `mode` (a damaged first superblock does not allow writing), [`ErrorKind::DeviceMissing`] for a missing device with the chunk tree. After
-    /// reading the chunk tree, call [`judge_devices`](Self::judge_devices) to check for the others.
+    /// that does not allow `mode` (a damaged first superblock does not allow writing), [`ErrorKind::DeviceMissing`] for a missing device
+    /// that holds the chunk tree. After reading the chunk tree, call [`judge_devices`](Self::judge_devices) to check for the others.
     pub fn open(devices: impl Into<DeviceSet>, mode: Mode) -> Result<Self> {
         let want = match mode {
             Mode::ReadOnly => Want::Reading,
@@ -42,7 +42,7 @@ impl Volume {
         Self::open_found(find_all(&devices.into(), want)?, mode, Rescue::default())
     }
 
-    /// Opens it for reading, and ignores the damage that `rescue` allows.
+    /// Opens the filesystem for reading, and ignores the damage that `rescue` allows.
     ///
     /// # Errors
     /// Those of [`open`](Self::open), except the ignored ones.
@@ -50,7 +50,7 @@ impl Volume {
         Self::open_found(find_all(&devices.into(), Want::Reading)?, Mode::ReadOnly, rescue)
     }
 
-    /// Opens it for writing, even if the first superblock is damaged and a copy is good: fsyncs after the copy's
+    /// Opens the filesystem for writing, even if the first superblock is damaged and a copy is good: fsyncs after the copy's
     /// generation are lost.
     ///
     /// # Errors
@@ -115,8 +115,8 @@ impl Volume {
 }
 
 impl Volume {
-    /// Calls `open` with this volume, whose root tree may be damaged. If that fails with the superblock's own roots, tries the roots of its backups,
-    /// the newest first. The volume then shows an earlier commit, with a note, and returns it as
+    /// Calls `open` with this volume, whose root tree may be damaged. If that fails with the superblock's own roots, tries the roots of its
+    /// backups, the newest first. The volume then shows an earlier commit, with a note, and returns it as
     /// [`earlier_root`](Self::earlier_root). `open` gets a new volume for each try, for reading only.
     ///
     /// # Errors
@@ -200,7 +200,7 @@ pub(crate) fn find_all(set: &DeviceSet, want: Want) -> Result<Candidates> {
 }
 
 impl Volume {
-    /// Maps the chunks of the chunk tree. The chunk tree lists the other devices, so it has to be readable.
+    /// Maps the system chunks, which hold the chunk tree. The chunk tree lists the other devices, so it has to be readable.
     fn push_system_chunks(&self) -> Result<()> {
         let chunks = system_chunks(&self.superblock())?;
         let stripes = chunks.iter().flat_map(|chunk| &chunk.stripes);
@@ -293,7 +293,7 @@ fn unfinished_states() -> SuperFlags {
         | SuperFlags::CHANGING_META_CSUM
 }
 
-/// Parses the chunks of the chunk tree from the superblock.
+/// Parses the system chunks, which hold the chunk tree, from the superblock.
 fn system_chunks(superblock: &Superblock) -> Result<Vec<Chunk>> {
     let array = superblock.sys_chunks().map(|entry| match entry {
         Ok((key, view)) => Chunk::from_view(key.offset.into(), &view, superblock.sector_size()),

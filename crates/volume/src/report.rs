@@ -47,7 +47,7 @@ impl WriteReport {
     /// Whether a copy of a range was written whole.
     ///
     /// # Errors
-    /// The error of the first request that had a part of it.
+    /// The error of the first failed request that had a part of it.
     ///
     /// # Panics
     /// If there is no such copy.

@@ -45,7 +45,8 @@ pub struct StripeSpan {
 }
 
 impl Chunk {
-    /// Returns the first span of a stripe with content at or behind the address `from`: parity of a row counts for all of its row. `None` behind the last.
+    /// Returns the first span of a stripe with content at or behind the address `from`: parity of a row counts for all of its row. `None`
+    /// behind the last.
     ///
     /// # Panics
     /// If there is no such stripe.
@@ -94,8 +95,8 @@ impl Chunk {
         StripeSpan { at: Physical { dev: stripe.dev, offset: stripe.offset + offset }, len, holds }
     }
 
-    /// Returns the first address that a stripe holds at or behind `offset` bytes from its beginning; in a chunk with parity the first one of that row. Behind the
-    /// last one, returns the end of the chunk.
+    /// Returns the first address that a stripe holds at or behind `offset` bytes from its beginning; in a chunk with parity the first one
+    /// of that row. Behind the last one, returns the end of the chunk.
     ///
     /// # Panics
     /// If there is no such stripe.
@@ -149,7 +150,7 @@ mod tests {
         Chunk::new(Logical::new(START), 12 << 20, BlockGroupFlags::DATA | profile, 4096, stripes)
     }
 
-    /// Returns all spans of a stripe, each found from the end of the one before.
+    /// Returns all spans of a stripe, each found from the end of the content of the one before.
     fn all_spans(chunk: &Chunk, stripe: usize) -> Vec<StripeSpan> {
         let mut spans = Vec::new();
         let mut from = chunk.start;

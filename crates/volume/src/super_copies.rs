@@ -1,8 +1,8 @@
 //! The copies of the superblock on one device, for mending them.
 //!
-//! The newest intact copy of the first one's filesystem counts. Copies that are equal to it in filesystem and generation are good. All others
-//! are bad, including those of an earlier commit. A crash while copies are mended leaves the same states as one between any two writes of superblocks: the
-//! first one is written before the others.
+//! The newest intact copy of the first intact copy's filesystem counts. Copies that are equal to it in filesystem and generation are good.
+//! All others are bad, including those of an earlier commit. A crash while copies are mended leaves the same states as one between any two
+//! writes of superblocks: the first one is written before the others.
 
 use std::sync::Arc;
 
@@ -47,8 +47,8 @@ impl SuperCopies {
         Ok(Self::by(newest, Arc::new(copies)))
     }
 
-    /// Returns these copies with each older one of this filesystem as the newest, in descending order. For callers that find that the
-    /// newest leads nowhere.
+    /// Returns these copies judged by each older generation of this filesystem, the latest first, as if newer ones did not exist. For
+    /// callers that find that the newest leads nowhere.
     #[must_use]
     pub fn older(&self) -> Vec<Self> {
         let whole = self.all.iter().filter_map(|(offset, copy)| match copy {
@@ -107,8 +107,8 @@ impl SuperCopies {
         self.newest.device_count()
     }
 
-    /// Opens the filesystem of a good copy, for reading: a caller should not write a copy that leads nowhere. The first of the devices is the one
-    /// with these copies.
+    /// Opens the filesystem of a good copy, for reading: a caller should not write a copy that leads nowhere. The first of the devices is
+    /// the one with these copies.
     ///
     /// # Errors
     /// Those of opening it.
@@ -177,7 +177,8 @@ const fn fits(offset: u64, len: u64) -> bool {
     offset + SUPERBLOCK_LEN as u64 <= len
 }
 
-/// Writes copies. The first copy, if it is among them, is durable before another one is written. An error names the copy, and the consequence.
+/// Writes the copies at `offsets`. Each is durable before the next one is written. An error behind the first of them says that the
+/// superblock is written, and names the copy that is not.
 pub(crate) fn write(device: &dyn BlockDevice, superblock: &Superblock, offsets: &[u64]) -> Result<()> {
     for (number, &offset) in offsets.iter().enumerate() {
         let done = device.write_at(offset, &superblock.to_bytes(offset)).and_then(|()| device.flush());

@@ -75,8 +75,8 @@ impl SuperblockChange {
     /// Writes the changes. Returns false if all of them are there already; then nothing is written.
     ///
     /// # Errors
-    /// The first superblock is damaged, or has a feature or a state that forbids writing, including a log to replay; the UUID of a seed would
-    /// change, or the seed state of a filesystem with a changed UUID; a UUID of zeros, or the present one; device errors.
+    /// The first superblock is damaged, or has a feature or a state that forbids writing, including a log to replay; the UUID of a seed
+    /// would change, or the seed state of a filesystem with a changed UUID; a UUID of zeros, or the present one; device errors.
     pub fn apply(&self, device: &dyn BlockDevice) -> Result<bool> {
         let last = copies::find(device, Want::Writing)?.superblock;
         let next = judge_change(&last).and_then(|()| self.of(&last));

@@ -12,12 +12,13 @@
 //! | anything else: tree blocks, data, logs, superblocks, discards | begins writing: first all held writes, in their order, then this |
 //!
 //! The first write of the last row is the first change that a user asked for, because background work (deleting orphans,
-//! dropping deleted subvolumes, counting for quotas) waits while [`Volume::is_untouched`](crate::Volume::is_untouched) and nothing is to be committed.
+//! dropping deleted subvolumes, counting for quotas) waits while [`Volume::is_untouched`](crate::Volume::is_untouched) returns true and
+//! nothing is to be committed.
 //!
 //! Reads see held writes. So the code above this room goes on as if they were on the devices. Held writes lead
-//! from one durable state to another by their order and their flushes, and a crash between two of them leaves a state
-//! that was possible while opening. A crash before, or dropping the volume, leaves the devices unchanged: a log that was replayed
-//! in memory is still there, and is replayed again.
+//! from one durable state to another by their order and their flushes, and a crash between two of them leaves the state
+//! that a crash at that write of opening would have left. A crash before, or dropping the volume, leaves the devices unchanged: a log that
+//! was replayed in memory is still there, and is replayed again.
 //!
 //! # Invariants
 //! - UNTOUCHED-1: while a volume is untouched, its devices get no write, no discard, and no flush that follows a write. Shown by

@@ -1,4 +1,4 @@
-//! Checks of tree blocks: all readers need the checks of [`verify_block`]. A volume open for writing accepts
+//! Checks of tree blocks: all readers make the checks of [`verify_block`]. A volume open for writing accepts
 //! a leaf only if Linux does (VOL-7): a change of another leaf would write it, and Linux would then refuse the filesystem.
 
 use creamery_format::{
@@ -25,7 +25,7 @@ impl Volume {
         }
     }
 
-    /// Returns the expectation for a block that was read. If the block belongs to a seed of this filesystem, that is the seed's UUID.
+    /// Returns the expectation for a block that was read. For a block of a seed of this filesystem it has the seed's UUID.
     ///
     /// # Panics
     /// If `bytes` have no tree block's length.

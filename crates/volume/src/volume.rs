@@ -271,7 +271,7 @@ impl Volume {
         self.held.memory()
     }
 
-    /// Adds a chunk to the map. One that is there already, equal in all fields, is no error.
+    /// Adds a chunk to the map. An equal chunk that is there already is no error.
     ///
     /// # Errors
     /// [`ErrorKind::Corrupt`] if it overlaps another one or a stripe leaves its device; [`ErrorKind::Unsupported`] for RAID5 and RAID6 in a
@@ -319,7 +319,8 @@ impl Volume {
         self.chunks.last()
     }
 
-    /// Returns the places of the copies of `[at, at + len)`. Data with parity has one copy; [`ways`](Self::ways) has those to rebuild it.
+    /// Returns the places of the copies of `[at, at + len)`. Data with parity has one copy; [`ways`](Self::ways) also has the ways to
+    /// rebuild it.
     ///
     /// # Errors
     /// [`ErrorKind::Corrupt`] if no chunk covers the range (addresses come from the disk).

@@ -90,8 +90,8 @@ impl Volume {
         device.write_vectored_at(place.at.offset, &slices)
     }
 
-    /// Tells the devices that a range is free. Returns how many bytes they accepted, each copy counted. Reads of the range
-    /// afterwards return anything. Devices without discard are skipped.
+    /// Tells the devices that a range is free. Returns how many bytes they accepted, each copy counted. The content of
+    /// the range is unspecified afterwards. Devices without discard are skipped.
     ///
     /// # Errors
     /// A device fails, or the range leaves its chunk.

@@ -1,4 +1,4 @@
-//! What Linux made and btrfs check accepts is clean.
+//! Filesystems that Linux made and btrfs check accepts are clean.
 
 use std::collections::HashSet;
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, ensure};
 use creamery_testkit::{Judge, LoopDevice, LoopMount, Run, Scratch};
 
-/// The judges for making one.
+/// The judges that making an image needs.
 pub(crate) const NEEDS: [Judge; 4] = [Judge::Root, Judge::KernelBtrfs, Judge::LoopDevices, Judge::BtrfsProgs];
 
 /// Small enough to be copied for every kind of damage. The two names for `touch` have one hash. The pair comes after the snapshots, so that

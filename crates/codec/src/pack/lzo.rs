@@ -157,8 +157,8 @@ impl Stream<'_, '_> {
         if self.few_literals(data, len) { Some(()) } else { self.any_literals(data, len) }
     }
 
-    /// Writes a few literals behind a match, if there is room for more. Returns false if not. The number of literals is unpredictable, also for a
-    /// processor, so no branch depends on it.
+    /// Writes a few literals behind a match, if there is room for more. Returns false if not. The number of literals is unpredictable, also
+    /// for a processor, so no branch depends on it.
     #[inline]
     fn few_literals(&mut self, data: &[u8], len: usize) -> bool {
         let Some(bytes) = data.first_chunk::<AT_ONCE>().filter(|_| self.after_match && len <= AT_ONCE) else {

@@ -1,7 +1,8 @@
 //! The loops for x86 processors with vectors of 32 bytes (AVX2).
 //!
-//! A vector is doubled by an addition, and each top bit that falls out comes back as the rest of the polynomial. To multiply by a constant, each half
-//! of a byte is looked up in a table of 16 products, by the instruction that shuffles the bytes of a vector; the product of the byte is the sum of both.
+//! A vector is doubled by an addition, and each top bit that falls out comes back as the rest of the polynomial. To multiply by a constant,
+//! each half of a byte is looked up in a table of 16 products, by the instruction that shuffles the bytes of a vector; the product of the
+//! byte is the sum of both.
 //!
 //! A compiler that optimises for size does not vectorise a loop over bytes. So all of this names its instructions.
 

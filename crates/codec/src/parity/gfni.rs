@@ -34,8 +34,8 @@ static MATRICES: [u64; 256] = {
     matrices
 };
 
-/// Returns the matrix of `factor`. Bit `bit` of the product is the parity of the bits that its row and the other factor have in common. Row 0 is the
-/// highest byte, and belongs to bit 0.
+/// Returns the matrix of `factor`. Bit `bit` of the product is the parity of the bits that its row and the other factor have in common. Row
+/// 0 is the highest byte, and belongs to bit 0.
 const fn matrix(factor: u8) -> u64 {
     let (mut rows, mut column, mut product) = (0, 0, factor);
     while column < 8 {

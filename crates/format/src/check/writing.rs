@@ -206,8 +206,8 @@ fn aligned(what: &'static str, found: u64, rules: &WritingRules) -> Result<(), C
     }
 }
 
-/// Whether inodes have this number, including the directory in the root tree. The cache of inode numbers has another one, and Linux no longer
-/// has that cache.
+/// Whether inodes have this number, including the directory in the root tree. The cache of inode numbers has another one, and Linux no
+/// longer has that cache.
 fn is_inode_number(number: u64) -> bool {
     let (first, last) = (ObjectId::FIRST_FREE.get(), ObjectId::LAST_FREE.get());
     (first..=last).contains(&number) || number == ObjectId::ROOT_TREE_DIR.get()

@@ -247,8 +247,8 @@ impl Superblock {
         self.raw.label.split(|&byte| byte == 0).next().unwrap_or_default()
     }
 
-    /// Returns the features that the filesystem uses, by the names of Linux below `/sys/fs/btrfs/UUID/features`, or by those that Linux had there
-    /// before every filesystem had them.
+    /// Returns the features that the filesystem uses, by the names of Linux below `/sys/fs/btrfs/UUID/features`, or by those that Linux had
+    /// there before every filesystem had them.
     #[must_use]
     pub fn feature_names(&self) -> Vec<String> {
         let (incompat, compat_ro) = (self.incompat(), self.compat_ro());

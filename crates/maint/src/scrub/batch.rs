@@ -14,7 +14,7 @@ use super::mend::{Mending, Settled};
 use super::sums::index;
 use super::used::{Content, InUse, Run};
 
-/// The number of comparisons of copies that are being overwritten.
+/// The largest number of comparisons of copies that are being overwritten.
 const LOOKS: usize = 16;
 
 impl Mending<'_> {
@@ -97,7 +97,7 @@ impl Mending<'_> {
         all_bad
     }
 
-    /// Compares data without checksums with its other copies, if this is the first copy. `bad` are the parts that could not be read.
+    /// Compares data without checksums with its other copies, if this is the first copy. `bad` has the parts that could not be read.
     fn compare(&self, batch: &Batch, (read, bad): (&[u8], &[Bad]), counts: &mut Counts, sink: &dyn Sink) {
         if batch.copy > 0 {
             return;

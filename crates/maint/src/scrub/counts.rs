@@ -35,15 +35,15 @@ pub struct Counts {
     pub differing: u64,
     /// Copies of the superblock that differ from that of the last commit.
     pub super_errors: u64,
-    /// Errors without a good copy.
+    /// Errors without a good copy, or whose repair could not be written.
     pub uncorrectable_errors: u64,
     /// Errors that were repaired.
     pub corrected_errors: u64,
-    /// Errors that can be repaired, but nothing was to be written.
+    /// Errors that were left: nothing was to be written, or it is unknown which copy is right.
     pub unverified_errors: u64,
     /// The device offset at which it stopped, bytes.
     pub last_physical: u64,
-    /// Bytes in use on the device, all of which are scrubbed.
+    /// Bytes in use on the device: the amount to scrub.
     pub size: u64,
 }
 
@@ -81,15 +81,16 @@ impl Counts {
         }
     }
 
-    /// The counts that remain for a device whose superblocks alone were judged, if another scrub judges them again: repairs of them, and repairs that other devices
-    /// made ahead.
+    /// The counts that remain for a device of which only the superblocks were judged, if another scrub judges them again: repairs of them,
+    /// and repairs that other devices made ahead.
     pub(super) const fn mended_before_it_began(self) -> Self {
         let ahead = self.read_errors.saturating_add(self.csum_errors).saturating_add(self.verify_errors);
         let super_errors = self.corrected_errors.saturating_sub(ahead);
         Self { super_errors, unverified_errors: 0, uncorrectable_errors: 0, ..self }
     }
 
-    /// Errors that Linux counts as corruption of a device: everything that was read and is wrong, except tree blocks of another transaction.
+    /// Errors that Linux counts as corruption of a device: everything that was read and is wrong, except tree blocks of another
+    /// transaction.
     #[must_use]
     pub const fn corruption_errors(&self) -> u64 {
         let others = self.verify_errors.saturating_sub(self.generation_errors);

@@ -24,7 +24,7 @@ use super::together::{Arrival, Lead, Over, Part, Together};
 use super::used::Position;
 use super::workers::{IN_FLIGHT, Run, Walk, Went, Workers};
 
-/// Bytes of a device that a step reads without a limit: the devices of a chunk with parity learn of one another between steps.
+/// Bytes of a device that a step reads if no read rate is set: the devices of a chunk with parity learn of one another between steps.
 const STEP: u64 = 64 << 20;
 
 /// The longest wait of a scrub before it checks whether to go on.
@@ -109,7 +109,8 @@ pub struct DeviceScrub {
     /// The position in the first extent; `None` at its beginning.
     position: Option<Position>,
     counts: Counts,
-    /// Groups behind the reached place that could not be scrubbed. A scrub that goes on there comes to them again, so they do not count yet.
+    /// Groups behind the reached place that could not be scrubbed. A scrub that goes on there comes to them again, so they do not count
+    /// yet.
     skipped: u64,
     asked: u64,
     worked: Duration,
@@ -282,14 +283,15 @@ impl<'e> Scrub<'e> {
         counts
     }
 
-    /// The counts that the scrubs of other devices made for a device that has ended without taking them; call it once all have ended. For a chunk that the device
-    /// has not come to, these are only repairs: a scrub that goes on finds the rest again.
+    /// The counts that the scrubs of other devices made for a device that has ended without taking them; call it once all have ended. For a
+    /// chunk that the device has not come to, these are only repairs: a scrub that goes on finds the rest again.
     #[must_use]
     pub fn unclaimed(&self, dev: DevId) -> Counts {
         self.together.unclaimed(dev)
     }
 
-    /// Stops the scrub of a device: other devices that wait for it end as well. The counts of others for it are [`unclaimed`](Self::unclaimed).
+    /// Stops the scrub of a device: other devices that wait for it end as well. The counts of others for it are
+    /// [`unclaimed`](Self::unclaimed).
     pub fn give_up(&self, device: &mut DeviceScrub) {
         self.give_up_as(device, Over::Cancelled);
     }
@@ -327,7 +329,8 @@ impl<'e> Scrub<'e> {
         Ok(DeviceScrub { dev, from, listed, extents, position, counts, skipped: 0, asked, worked })
     }
 
-    /// Advances the scrub of a device by up to `bytes` of it, and one batch more. A group whose trees are damaged is a finding, and the scrub goes on behind it.
+    /// Advances the scrub of a device by up to `bytes` of it, and one batch more. A group whose trees are damaged is a finding, and the
+    /// scrub goes on behind it.
     ///
     /// # Errors
     /// The trees of the filesystem cannot be read.
@@ -489,7 +492,8 @@ impl<'e> Scrub<'e> {
         Trees { extents, sums, ahead: self.ahead, searches: &self.searches }
     }
 
-    /// The stripes of a chunk to which no device came before, and the begin of its scrub: that of the first of its devices.
+    /// The stripes of a chunk to which no device came before, and the position where its scrub begins: the first of its devices'
+    /// beginnings.
     fn parts_of(&self, chunk: &Chunk) -> (Vec<Part>, Position) {
         // The bytes of a missing device are rebuilt to judge the parity, and give no findings.
         let from = |dev: DevId| match self.engine.volume().device(dev) {

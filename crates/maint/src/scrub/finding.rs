@@ -27,7 +27,7 @@ pub enum What {
     UnsummedParity,
     /// A sector of data without a checksum that differs from another copy.
     Differing,
-    /// Trees with the space in use: some of the device was not scrubbed.
+    /// Damaged trees that should show the space in use: some of the device was not scrubbed.
     NotScrubbed,
 }
 
@@ -208,7 +208,7 @@ impl Finding {
 /// }
 /// ```
 pub trait Sink: Sync {
-    /// A bad object was found.
+    /// Reports a bad object.
     fn found(&self, finding: &Finding);
 
     /// Reports the counts of a device so far. Returns whether to go on.

@@ -121,8 +121,8 @@ impl Findings {
         self.left_out
     }
 
-    /// Keeps the findings that a scrub does not find again if it goes on where each device stopped. Returns the devices that could not be scrubbed any more, once
-    /// for each error counted for that: the scrub goes on with them.
+    /// Keeps the findings that a scrub does not find again if it goes on where each device stopped. Returns the devices that could not be
+    /// scrubbed any more, once for each error counted for that: the scrub goes on with them.
     pub(super) fn keep_found(&mut self, stopped: impl Fn(DevId) -> Stopped) -> Vec<DevId> {
         let mut again = Vec::new();
         let is_of_device = |finding: &Finding| finding.what == What::NotScrubbed && finding.logical.is_none();
@@ -166,8 +166,8 @@ impl Findings {
         self.measure();
     }
 
-    /// Asks `files` for the lines of the affected files of findings that are left, each made by [`file_line`], the last one possibly by [`more_files_line`]. Keeps a few of each,
-    /// within the limit of the text. Asks only for the first `most` findings.
+    /// Asks `files` for the lines of the affected files of findings that are left, each made by [`file_line`], the last one possibly by
+    /// [`more_files_line`]. Keeps a few of each, within the limit of the text. Asks only for the first `most` findings.
     pub(super) fn name_files(&mut self, most: usize, files: &mut dyn FnMut(&Finding) -> Vec<String>) {
         let is_data = |found: &Found| found.finding.what.is_of_files();
         for found in self.left.iter_mut().skip(most).filter(|found| is_data(found) && found.files.is_empty())
@@ -207,8 +207,8 @@ impl Findings {
         text
     }
 
-    /// Parses the text of the file. A line that the end of the file cuts is skipped, also if it is the first one: a writing process has created
-    /// the file but not written to it yet, or died then.
+    /// Parses the text of the file. A line that the end of the file cuts is skipped, also if it is the first one: a writing process has
+    /// created the file but not written to it yet, or died then.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidData`]: the text is invalid.

@@ -106,7 +106,7 @@ impl<'v> Judge<'v> {
                 let want = self.expected(*block, *generation, *level);
                 let found = match bytes.len() == self.node_size {
                     true => self.judge_block(bytes, want),
-                    // The block goes on elsewhere on the device: the part is compared with the block from other copies.
+                    // The block goes on elsewhere on the device: the part is compared with the good block, read in any way.
                     false => self.judge_part_of_block(bytes, run.at, &want),
                 };
                 if let Some((class, why)) = found {
@@ -155,8 +155,8 @@ impl<'v> Judge<'v> {
         }
     }
 
-    /// The right bytes at `at`, a part of a block, from any good copy.
-    /// Errors: there is no good copy.
+    /// The right bytes at `at`, a part of a block, read in any way that gives the good block.
+    /// Errors: there is no such way.
     pub(super) fn part_of_block(&self, at: Logical, len: usize, want: &Expected) -> Result<AlignedBuffer> {
         let good = self.volume.find_tree_block(want.logical, want, Wait::Yes)?;
         let from = index(at.get() - want.logical.get());

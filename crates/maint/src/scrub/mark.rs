@@ -14,7 +14,7 @@ pub(super) struct Mark {
     pid: u32,
     /// The PID namespace of the process id.
     namespace: String,
-    /// The time of its begin, nanoseconds since 1970.
+    /// The time at which it began, nanoseconds since 1970.
     begun: u128,
 }
 
@@ -49,7 +49,7 @@ fn namespace() -> String {
     link.map_or_else(|_| "unknown".to_owned(), |link| link.to_string_lossy().replace([' ', '\n'], ""))
 }
 
-/// The scrub that a file names, and the mount of its server, if it is one.
+/// The scrub that a file names, and the mount that its process serves, if there is one.
 pub(super) fn runner_in(file: &mut File) -> Option<(Mark, Option<PathBuf>)> {
     let mut text = Vec::new();
     file.take(64 << 10).read_to_end(&mut text).ok()?;

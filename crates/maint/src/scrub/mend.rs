@@ -51,7 +51,7 @@ impl Mending<'_> {
         Settled { rewritten, good: Some(good) }
     }
 
-    /// The right bytes, from any copy. Errors: there are none.
+    /// The right bytes, read in any way. Errors: there are none.
     fn good(&self, used: &InUse, bad: &Bad) -> Result<AlignedBuffer> {
         let volume = self.judge.volume;
         match &used.runs[bad.run].content {
@@ -92,8 +92,8 @@ impl Mending<'_> {
         }
     }
 
-    /// The parts of `from` to `to`, of data, that files have written: preallocated space may hold anything. If that cannot be found out, the result is the
-    /// whole range.
+    /// The parts of `from` to `to`, of data, that files have written: preallocated space may hold anything. If that cannot be found out,
+    /// the result is the whole range.
     pub(super) fn written(&self, from: Logical, to: Logical) -> Vec<Range<Logical>> {
         let mut parts = Vec::new();
         let mut at = from;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// The time at which a device may be read next. The reader notes the bytes it has read; a pause does not allow a higher rate later. A changed limit
-/// holds at once, also for bytes read before.
+/// The time at which a device may be read next. The reader notes the bytes it has read; a pause does not allow a higher rate later. A
+/// changed limit holds at once, also for bytes read before.
 ///
 /// ```
 /// use std::time::Duration;

@@ -1,9 +1,10 @@
 //! Rows of RAID5 and RAID6: judges their data, each element on its device, and then their parity against the data. Everything is read once.
 //!
-//! Parity is judged place by place: one place of all columns of a row. Parity is rewritten if all data in use at its place is verified, or was rebuilt
-//! and then verified; unused space counts as it lies. If data that files have written has no checksum, it is unknown which side is right, and both are
-//! left (I-E6), unless the caller accepts such data as it stands. Both are also left as long as a log waits: its data is in no tree yet. If data is
-//! lost, or cannot be read, its parity is unknown, and is reported there only if it cannot be read.
+//! Parity is judged place by place: one place of all columns of a row. Parity is rewritten if all data in use at its place is verified, or
+//! was rebuilt and then verified; unused space counts as it lies. If data that files have written has no checksum, it is unknown which side
+//! is right, and both are left (I-E6), unless the caller accepts such data as it stands. Both are also left as long as a log waits: its
+//! data is in no tree yet. If data is lost, or cannot be read, the right parity is unknown; the parity there is reported only if it cannot
+//! be read.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

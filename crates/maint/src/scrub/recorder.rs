@@ -2,9 +2,9 @@
 //!
 //! # Invariants
 //! - SCRUB-4: everything that a status counts as done is durable: the devices are flushed between counting and writing.
-//! - SCRUB-7: the file of findings belongs to the scrub of the status, and has all findings that its numbers count. The findings of the last scrub go before
-//!   the status of a new one comes, and new findings are written before the numbers that count them. A scrub that is resumed keeps those of its earlier
-//!   parts. Shown by `scrub/findings-are-those-of-all-parts-of-one-scrub`.
+//! - SCRUB-7: the file of findings belongs to the scrub of the status, and has all findings that its numbers count. The findings of the
+//!   last scrub go before the status of a new one comes, and new findings are written before the numbers that count them. A scrub that is
+//!   resumed keeps those of its earlier parts. Shown by `scrub/findings-are-those-of-all-parts-of-one-scrub`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -79,8 +79,8 @@ impl Recorder {
     /// Goes on where the last scrub stopped. It only reads if the last one did, or if this one is to ([`mode`](Self::mode)).
     ///
     /// # Errors
-    /// Those of [`begin`](Self::begin). [`ErrorKind::NotFound`]: there is no last scrub, or it is complete. [`ErrorKind::InvalidInput`]: it was one of other
-    /// devices, or has seen a later commit than the present one.
+    /// Those of [`begin`](Self::begin). [`ErrorKind::NotFound`]: there is no last scrub, or it is complete. [`ErrorKind::InvalidInput`]: it
+    /// was one of other devices, or has seen a later commit than the present one.
     pub fn resume(running: Running, engine: &Engine, paths: &HostPaths, mode: Mode) -> Result<Self> {
         let nothing = || {
             let what = format!(
@@ -231,8 +231,8 @@ impl Recorder {
         self.state.lock().findings.superblocks_are_mended(dev);
     }
 
-    /// The part of a device's counts that the filesystem's own counters lack, if this scrub has counted `counts`: read errors, corruption, generation
-    /// errors.
+    /// The part of a device's counts that the filesystem's own counters lack, if this scrub has counted `counts`: read errors, corruption,
+    /// generation errors.
     #[must_use]
     pub fn unnoted(&self, (dev, counts): (DevId, &Counts)) -> [u64; 3] {
         let all = self.noted_by(dev, counts);
@@ -258,8 +258,8 @@ impl Recorder {
         [all.read_errors, all.corruption_errors(), all.generation_errors]
     }
 
-    /// Ends the findings: names the files with damage, for up to `most` findings, and writes all findings anew. If the status could not be written, the file keeps
-    /// the findings of the status that is there.
+    /// Ends the findings: names the files with damage, for up to `most` findings, and writes all findings anew. If the status could not be
+    /// written, the file keeps the findings of the status that is there.
     ///
     /// # Errors
     /// The findings cannot be written.
@@ -282,8 +282,8 @@ impl Recorder {
         self.running.as_ref().is_some_and(Running::is_asked_to_end)
     }
 
-    /// Notes the counts of a device. Counts that are less far than earlier ones are ignored: of two threads with a batch each, the one that was less far
-    /// may report later.
+    /// Notes the counts of a device. Counts that are less far than earlier ones are ignored: of two threads with a batch each, the one that
+    /// was less far may report later.
     pub fn note(&self, engine: &Engine, (dev, counts): (DevId, &Counts)) {
         let (now, generation) = (engine.env().monotonic(), engine.volume().generation());
         let mut state = self.state.lock();
@@ -294,8 +294,8 @@ impl Recorder {
         }
     }
 
-    /// Writes the status, after `flush`, if the last write was some seconds ago, or an error was counted since. With many errors it takes a tenth of the time
-    /// at most. A killed process loses the counts since then.
+    /// Writes the status, after `flush`, if the last write was some seconds ago, or an error was counted since. With many errors it takes a
+    /// tenth of the time at most. A killed process loses the counts since then.
     pub fn write_if_due(&self, engine: &Engine, flush: &dyn Fn() -> Result<()>) {
         if self.running.is_none() {
             return;
@@ -338,7 +338,8 @@ impl Recorder {
         }
     }
 
-    /// Ends the scrub, with its own counts and the end of each device. Its writes are durable. It counts as running until this is dropped.
+    /// Ends the scrub, with its own counts and the end of each device. The caller must have made its writes durable. It counts as running
+    /// until this is dropped.
     ///
     /// # Errors
     /// The status could not be written, now or before.
@@ -365,7 +366,7 @@ impl Recorder {
         running.write(status)
     }
 
-    /// Writes all findings and the status of a scrub that pauses. Its writes are durable.
+    /// Writes all findings and the status of a scrub that pauses. The caller must have made its writes durable.
     ///
     /// # Errors
     /// They cannot be written.
@@ -434,8 +435,8 @@ fn identities(engine: &Engine, paths: &HostPaths) -> Vec<(DevId, Identity)> {
     engine.devices().into_iter().filter_map(identity).collect()
 }
 
-/// The absolute paths of the present devices, without links and `..`: a device has one path, regardless of the name it was opened by, also for a
-/// process that later leaves the directory to which that name was relative.
+/// The absolute paths of the present devices, without links and `..`: a device has one path, regardless of the name it was opened by, also
+/// for a process that later leaves the directory to which that name was relative.
 #[must_use]
 pub fn host_paths(engine: &Engine) -> HostPaths {
     let path = |id: DevId| Some((id, one_path(engine.volume().device(id)?.host_path())));

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use creamery_tree::ReadAhead;
 use creamery_txn::DurableTree;
 
-/// Searches of a scrub from the root of a tree down. A cursor goes on from one item to the next without a search, so their number does not depend on
-/// the number of extents, stripes, or requests: each step of a device in a block group makes one search in each tree. With parity, it is one step
-/// for all devices.
+/// Searches of a scrub from the root of a tree down. A cursor goes on from one item to the next without a search, so their number does not
+/// depend on the number of extents, stripes, or requests: each step of a device in a block group makes one search in each tree. With
+/// parity, it is one step for all devices.
 ///
 /// ```
 /// let searches = creamery_maint::scrub::Searches::default();

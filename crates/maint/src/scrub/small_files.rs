@@ -30,8 +30,8 @@ pub(super) fn lock_file(path: &Path) -> std::io::Result<File> {
     options.open(path)
 }
 
-/// Tries up to `looks` times to lock a file that another process may have locked for a moment, to read or replace the locked data. Returns whether it is
-/// locked.
+/// Tries up to `looks` times to lock a file that another process may have locked for a moment, to read or replace the locked data. Returns
+/// whether it is locked.
 pub(super) fn is_locked_within(file: &File, looks: u32) -> bool {
     (0..looks).any(|_| flock(file, FlockOperation::NonBlockingLockExclusive).is_ok() || nap())
 }

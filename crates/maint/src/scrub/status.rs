@@ -4,8 +4,8 @@
 //! scrub status:1
 //! FSID:DEVID|data_extents_scrubbed:N|...|last_physical:N|t_start:N|t_resumed:N|duration:N|canceled:0|finished:1|...
 //! ```
-//! Our fields are counters that Linux lacks, and the place of the bytes on the host, which distinguishes the device from copies of it with the same
-//! UUID.
+//! Our fields are counters that Linux lacks, and the place of the bytes on the host, which distinguishes the device from copies of it with
+//! the same UUID.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -70,7 +70,7 @@ pub struct DeviceStatus {
     pub identity: Identity,
     /// The counts of the scrub and of all that it resumed.
     pub counts: Counts,
-    /// The time of the begin, seconds since 1970.
+    /// The time at which the scrub began, seconds since 1970.
     pub started: u64,
     /// The time of resuming, seconds since 1970; 0 if it was not resumed.
     pub resumed: u64,

@@ -1,12 +1,14 @@
-//! The files of the last scrub of a filesystem: one for its status, one for its findings, one for the limits of its devices, and one that a scrub locks for as long as it runs.
+//! The files of the last scrub of a filesystem: one for its status, one for its findings, one for the limits of its devices, and one that a
+//! scrub locks for as long as it runs.
 //!
-//! Their names have the filesystem's UUID and the place of its first device: copies of an image have its UUID, too, and each has its own status.
+//! Their names contain the filesystem's UUID and the place of its first device: copies of an image have its UUID, too, and each has its own
+//! status.
 //!
 //! # Invariants
 //! - SCRUB-2: one process at a time writes the status of a filesystem: the holder of the lock (flock(2)), which ends with the process.
 //! - SCRUB-3: a status is whole: a new one is written beside the old one, and then replaces it.
-//! - SCRUB-6: a file with the mark of a scrub ends that scrub, and no signal does: a process id may belong to another process, or to another PID
-//!   namespace. Shown by `a_scrub_of_another_pid_namespace_ends_and_no_process_of_this_one`.
+//! - SCRUB-6: a file with the mark of a scrub ends that scrub, and no signal does: a process id may belong to another process, or to
+//!   another PID namespace. Shown by `a_scrub_of_another_pid_namespace_ends_and_no_process_of_this_one`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -102,7 +104,8 @@ impl StatusFile {
         Self { dir: dir.to_owned(), fsid, key: format!("{fsid}.{space:x}.{number:x}.{start:x}") }
     }
 
-    /// The files in `dir` of an open filesystem; `None` if all of its devices are missing. The devices of its seed belong to another filesystem.
+    /// The files in `dir` of an open filesystem; `None` if all of its devices are missing. The devices of its seed belong to another
+    /// filesystem.
     #[must_use]
     pub fn of_engine(dir: &Path, engine: &Engine) -> Option<Self> {
         let volume = engine.volume();
@@ -218,8 +221,8 @@ impl StatusFile {
         Ok(Some(Runner { file, mark, mount: mount.flatten(), lock }))
     }
 
-    /// The last scrub, and the process that scrubs, as of one moment: a scrub that ends or begins in between appears neither as running nor as interrupted by
-    /// mistake.
+    /// The last scrub, and the process that scrubs, as of one moment: a scrub that ends or begins in between appears neither as running nor
+    /// as interrupted by mistake.
     ///
     /// # Errors
     /// Those of [`read`](Self::read) and [`runner`](Self::runner).
@@ -227,7 +230,7 @@ impl StatusFile {
         self.read_at_one_moment(&mut || ())
     }
 
-    /// Calls `between` between the two reads.
+    /// Reads the status and the runner as of one moment. Calls `between` between two reads.
     fn read_at_one_moment(&self, between: &mut dyn FnMut()) -> Result<(Option<Status>, Option<Runner>)> {
         let mark = |runner: &Option<Runner>| runner.as_ref().map(|runner| runner.mark.clone());
         let mut before = self.runner()?;
@@ -266,8 +269,8 @@ impl StatusFile {
         })
     }
 
-    /// Stores limits of some devices, bytes a second, and returns those of all. 0 removes a limit. A running scrub follows the limits. Several processes do this
-    /// one after the other.
+    /// Stores limits of some devices, bytes a second, and returns those of all. 0 removes a limit. A running scrub follows the limits.
+    /// Several processes do this one after the other.
     ///
     /// # Errors
     /// They cannot be read or written. [`ErrorKind::Busy`]: another process holds the lock for long.
@@ -400,8 +403,8 @@ impl Running {
         self.file.replace("status", status.to_text().as_bytes())
     }
 
-    /// Writes the initial status, and the findings that it keeps of the last one: those first, as no status may be beside findings of another scrub
-    /// (SCRUB-7). If the status cannot be written, the last findings are restored.
+    /// Writes the initial status, and the findings that it keeps of the last one: those first, as no status may be beside findings of
+    /// another scrub (SCRUB-7). If the status cannot be written, the last findings are restored.
     ///
     /// # Errors
     /// They cannot be written.
@@ -477,7 +480,8 @@ impl Drop for Running {
 }
 
 impl Runner {
-    /// The process id; `None` if it is one of another PID namespace. Shown by `a_scrub_of_another_pid_namespace_ends_and_no_process_of_this_one`.
+    /// The process id; `None` if it is one of another PID namespace. Shown by
+    /// `a_scrub_of_another_pid_namespace_ends_and_no_process_of_this_one`.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
         self.mark.as_ref()?.pid_here()

@@ -36,8 +36,8 @@ impl<'t> SumWalk<'t> {
         self.sector
     }
 
-    /// Appends the checksums of whole sectors from `from` to `to` to `sums`. Calls `each` for each run: its sectors, and the place in `sums`
-    /// of their checksums, if they have any.
+    /// Appends the checksums of whole sectors from `from` to `to` to `sums`. Calls `each` for each run: its sectors, and the place in
+    /// `sums` of their checksums, if they have any.
     /// Errors: device errors; damage.
     pub(super) fn read(
         &mut self,

@@ -9,12 +9,13 @@ use super::batch::count;
 use super::finding::{Finding, Outcome, Rewritten, Sink, What};
 use super::mend::Mending;
 
-/// The number of reads of a copy that is half written.
+/// The largest number of reads of a copy that is half written.
 const LOOKS: usize = 4;
 
 impl Mending<'_> {
-    /// Judges all copies that fit on the device: each must be whole, of this filesystem and device, and of the last commit. Bad copies behind the first
-    /// one are rewritten from it; a scrub does not decide about the first one. Beside commits, all copies are left to them.
+    /// Judges all copies that fit on the device: each must be whole, of this filesystem and device, and of the last commit. Bad copies
+    /// behind the first one are rewritten from it; a scrub does not decide about the first one. Beside commits, all copies are left to
+    /// them.
     pub(super) fn superblocks(&self, dev: DevId, counts: &mut Counts, sink: &dyn Sink) {
         let volume = self.judge.volume;
         let Some(end) = volume.device(dev).map(|device| device.len()) else { return };
@@ -71,7 +72,8 @@ impl Mending<'_> {
         Ok(found)
     }
 
-    /// Judges one copy that a commit may write at the moment: it must be of the last commit or the next one. A half-written copy is read again.
+    /// Judges one copy that a commit may write at the moment: it must be of the last commit or the next one. A half-written copy is read
+    /// again.
     fn judge_beside_commits(&self, at: Physical) -> Result<Superblock, String> {
         let mut why = String::new();
         for _ in 0..LOOKS {

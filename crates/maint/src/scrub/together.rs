@@ -1,8 +1,9 @@
 //! Chunks with parity, which are scrubbed once for all of their devices.
 //!
-//! A row of RAID5 and RAID6 lies on all devices of its chunk, and is judged as a whole. The first device that comes to such a chunk leads: it scrubs all of the
-//! chunk's rows, and counts for each device. Another device that comes meanwhile waits, and takes its own counts later. A leading device waits for none, so no
-//! two wait for each other. A scrub that ends early adds to each device the counts that it has not taken.
+//! A row of RAID5 and RAID6 lies on all devices of its chunk, and is judged as a whole. The first device that comes to such a chunk leads:
+//! it scrubs all of the chunk's rows, and counts for each device. Another device that comes meanwhile waits, and takes its own counts
+//! later. A leading device waits for none, so no two wait for each other. A scrub that ends early adds to each device the counts that it
+//! has not taken.
 
 use std::collections::HashMap;
 
@@ -50,7 +51,8 @@ pub(super) enum Over {
     Failed(String),
 }
 
-/// The scrub of a chunk in the hands of its leader. The leader gives it back ([`Together::put`], [`Together::end`]); on drop it ends as failed.
+/// The scrub of a chunk in the hands of its leader. The leader gives it back ([`Together::put`], [`Together::end`]); on drop it ends as
+/// failed.
 pub(super) struct Lead<'t> {
     together: &'t Together,
     chunk: Logical,
@@ -74,7 +76,8 @@ pub(super) enum Arrival<'t> {
     Over(Over, Counts),
 }
 
-/// The chunks with parity that the scrub of one device leads, or has scrubbed for other devices. All steps of one scrub share it ([`Scrub::sharing`]).
+/// The chunks with parity that the scrub of one device leads, or has scrubbed for other devices. All steps of one scrub share it
+/// ([`Scrub::sharing`]).
 ///
 /// ```no_run
 /// # fn example(engine: &creamery_txn::Engine) {
@@ -92,7 +95,8 @@ pub struct Together {
 }
 
 impl Together {
-    /// A device comes to a chunk, or comes back to one that it leads. `first` gives the parts and the position of a chunk to which no device came before.
+    /// A device comes to a chunk, or comes back to one that it leads. `first` gives the parts and the position of a chunk to which no
+    /// device came before.
     pub(super) fn arrive(
         &self,
         chunk: Logical,
@@ -128,8 +132,8 @@ impl Together {
         }
     }
 
-    /// A device gives up a chunk if it leads it, which ends the chunk as `over` for the other devices, too. Returns the device's counts. `comes` tells which
-    /// devices will come for their counts.
+    /// A device gives up a chunk if it leads it, which ends the chunk as `over` for the other devices, too. Returns the device's counts.
+    /// `comes` tells which devices will come for their counts.
     pub(super) fn give_up(
         &self,
         (chunk, dev): (Logical, DevId),

@@ -38,8 +38,8 @@ pub(super) struct InUse {
     pub(super) extents: (u64, u64),
 }
 
-/// The progress of a walk over a group: everything before `next` is done, and the extent at `next`, or the next one, begins at `extent` or behind
-/// it.
+/// The progress of a walk over a group: everything before `next` is done, and the extent at `next`, or the next one, begins at `extent` or
+/// behind it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Position {
     pub(super) next: Logical,

@@ -18,8 +18,8 @@ use super::rows::{RowBatch, RowWalk};
 use super::together::Part;
 use super::used::Position;
 
-/// Batches in flight for each device. With two, a device that takes 5 ms for each request gets half the requests that it gets with four; four cost
-/// nothing on a device that answers at once.
+/// Batches in flight for each device. With two, a device that takes 5 ms for each request gets half the requests that it gets with four;
+/// four cost nothing on a device that answers at once.
 pub(super) const IN_FLIGHT: usize = 4;
 
 /// The reason why a group's scrub stopped.

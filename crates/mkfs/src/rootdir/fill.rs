@@ -454,7 +454,8 @@ impl<'a> Filler<'a> {
         let packed = pieces.first().and_then(|piece| piece.packed.as_ref());
         let content = FileContent { size: complete.unwrap_or(end), stretches: &stretches, packed };
         let made = self.with_new(meta, NewKind::File, |new| {
-            // In place of an existing file it keeps that file's properties, which are known only later, so an empty file is made first.
+            // The second call is for a file in place of an existing one. With `Permissions` it keeps the properties of that file, which are
+            // set before the data, so it is made empty.
             let is_first = Cell::new(true);
             let create = |name: &[u8]| match is_first.take() || self.rules.keep == Keep::Everything {
                 true => self.fs.create_file_with(dir, name, new, &content),

@@ -28,8 +28,8 @@ pub struct RootdirPart {
 }
 
 impl RootdirPart {
-    /// Parses `DIR` or `DIR:/TARGET`. If the whole text names an existing directory, it is `DIR`. With several colons before a slash, the one
-    /// behind the longest name of an existing directory counts.
+    /// Parses `DIR` or `DIR:/TARGET`. If the whole text names an existing directory, it is `DIR`. With several colons before a slash, the
+    /// one behind the longest name of an existing directory counts.
     ///
     /// # Errors
     /// The target contains `..`.

@@ -27,9 +27,9 @@ pub trait Progress: Sync {
         let _ = (path, what, error);
     }
 
-    /// The extended attribute `name` of `path` is not copied. `error` is [`Unsupported`](creamery_base::ErrorKind::Unsupported) if the target
-    /// accepts none of its kind, and [`PermissionDenied`](creamery_base::ErrorKind::PermissionDenied) if this user may not set it; else there is
-    /// no room for it.
+    /// The extended attribute `name` of `path` is not copied. `error` is [`Unsupported`](creamery_base::ErrorKind::Unsupported) if the
+    /// target accepts none of its kind, and [`PermissionDenied`](creamery_base::ErrorKind::PermissionDenied) if this user may not set it;
+    /// else there is no room for it.
     fn xattr_left_out(&self, path: &[u8], name: &[u8], error: &Error) {
         let _ = (path, name, error);
     }
@@ -44,9 +44,9 @@ pub trait Progress: Sync {
         let _ = path;
     }
 
-    /// Asks before each file, and within large ones, whether to go on. An error ends the work with it;
-    /// [`ErrorKind::Interrupted`](creamery_base::ErrorKind::Interrupted) does so even where errors are passed over. An incomplete file is removed
-    /// then, unless it is written [in place](Self::in_place).
+    /// Decides whether to go on. It is called before each file, and within large ones. An error ends the work with it;
+    /// [`ErrorKind::Interrupted`](creamery_base::ErrorKind::Interrupted) does so even where errors are passed over. An incomplete file is
+    /// removed then, unless it is written [in place](Self::in_place).
     ///
     /// # Errors
     /// The reason to end.
@@ -58,7 +58,7 @@ pub trait Progress: Sync {
     fn finishing(&self) {}
 }
 
-/// The loss that a copy goes on without.
+/// The part of the source that a copy goes on without.
 ///
 /// ```
 /// use creamery_mkfs::Lost;
@@ -80,8 +80,8 @@ pub enum Lost {
     Bytes(Range<u64>),
 }
 
-/// The reaction of a copy to a file that it cannot copy. No variant goes on if the rest cannot be copied either: the target is full, or may not
-/// be written.
+/// The reaction of a copy to a file that it cannot copy. No variant goes on if the rest cannot be copied either: the target is full, or may
+/// not be written.
 ///
 /// ```
 /// assert_eq!(creamery_mkfs::OnError::default(), creamery_mkfs::OnError::Stop);

@@ -1,8 +1,8 @@
 //! Whether an existing image lies in its own source directory.
 //!
-//! Such an image cannot be copied into itself, and when the walk that fills the filesystem meets it, its former filesystem is gone. So the source
-//! is searched before the first write. The image is recognised by device and inode, regardless of the name that leads to it: through a symbolic
-//! link, a hard link, a bind mount or a loop device.
+//! Such an image cannot be copied into itself, and when the walk that fills the filesystem meets it, its former filesystem is gone. So the
+//! source is searched before the first write. The image is recognised by device and inode, regardless of the name that leads to it: through
+//! a symbolic link, a hard link, a bind mount or a loop device.
 
 use std::ffi::CStr;
 use std::os::unix::fs::MetadataExt;

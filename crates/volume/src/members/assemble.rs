@@ -3,9 +3,9 @@
 //! Each member has a superblock of its own. Each commit writes all of them, so members that were always there together have the same
 //! generation and the same roots. A member that was away while the others were written has an earlier generation, which the backup roots
 //! of the others remember. Two members that were written separately have two histories: different roots at one generation, or an
-//! earlier generation for which the other one's backup roots have another address. Two histories of equal steps have equal addresses, too; then
-//! the copies of a root show it: both are good, and they differ (`one_history`). This also works for the commit where one of them stopped, as long as
-//! its roots are not overwritten. Linux mounts such a set, and loses one history.
+//! earlier generation for which the other one's backup roots have another address. Two histories of equal steps have equal addresses, too;
+//! then the copies of a root show it: both are good, and they differ (`one_history`). This also works for the commit where one of them
+//! stopped, as long as its roots are not overwritten. Linux mounts such a set, and loses one history.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -51,8 +51,8 @@ fn leads_to_same(one: &Superblock, other: &Superblock) -> bool {
     one.root() == other.root() && one.chunk_root() == other.chunk_root()
 }
 
-/// Returns the candidates as members of one filesystem, the newest first, each with its part. Devices of a seed come last: the filesystem that was made
-/// from it continues it.
+/// Returns the candidates as members of one filesystem, the newest first, each with its part. Devices of a seed come last: the filesystem
+/// that was made from it continues it.
 ///
 /// # Errors
 /// [`InvalidInput`](creamery_base::ErrorKind::InvalidInput): several filesystems; one device twice, or two devices with one number.

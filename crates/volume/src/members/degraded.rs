@@ -16,8 +16,8 @@ impl Volume {
     ///
     /// # Errors
     /// [`ErrorKind::DeviceMissing`]: one is missing, and the volume was not opened for that, or so many are that chunks are lost.
-    /// [`ErrorKind::InvalidInput`]: a device was given that the chunk tree does not list. [`ErrorKind::Unsupported`]: members have different copies
-    /// of the roots, so they were written separately.
+    /// [`ErrorKind::InvalidInput`]: a device was given that the chunk tree does not list. [`ErrorKind::Unsupported`]: members have
+    /// different copies of the roots, so they were written separately.
     pub fn judge_devices(&self, listed: &[DevId]) -> Result<()> {
         if let Some(note) = self.expect_devices(listed)? {
             self.note_once(note);
@@ -99,7 +99,7 @@ impl Volume {
         }
     }
 
-    /// Whether all of a chunk can be read from the existing members.
+    /// Whether all of a chunk can be read from the members that are there.
     fn is_readable(&self, chunk: &Chunk) -> bool {
         chunk.is_readable_without(&|dev| self.member_state(dev) == MemberState::Missing)
     }

@@ -1,8 +1,8 @@
 //! The devices of a volume, each in its state.
 //!
 //! ```text
-//! candidates --assemble--> Present | Stale | Seed          (each superblock is held against the newest one)
-//! devices that the chunk tree lists, and that nobody gave: Missing
+//! candidates --assemble--> Present | Stale | Seed          (each superblock is compared with the newest one)
+//! devices that the chunk tree lists, but the caller did not give: Missing
 //! Present, Stale --an answer that is an error, and no superblock to be read any more; or errors at many places in a row--> Failed
 //! ```
 //!
@@ -15,9 +15,10 @@
 //! - MEMBER-1: members of a volume have one history, as far as their superblocks and the copies of the roots show. Shown by
 //!   `members_of_two_histories_are_refused`, and by `sets/members-of-two-histories` beside Linux.
 //! - MEMBER-2: no request goes to a missing member. It has no device: missing members are not in the list.
-//! - MEMBER-3: data without checksums is not taken from a member that missed writes. The exception are chunks that cannot be written without it, if it is
-//!   behind by one commit: it has missed no write of those. A member that is further behind is an old copy. Shown by
-//!   `a_member_that_missed_writes_is_believed_only_where_a_checksum_says_so` and `what_cannot_be_written_without_a_member_has_missed_nothing`.
+//! - MEMBER-3: data without checksums is not taken from a member that missed writes. Excepted are chunks that cannot be written without the
+//!   member, if it is behind by one commit: it has missed no write of those. A member that is further behind is an old copy. Shown by
+//!   `a_member_that_missed_writes_is_believed_only_where_a_checksum_says_so` and
+//!   `what_cannot_be_written_without_a_member_has_missed_nothing`.
 
 pub(crate) mod assemble;
 mod degraded;
@@ -199,7 +200,7 @@ impl Members {
         self.all.iter().find(|member| member.dev == dev)
     }
 
-    /// Whether a member missed writes, whatever its state became since.
+    /// Whether a member missed writes, even if it has failed since.
     pub(crate) fn is_stale(&self, dev: DevId) -> bool {
         self.stopped_at(dev).is_some()
     }

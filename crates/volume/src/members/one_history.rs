@@ -1,5 +1,5 @@
-//! Checking that the members of an open volume have the same roots, block for block (MEMBER-1). The reader of the root tree compares the roots of
-//! other trees if a member missed writes: trees that did not change since are as they were when it stopped.
+//! Checking that the members of an open volume have the same roots, block for block (MEMBER-1). The reader of the root tree compares the
+//! roots of other trees if a member missed writes: trees that did not change since are as they were when it stopped.
 
 use creamery_base::{DevId, Result, TreeId};
 use creamery_device::AlignedBuffer;
@@ -11,10 +11,12 @@ use crate::index::index;
 use crate::volume::Volume;
 
 impl Volume {
-    /// Compares the copies of the root tree's root and of the chunk tree's, if several members have one. Chunks that are not mapped are skipped.
+    /// Compares the copies of the root tree's root and of the chunk tree's, if several members have one. Chunks that are not mapped are
+    /// skipped.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`](creamery_base::ErrorKind::Unsupported): two good copies differ, so members were written separately (MEMBER-1).
+    /// [`ErrorKind::Unsupported`](creamery_base::ErrorKind::Unsupported): two good copies differ, so members were written separately
+    /// (MEMBER-1).
     pub fn expect_one_history(&self) -> Result<()> {
         if self.members().all().len() < 2 {
             return Ok(());
@@ -30,7 +32,8 @@ impl Volume {
         };
         self.expect_equal_copies(&wanted(chunk_root, chunk_level, chunk_generation, TreeId::CHUNK))?;
         self.expect_equal_copies(&wanted(root, level, superblock.generation(), TreeId::ROOT))?;
-        // A member that missed writes stopped at a commit that the others had, too: its roots are still there, unless they were overwritten since.
+        // A member that missed writes stopped at a commit that the others had, too: its roots are still there, unless they were overwritten
+        // since.
         for member in self.members().all() {
             let Part::Stale(generation) = member.part else { continue };
             let backups = superblock.backups();
@@ -67,7 +70,7 @@ impl Volume {
             }
             match &first {
                 None => first = Some((piece.at.dev, block)),
-                // The checksum covers nothing in the rest of its own field.
+                // No checksum covers the unused rest of the checksum's own field.
                 Some((dev, other)) if *dev != piece.at.dev && other[CSUM_FIELD..] != block[CSUM_FIELD..] => {
                     let (one, two) =
                         (self.member(*dev)?.device.describe(), self.member(piece.at.dev)?.device.describe());

@@ -1,8 +1,8 @@
 //! Finding devices of a filesystem that were not named: for a file in its directory, for a block device among those of the host.
 //!
 //! Only the superblock of a candidate is read, and only regular files and block devices are opened. At most [`PROBES`] candidates are read:
-//! first those whose names are most like that of the first device. If devices are missing, a candidate that has the UUID of the filesystem but
-//! no usable superblock is named: it may be the missing one.
+//! first those whose names are most like that of the first device. If devices are missing, a candidate that has the UUID of the filesystem
+//! but no usable superblock is named: it may be the missing one.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -150,7 +150,8 @@ fn number(superblock: &Superblock) -> DevId {
 }
 
 /// Returns those of the found members that fit the `leader`, which was named. Members at the same commit come first, so that a copy of
-/// a member that went on does not lead an intact set. Others are taken only while members are still `wanted`, the newest of each.
+/// a member that went on does not lead an intact set. Others are taken only if there are fewer than `wanted` such members, the newest of
+/// each.
 fn choose(found: Vec<Found>, leader: &Superblock, wanted: usize) -> Result<Vec<Found>> {
     let is_at_same = |one: &Found| {
         let superblock = &one.superblock;
@@ -249,8 +250,8 @@ fn is_device(meta: &std::fs::Metadata) -> bool {
     kind.is_block_device() || (kind.is_file() && meta.len() > SUPERBLOCK_OFFSETS[0])
 }
 
-/// Returns names that may be those of members, the most similar first. The partition of a file has the same partition of other files beside it;
-/// then come those files, and their other partitions.
+/// Returns names that may be those of members, the most similar first. For a partition of a file the order is: the partitions of that file,
+/// the same partition of other files, those files, and their other partitions.
 fn candidates(first: &Path) -> Vec<PathBuf> {
     let name = ImageName::find(first).ok();
     let file = name.as_ref().map_or(first, ImageName::file);
@@ -306,7 +307,8 @@ fn files_beside(file: &Path) -> Vec<PathBuf> {
     entries.take(ENTRIES).filter_map(|entry| Some(dir.join(entry.ok()?.file_name()))).collect()
 }
 
-/// Returns the block devices of the host with a Btrfs, each with its first superblock. Devices that cannot be read are left out.
+/// Returns the block devices of the host with a Btrfs, each with its superblock: a copy if the first one is damaged. Devices that cannot be
+/// read are left out.
 ///
 /// ```
 /// for (path, superblock) in creamery_volume::superblocks_of_host() {

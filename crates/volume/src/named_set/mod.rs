@@ -1,7 +1,7 @@
 //! The devices of a filesystem by their names on this host.
 //!
-//! One device is named first. The others are named, too, or found beside it (`beside`); the search happens only if the first one is not enough.
-//! Named devices win over found ones.
+//! One device is named first. The others are named, too, or found beside it (`beside`); the search happens only if the first one is not
+//! enough. Named devices win over found ones.
 
 mod beside;
 mod opening;
@@ -22,8 +22,8 @@ use crate::copies::{self, Want};
 
 /// The name of a filesystem that may have several devices: one path, or several.
 ///
-/// Others of its devices are found beside the first one: in the directory of a file, among the block devices of the host for a block device. Devices
-/// named with [`device`](Self::device) win over those that are found.
+/// Others of its devices are found beside the first one: in the directory of a file, among the block devices of the host for a block
+/// device. Devices named with [`device`](Self::device) win over those that are found.
 ///
 /// ```
 /// use creamery_device::Access;
@@ -173,8 +173,8 @@ impl NamedSet {
         Err(self.advised(error, &left_out))
     }
 
-    /// Returns the superblocks of its devices, named and found, each with the path of its device, without opening the filesystem. It may lack devices, even without
-    /// [`degraded`](Self::degraded); `note` gets a sentence for each device beside it that is left out, with the reason.
+    /// Returns the superblocks of its devices, named and found, each with the path of its device, without opening the filesystem. It may
+    /// lack devices, even without [`degraded`](Self::degraded); `note` gets a sentence for each reason why a device beside it is left out.
     ///
     /// # Errors
     /// A named device cannot be opened, or has no usable superblock; two found devices are equal.

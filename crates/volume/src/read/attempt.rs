@@ -6,7 +6,8 @@
 //! # Invariants
 //! - PARITY-1: no byte is read from a lost stripe. Shown by
 //!   `data_without_checksums_is_rebuilt_but_never_guessed`.
-//! - PARITY-2: data without checksum is rebuilt only if a stripe cannot be read. Shown by `data_without_checksums_is_rebuilt_but_never_guessed`.
+//! - PARITY-2: data without checksum is rebuilt only if a stripe cannot be read. Shown by
+//!   `data_without_checksums_is_rebuilt_but_never_guessed`.
 //! - PARITY-3: rebuilt bytes pass the same check as bytes that were read. A reader has one check for all ways.
 
 use std::ops::Range;

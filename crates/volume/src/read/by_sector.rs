@@ -1,12 +1,12 @@
 //! Tree blocks that no way returns as a whole: put together from all ways, sector by sector.
 //!
-//! Rot may be in one sector of one copy and in another sector of the other, and a row with parity may have lost another column at each of its places. Each sector
-//! is read in each of its ways; the results are its candidates. Candidates of all sectors are put together until the block's checksum agrees. So a
-//! block is recovered as long as each of its sectors has a way that returns it right. Mending never takes such a way away: it only corrects
-//! sources of other ways.
+//! Rot may be in one sector of one copy and in another sector of the other, and a row with parity may have lost another column at each of
+//! its places. Each sector is read in each of its ways; the results are its candidates. Candidates of all sectors are put together until
+//! the block's checksum agrees. So a block is recovered as long as each of its sectors has a way that returns it right. Mending never takes
+//! such a way away: it only corrects sources of other ways.
 //!
-//! A checksum of 32 bits agrees with a wrong block once in four thousand million tries, so at most [`MOST_TRIES`] blocks are tried. If there are
-//! more, the candidates that the fewest ways return are left out.
+//! A checksum of 32 bits agrees with a wrong block once in four thousand million tries, so at most [`MOST_TRIES`] blocks are tried. If
+//! there are more, the candidates that the fewest ways return are left out.
 
 use creamery_base::Logical;
 use creamery_device::AlignedBuffer;
@@ -86,7 +86,8 @@ fn leave_out(sectors: &mut [Candidates], most: usize) {
     }
 }
 
-/// Moves to the next combination: candidates of the first sector change most often. Returns the last sector that changed; `None` after the last combination.
+/// Moves to the next combination: candidates of the first sector change most often. Returns the last sector that changed, or `None` after
+/// the last combination.
 fn advance(chosen: &mut [usize], lens: impl Iterator<Item = usize>) -> Option<usize> {
     for (number, (chosen, len)) in chosen.iter_mut().zip(lens).enumerate() {
         *chosen += 1;

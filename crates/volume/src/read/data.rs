@@ -29,7 +29,8 @@ impl Volume {
         self.search_data(at, out, verify, wait, &|mended, good| self.repair_sectors(mended, good, verify))
     }
 
-    /// Reads data like [`read_data`](Self::read_data), but rewrites nothing: for callers that only look, or have a [`Mender`](crate::Mender) that rewrites.
+    /// Reads data like [`read_data`](Self::read_data), but rewrites nothing: for callers that only look, or have a
+    /// [`Mender`](crate::Mender) that rewrites.
     ///
     /// # Errors
     /// Those of [`read_data`](Self::read_data).
@@ -88,8 +89,8 @@ impl Volume {
         }
     }
 
-    /// Returns an error that explains why the sector at `at` is good in no way. Reads it once more to find out. Even if it is good now, the caller has no data
-    /// and gets an error.
+    /// Returns an error that explains why the sector at `at` is good in no way. Reads it once more to find out. Even if it is good now, the
+    /// caller has no data and gets an error.
     fn explain(&self, at: Logical, number: usize, verify: VerifySector<'_>) -> Result<Error> {
         let mut bytes = AlignedBuffer::zeroed(index(self.sector_size()));
         let mut bad = Vec::new();
@@ -111,8 +112,8 @@ impl Volume {
         Ok(no_good_copy(DamagedBlock::Data(at), &bad))
     }
 
-    /// Whether a member may lack writes to a chunk. A chunk of one copy cannot be written without the member, so after a power cut alone the member
-    /// is behind by one commit whose data it has. A member that is further behind is an old copy.
+    /// Whether a member may lack writes to a chunk. A chunk of one copy cannot be written without the member, so after a power cut alone
+    /// the member is behind by one commit whose data it has. A member that is further behind is an old copy.
     #[must_use]
     pub fn may_have_missed(&self, dev: DevId, chunk: &Chunk) -> bool {
         let Some(stopped_at) = self.members().stopped_at(dev) else { return false };

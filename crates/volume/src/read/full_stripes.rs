@@ -45,8 +45,8 @@ pub struct FullStripes {
 }
 
 impl Volume {
-    /// Reads `rows` of `chunk` into `stripes`, from members that have the last commit, even from one that counts as failed. An element that cannot be read is
-    /// noted there. Returns false if the chunk has no parity, or lacks some of these rows.
+    /// Reads `rows` of `chunk` into `stripes`, from members that have the last commit, and from one that counts as failed. Notes an element
+    /// that cannot be read in `stripes`. Returns false if the chunk has no parity, or lacks some of these rows.
     #[must_use]
     pub fn read_full_stripes(&self, chunk: &Chunk, rows: Range<u64>, stripes: &mut FullStripes) -> bool {
         let Some(geometry) = Rows::of(chunk) else { return false };
@@ -74,8 +74,8 @@ impl Volume {
         true
     }
 
-    /// Makes all devices of a chunk read ahead their parts of the rows. Returns true if rows are then best read one after the other: each is then still in the processor's
-    /// caches when it is checked.
+    /// Makes all devices of a chunk read ahead their parts of the rows. Returns true if rows are then best read one after the other: each
+    /// is then still in the processor's caches when it is checked.
     #[must_use]
     pub fn will_read_full_stripes(&self, chunk: &Chunk, rows: &Range<u64>) -> bool {
         let all: Vec<bool> =

@@ -1,7 +1,7 @@
 //! Reading tree blocks and data: copy after copy until one is good.
 //!
-//! Copies are read in the order of their members' states (`members`), each piece of a range by itself; data with parity can be rebuilt (`ways`).
-//! A tree block that no way returns whole is put together from all of them (`by_sector`).
+//! Copies are read in the order of their members' states (`members`), each piece of a range by itself; data with parity can be rebuilt
+//! (`ways`). A tree block that no way returns whole is put together from all of them (`by_sector`).
 
 mod attempt;
 mod by_sector;
@@ -31,8 +31,8 @@ use crate::volume::Volume;
 type TookBlock<'t> = &'t dyn Fn(&[(Way, Error)], &[u8]);
 
 impl Volume {
-    /// Reads the tree block at `at`, which is the address in `want`, from the first copy that is as expected. If there is none, puts it together
-    /// from all of them (`by_sector`).
+    /// Reads the tree block at `at`, which is the address in `want`, from the first copy that is as expected. If there is none, puts it
+    /// together from all of them (`by_sector`).
     /// Bad copies before it are rewritten if the volume is open for writing.
     ///
     /// # Errors
@@ -42,7 +42,8 @@ impl Volume {
         self.search_tree_block(at, want, wait, &|bad, good| self.repair_tree_block(bad, good, want))
     }
 
-    /// Reads a tree block like [`read_tree_block`](Self::read_tree_block), but rewrites nothing: for callers that only look, or have a [`Mender`](crate::Mender) that rewrites.
+    /// Reads a tree block like [`read_tree_block`](Self::read_tree_block), but rewrites nothing: for callers that only look, or have a
+    /// [`Mender`](crate::Mender) that rewrites.
     ///
     /// # Errors
     /// Those of [`read_tree_block`](Self::read_tree_block).

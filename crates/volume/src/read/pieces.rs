@@ -89,8 +89,8 @@ impl Volume {
         Ok(buffers.into_iter().flatten().collect())
     }
 
-    /// Handles an answer of a member to a request at `offset`. If there are several members, one that cannot even return its superblock any more, or that answers with
-    /// errors alone, has failed, and is read last from now on.
+    /// Handles an answer of a member to a request at `offset`. If there are several members, one that cannot even return its superblock any
+    /// more, or that answers with errors alone, has failed, and is read last from now on.
     fn answered<T>(&self, (member, offset): (&Member, u64), answer: Result<T>) -> Result<T> {
         if self.members().all().len() < 2 {
             return answer;

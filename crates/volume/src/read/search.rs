@@ -1,4 +1,5 @@
-//! The state of one data read: the sectors still to be read, and in which way. All reads of data take these steps, whichever code sends the requests.
+//! The state of one data read: the sectors still to be read, and in which way. All reads of data take these steps, whichever code sends the
+//! requests.
 //!
 //! ```text
 //! the whole range, first way --bad sectors--> runs of them, each in one piece, way after way --good--> repaired where it was bad

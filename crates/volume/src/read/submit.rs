@@ -4,16 +4,16 @@
 //! ReadBatch --a search each--> requests of the first ways, all of them --answers--> judged; what is bad in the next way, and so on
 //!                                                                          the last range that is done: done(ReadReport)
 //! ```
-//! The bytes are in buffers that come with the batch and return with the report, so nobody else sees them before they are checked. The thread that gives
-//! the last answer of a step goes on with the next one, and waits for nothing. Such a read repairs nothing: the report says where a copy was bad, and a read
-//! that waits repairs it.
+//! The bytes are in buffers that come with the batch and return with the report, so nobody else sees them before they are checked. The
+//! thread that gives the last answer of a step goes on with the next one, and waits for nothing. Such a read repairs nothing: the report
+//! says where a copy was bad, and a read that waits repairs it.
 //!
 //! Open answers of a device keep no volume alive, and so no device: any device may keep its requests for ever. If the volume is gone,
 //! the report says so.
 //!
 //! # Invariants
-//! - READ-BATCH-1: each range has one report, with its buffer, whatever devices do: a request that is dropped without an answer has failed, and
-//!   so has one that is answered with too few bytes or too many.
+//! - READ-BATCH-1: each range has one report, with its buffer, whatever devices do: a request that is dropped without an answer has failed,
+//!   and so has one that is answered with too few bytes or too many.
 //! - READ-BATCH-2: the completion runs once, when all ranges are done.
 //!   Both shown by `a_batch_is_answered_once_whatever_the_devices_do`.
 //! - READ-BATCH-3: a batch under way keeps no device. Shown by `a_volume_that_is_dropped_lets_go_of_devices_that_read`.
@@ -36,8 +36,8 @@ use crate::volume::Volume;
 /// Checks one sector of a range, by its index in it. Called from any thread.
 pub type SharedVerifier = Arc<dyn Fn(usize, &[u8]) -> Verdict + Send + Sync>;
 
-/// Called exactly once with the outcome of a batch, on any thread. It must be short, must not wait, and must not need a lock that the submitter
-/// holds.
+/// Called exactly once with the outcome of a batch, on any thread. It must be short, must not wait, and must not need a lock that the
+/// submitter holds.
 pub type ReadDone = Box<dyn FnOnce(Vec<ReadReport>) + Send>;
 
 /// Ranges of data to read together.
@@ -294,8 +294,8 @@ impl Flight {
         }
     }
 
-    /// Takes the range's own buffer back, if it was lent: with the bytes that the device has `read`, or with zeros if that failed and the device kept the
-    /// buffer. A device gets the buffer only while no byte in it was good before.
+    /// Takes the range's own buffer back, if it was lent: with the bytes that the device has `read`, or with zeros if that failed and the
+    /// device kept the buffer. A device gets the buffer only while no byte in it was good before.
     fn take_back(&mut self, mut read: Vec<AlignedBuffer>) {
         if let Some(len) = self.lent.take() {
             self.buffer = read.pop().unwrap_or_else(|| AlignedBuffer::zeroed(len));

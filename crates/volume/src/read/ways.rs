@@ -1,9 +1,9 @@
 //! The ways to read the bytes of a range, in the order in which they are tried.
 //!
-//! In a chunk without parity each copy is a way. In a chunk with parity each set of stripes that may be lost is a way: the bytes on those are
-//! rebuilt from the others (`attempt`). Stripes of missing members are lost in all ways. In the first way those of members that missed writes or
-//! have failed are lost, too. Then come: no other stripe; each single other stripe; for RAID6 pairs of them, as many as the parity allows.
-//! A way that treats a readable stripe as lost is a guess: a reader without a checksum takes none of those (PARITY-2).
+//! In a chunk without parity each copy is a way. In a chunk with parity each set of stripes that may be lost is a way: the bytes on those
+//! are rebuilt from the others (`attempt`). Stripes of missing members are lost in all ways. In the first way those of members that missed
+//! writes or have failed are lost, too. Then come: no other stripe; each single other stripe; for RAID6 pairs of them, as many as the
+//! parity allows. A way that treats a readable stripe as lost is a guess: a reader without a checksum takes none of those (PARITY-2).
 
 use std::fmt;
 use std::sync::Arc;
@@ -111,7 +111,8 @@ impl fmt::Display for Way {
     }
 }
 
-/// All ways to read a range, in the order in which they are tried: its copies; or, in a chunk with parity, each set of stripes that may be lost.
+/// All ways to read a range, in the order in which they are tried: its copies; or, in a chunk with parity, each set of stripes that may be
+/// lost.
 ///
 /// ```no_run
 /// # fn example(volume: &creamery_volume::Volume, at: creamery_base::Logical) -> creamery_base::Result<()> {

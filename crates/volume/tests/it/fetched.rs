@@ -9,7 +9,7 @@ use creamery_volume::{DeviceSet, Mode, Verdict, Volume};
 
 use crate::images::*;
 
-/// A request of a device, in order, by the last digit of its name.
+/// A request to a device, with the device's number and the offset.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Asked {
     WillRead(usize, u64),

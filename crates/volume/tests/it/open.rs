@@ -285,12 +285,12 @@ fn a_missing_device_is_named_and_wrong_sets_are_refused() {
     set(&[&pair[1], &pair[0]], Mode::ReadOnly).unwrap();
 }
 
-/// Two members, of which one is as it was, or edited, and the other one as it was, or a commit further.
+/// Opens two members: one is unchanged or edited, the other one is unchanged or a commit further.
 #[test]
 fn members_of_two_histories_are_refused() {
     let options = ["-q", "-m", "raid1", "-d", "raid1"];
     let Some(pair) = made_by("mkfs.btrfs", &options, &[256 << 20, 256 << 20]) else { return };
-    /// Those of a device of this size.
+    /// The offsets of the superblock copies on a device of this size.
     const SUPERBLOCKS: [u64; 2] = [FIRST, 64 << 20];
     let superblock = Superblock::from_bytes(&bytes_at(&*pair[1], FIRST, 4096), FIRST).unwrap();
     let told = |first: &Arc<MemoryDevice>, second: &Arc<MemoryDevice>| -> String {
@@ -311,7 +311,7 @@ fn members_of_two_histories_are_refused() {
         raw.generation = 1.into();
         raw.chunk_root_generation = raw.generation;
     };
-    // What becomes of the second one, and the message: beside a first one at the same commit, and one that went on.
+    // The edit of the second device, and the messages: beside a first one at the same commit, and beside one that went on.
     let table: [(Edit, &str, &str); 6] = [
         (|_| (), "one history", "missed writes"),
         (|raw| raw.log_root = (1 << 20).into(), "one history", "missed writes"),

@@ -1,12 +1,12 @@
-//! Which values a field may have: the filesystem is then another one, or says something else to people, and is whole.
+//! The values that a field may have: with them the filesystem is another one, or shows other values to users, but it is valid.
 
 use creamery_edges::Edge;
 use creamery_format::InodeFlags;
 
-/// Whether the value is one that the field may have; `newest` is the last transaction.
+/// Whether the field may have the value; `newest` is the last transaction.
 type May = fn(edge: &Edge, newest: u64) -> bool;
 
-/// Whether nothing is wrong with the number at its edge.
+/// Whether the number may be at its edge.
 pub(super) fn is_free(edge: &Edge, newest: u64) -> bool {
     let field = edge.field.split('+').next().unwrap_or_default();
     let known = |(part, fields, may): &(&str, &[&str], May)| {
@@ -22,15 +22,15 @@ pub(super) fn is_free(edge: &Edge, newest: u64) -> bool {
     nobody_looks(edge) || snapshot || default || FREE.iter().any(known)
 }
 
-/// Those of the image that has its fields changed, as it is made.
+/// The subvolumes of the image whose fields are changed.
 const SUBVOLUMES: [u64; 5] = [5, 256, 257, 258, 260];
 
 const FREE: &[(&str, &[&str], May)] = &[
     ("superblock", &["flags"], |edge, _| edge.value & !(3 << 32 | 7) == 0),
     ("superblock", &["log_root_transid", "log_root_level", "root_dir_objectid", "compat_flags"], any),
-    // What is for features that the filesystem does not have, or an old form of what is elsewhere.
+    // Fields for features that the filesystem does not have, or old forms of other data.
     ("superblock", &["cache_generation", "uuid_tree_generation", "metadata_uuid", "nr_global_roots"], any),
-    // Readers pass over what they do not know, and without its flags over the free space tree.
+    // Readers ignore unknown flags, and, without its flags, the free space tree.
     ("superblock", &["compat_ro_flags"], any),
     ("superblock", &["dev_item"], |edge, _| (24..66).contains(&offset(edge))),
     ("header", &["flags"], |edge, _| edge.value | 1 == edge.now | 1),
@@ -39,25 +39,25 @@ const FREE: &[(&str, &[&str], May)] = &[
     ("INODE_ITEM", &["generation", "transid"], past),
     ("INODE_ITEM", &["mode"], |edge, _| edge.value & !0o7777 == edge.now & !0o7777),
     ("INODE_ITEM", &["size"], |edge, _| i64::try_from(edge.value).is_ok()),
-    // Of a directory.
+    // The field of a directory.
     ("INODE_ITEM", &["nbytes"], |edge, _| edge.place.contains("(256 ")),
-    // The upper half has flags that are for readers to pass over.
+    // The upper half has flags that readers ignore.
     ("INODE_ITEM", &["flags"], |edge, _| {
         InodeFlags::from_bits_retain(edge.value & 0xffff_ffff).iter_names().count() as u32
             == (edge.value & 0xffff_ffff).count_ones()
     }),
     ("DIR_ITEM", &["transid"], any),
     ("DIR_INDEX", &["transid"], any),
-    // Of the key of an inode, the last part. The type comes before it.
+    // The last part of the key of an inode. The type comes before it.
     ("DIR_ITEM", &["location"], |edge, _| offset(edge) == 16 || offset(edge) == 8 && edge.value & 0xff == 1),
     ("DIR_INDEX", &["location"], |edge, _| offset(edge) == 16 || offset(edge) == 8 && edge.value & 0xff == 1),
     ("XATTR_ITEM", &["transid", "location"], any),
     ("EXTENT_DATA", &["generation"], past),
     ("EXTENT_DATA", &["ram_bytes"], any),
-    // Allocated and not written, of data that a snapshot or a clone has: it may be written through that one.
+    // Preallocated instead of written, for data that a snapshot or a clone has, too: it may be written through that one.
     ("EXTENT_DATA", &["kind"], |edge, _| edge.place.contains("tree 5 ") && (edge.now, edge.value) == (1, 2)),
     ("EXTENT_ITEM", &["generation"], past),
-    // But for the kind of extent, and whether its references name blocks.
+    // All flags except the kind of extent, and full backrefs.
     ("EXTENT_ITEM", &["flags"], |edge, _| edge.value & 0x103 == edge.now & 0x103),
     // A block that was shared once may keep full backrefs, and to a leaf without data they make no difference.
     ("METADATA_ITEM", &["flags"], |edge, _| {
@@ -69,7 +69,7 @@ const FREE: &[(&str, &[&str], May)] = &[
     ("ROOT_ITEM", &["uuid", "parent_uuid", "received_uuid"], any),
     ("ROOT_ITEM", &["last_snapshot", "generation_v2"], past),
     ("ROOT_ITEM", &["drop_progress", "drop_level"], any),
-    // Linux looks at those of subvolumes and of the data relocation tree, and mkfs.btrfs makes quota trees without.
+    // Linux reads those of subvolumes and of the data relocation tree only, and mkfs.btrfs makes quota trees without refs.
     ("ROOT_ITEM", &["refs"], |edge, _| {
         edge.value > 0
             || edge.place.contains("_TREE ROOT_ITEM")
@@ -95,21 +95,21 @@ fn past(edge: &Edge, newest: u64) -> bool {
     edge.value <= newest + 1
 }
 
-/// Of a field that is several numbers: where in it the number begins.
+/// Returns the offset of the number in a field of several numbers.
 fn offset(edge: &Edge) -> usize {
     edge.field.split_once('+').and_then(|(_, at)| at.parse().ok()).unwrap_or(0)
 }
 
-/// What lies in items that nobody looks at, or that are nobody's.
+/// Whether the number lies in an item that no reader uses, or that belongs to no object.
 fn nobody_looks(edge: &Edge) -> bool {
     let places = [
-        // The directory that the root tree has for one entry: all but that entry.
+        // The directory that the root tree has for one entry: everything except that entry.
         "(ROOT_TREE_DIR INODE_",
         "(FS_TREE INODE_REF 6)",
-        // Counters of a device and limits of a group, which then are another's.
+        // Counters of a device and limits of a group, which then belong to another one.
         "PERSISTENT_ITEM",
         "QGROUP_LIMIT",
-        // What mkfs.btrfs leaves below the first block group.
+        // Leftovers of mkfs.btrfs below the first block group.
         "(1048576 FREE_SPACE_",
         "(5242880 FREE_SPACE_",
     ];

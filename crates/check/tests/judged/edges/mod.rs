@@ -1,5 +1,5 @@
-//! Every field of a filesystem at the edges of its numbers, one after the other: `check` finds it soon and without a panic, or
-//! it is one of the values that the field may have - and then btrfs check says nothing either.
+//! Every field of a filesystem at the edges of its numbers, one after the other: `check` reports the value soon and without a panic, or
+//! the field may have this value, and then btrfs check reports nothing either.
 //!
 //! Part of the cases run each time. `CREAMERY_EDGES=1` runs all of them, `CREAMERY_EDGES=n` one in n.
 
@@ -26,16 +26,16 @@ use self::free::is_free;
 use crate::image::Image;
 use crate::shapes::{self, Shape};
 
-/// One case in so many, where nobody asks for another share.
+/// One of this many cases runs, unless `CREAMERY_EDGES` asks for another share.
 const SHARE: usize = 61;
 const WORKERS: usize = 2;
-/// Images that others look at, of those with which we are content.
+/// The number of images for btrfs check, of those without a finding of ours.
 const JUDGED: usize = 8;
-/// One subvolume stands for all.
+/// The trees whose blocks are edited. One subvolume is enough for all.
 const TREES: [u64; 11] = [1, 2, 3, 4, 5, 7, 8, 9, 10, 11, 256];
-/// Where a superblock holds its own address.
+/// Offset of a superblock's own address.
 const ADDRESS: usize = 48;
-/// And its generation.
+/// Offset of a superblock's generation.
 const GENERATION: usize = 72;
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -62,7 +62,7 @@ pub(crate) fn cases() -> Vec<Case> {
     })]
 }
 
-/// A tree block and where its copies lie on the device.
+/// A tree block, and the places of its copies on the device.
 struct Block {
     bytes: Vec<u8>,
     places: Vec<u64>,
@@ -81,7 +81,7 @@ impl Matrix {
         let image = Image::open(path)?;
         let mut addresses = Vec::<Logical>::new();
         for tree in TREES {
-            // Those that this filesystem lacks have none.
+            // Trees that this filesystem lacks have no blocks.
             addresses.extend(image.blocks(TreeId::new(tree)).unwrap_or_default());
         }
         addresses.sort_unstable();
@@ -99,7 +99,7 @@ impl Matrix {
         Ok(Self { device, checksum: image.volume.checksum_type(), superblock, blocks, edges })
     }
 
-    /// Writes what `edge` is a number of with `edit` done to it.
+    /// Writes the block or superblock of `edge` after `edit` has changed it.
     fn write(&self, device: &dyn BlockDevice, edge: &Edge, edit: impl Fn(&mut [u8])) -> Result<()> {
         if let Some(number) = edge.block {
             let Block { bytes, places } = &self.blocks[number];
@@ -123,7 +123,7 @@ impl Matrix {
         u64::from_le_bytes(self.superblock[GENERATION..GENERATION + 8].try_into().expect("eight bytes"))
     }
 
-    /// What btrfs check says of the image with this number at its edge. Linux is not asked: mounting some of these hangs for ever.
+    /// Runs btrfs check on the image with this number at its edge. Linux does not mount it: mounting some of these hangs for ever.
     fn btrfs(&self, image: &Path, edge: &Edge) -> Result<()> {
         self.write(&FileDevice::open(image, Access::ReadWrite)?, edge, |bytes| edge.set(bytes))?;
         let said = btrfs_check(image);
@@ -131,7 +131,7 @@ impl Matrix {
         said
     }
 
-    /// Looks at one case in `share`; returns those in which nothing is found.
+    /// Checks one case in `share`; returns the cases without a finding.
     fn look(&self, share: usize) -> Result<Vec<&Edge>> {
         let chosen: Vec<&Edge> = self.edges.iter().step_by(share).collect();
         println!("{} of {} cases", chosen.len(), self.edges.len());
@@ -157,7 +157,7 @@ impl Matrix {
     }
 }
 
-/// One of each field, or as many as time is for.
+/// One case of each field, or as many as there is time for.
 fn sample<'m>(seen: &[&'m Edge], share: usize) -> Vec<&'m Edge> {
     let mut fields = HashMap::new();
     for edge in seen {
@@ -167,7 +167,7 @@ fn sample<'m>(seen: &[&'m Edge], share: usize) -> Vec<&'m Edge> {
     fields.into_values().take(most).collect()
 }
 
-/// Whether anything is wrong; that the image cannot be opened counts.
+/// Whether the check has a finding. An image that cannot be opened counts as one.
 fn finds(device: &Arc<MemoryDevice>) -> Result<bool> {
     let device: Arc<dyn BlockDevice> = Arc::<MemoryDevice>::clone(device);
     let work = || {

@@ -1,7 +1,8 @@
 //! Goes on without a file that cannot be read or made.
 //!
-//! A reader sends the data of a file of several names once, with the first of them. If that name is left out, the others are, too: their steps come
-//! without data, and would make a file of zeros. If the first name was made, the others become links to it, also if one of them fails.
+//! A reader sends the data of a file of several names once, with the first of them. If that name is left out, the others are, too: their
+//! steps come without data, and would make a file of zeros. If the first name was made, the others become links to it, also if one of them
+//! fails.
 
 use std::sync::mpsc::Receiver;
 
