@@ -279,8 +279,9 @@ impl Filesystem {
         self.context().in_flight().inodes()
     }
 
-    /// Calls `tell` with a file of which delayed data was lost. A cache of the file's data, such as the kernel's, has to read it
-    /// again. The call comes once the file has its earlier content again, from any thread that writes back, and must not wait.
+    /// Registers `tell`, which is called with each file of which delayed data was lost. A cache of the file's data, such as the
+    /// kernel's, has to read it again. The call comes once the file has its earlier content again, from any thread that writes
+    /// back, and must not wait.
     ///
     /// # Panics
     /// When a function is registered already.
@@ -324,8 +325,9 @@ impl Filesystem {
 impl Filesystem {
     /// The inode called `name` in `dir`. Crosses into subvolumes, and knows `.` and `..`.
     ///
-    /// A directory inode has to name its parent and name itself. Each has one name, so a walk along names meets no directory twice
-    /// and walks in no circle, whatever the entries of a damaged filesystem say.
+    /// If the entry leads to a directory, that one's inode has to refer back to `dir` and `name`. Each directory has one such
+    /// reference, so a walk along names meets no directory twice and walks in no circle, whatever the entries of a damaged
+    /// filesystem say.
     pub fn lookup(&self, dir: InodeId, name: &[u8], wait: Wait) -> Result<InodeId> {
         self.names.lookup(dir, name, wait)
     }
@@ -400,14 +402,14 @@ impl Filesystem {
     }
 
     /// Compresses the `bytes` of a small file that is still to be [made](Filesystem::create_file_with), by any thread and in any
-    /// order. `None` when nothing is compressed, or the file is too long for that.
+    /// order, so that making the file skips this slow part. `None` when nothing is compressed, or the file is too long for that.
     #[must_use]
     pub fn pack_ahead(&self, bytes: &[u8]) -> Option<PackedAhead> {
         data::pack_ahead(self.context(), self.subvolume(TreeId::FS).ok()?.tree(), bytes)
     }
 
-    /// Makes a file without a name in the subvolume of `dir`, open. The file is deleted when it is
-    /// closed, unless it gets a name before.
+    /// Makes a file without a name in the subvolume of `dir`, open. The file is deleted when it is closed, unless it gets a name
+    /// before.
     pub fn tmpfile(&self, dir: InodeId, new: &NewInode<'_>) -> Result<(Attributes, Arc<OpenFile>)> {
         self.names.tmpfile(dir, new)
     }

@@ -209,9 +209,10 @@ impl OpenFile {
         Ok((end, written))
     }
 
-    /// Writes whole sectors out of `data` itself, which comes back with the answer. The data is then on a device, and all readers of the file see it. It is as durable as any
-    /// write: [`sync`](Self::sync) makes it so. Two kinds of writes go through memory, and are written back before the answer: those that do not begin and end with sectors, and
-    /// those over data that is compressed or inline.
+    /// Writes whole sectors out of `data` itself, which comes back with the answer. The data is then on a device, and all readers
+    /// of the file see it. It is as durable as any write: [`sync`](Self::sync) makes it so. Two kinds of writes go through memory,
+    /// and are written back before the answer: those that do not begin and end with sectors, and those over data that is compressed
+    /// or inline.
     ///
     /// ```no_run
     /// use creamery_device::AlignedBuffer;
@@ -235,12 +236,14 @@ impl OpenFile {
         DirectDone { buffer: Arc::unwrap_or_clone(data), outcome }
     }
 
-    /// Submits a [`read_direct`](Self::read_direct) or [`write_direct`](Self::write_direct) for a caller that does not wait: `done` is called with the answer. The call
-    /// itself may take as long as any operation. It waits for locks, and for other requests where too much is in flight
-    /// ([`FsOptions::direct_bytes`](crate::FsOptions::direct_bytes)), and it carries out a write that goes through memory.
+    /// Submits a [`read_direct`](Self::read_direct) or [`write_direct`](Self::write_direct) for a caller that does not wait: `done`
+    /// is called with the answer. The call itself may take as long as any operation. It waits for locks, and for other requests
+    /// where too much is in flight ([`FsOptions::direct_bytes`](crate::FsOptions::direct_bytes)), and it carries out a write that
+    /// goes through memory.
     ///
-    /// A request ends on a device's thread, where that waits for nothing, or in the background. Without background threads it ends in one of these calls:
-    /// - a wait of a [`DirectWaiter`];
+    /// A request ends on a device's thread, where that waits for nothing, or in the background. Without background threads it ends
+    /// in one of these calls:
+    /// - a wait or a poll of a [`DirectWaiter`];
     /// - [`sync`](Self::sync), if it is a write;
     /// - [`Filesystem::shut_down`](crate::Filesystem::shut_down);
     /// - a call that waits for something that the request has locked.
@@ -490,8 +493,9 @@ impl OpenFile {
         ops::kill_privileges(&self.inode, writer)
     }
 
-    /// Makes all earlier changes of the file durable, as fsync(2): by the log where the log can express them, else by a commit. Direct writes to the file
-    /// that began before end first. fdatasync(2) is the same: the log has one item for the attributes, with the size among them.
+    /// Makes all earlier changes of the file durable, as fsync(2): by the log where the log can express them, else by a commit.
+    /// Direct writes to the file that began before end first. fdatasync(2) is the same: the log has one item for the attributes,
+    /// with the size among them.
     /// Errors: those of the devices or of the commit; data could not be written back, while this was open, or before and not
     /// reported to any opener yet. Each opener gets such an error once.
     pub fn sync(&self) -> Result<()> {

@@ -125,7 +125,7 @@ impl OpenFile {
     }
 
     /// Shares `range`, or the part of it that `purpose` lets, if `wanted` returns true once everything is locked. Returns the
-    /// outcome.
+    /// shared range.
     fn remap(
         &self,
         source: &Self,
@@ -181,7 +181,7 @@ impl Filesystem {
     }
 }
 
-/// The part of `range` that may be shared; `None` when there is none, and the caller asked for none.
+/// The part of `range` that may be shared; `None` when a copy, or a clone of all the rest, begins where the source has no bytes left.
 fn check(
     both: &Both<'_>,
     range: CloneRange,

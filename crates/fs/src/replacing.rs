@@ -120,7 +120,8 @@ impl Old {
         Ok(Self { flags: is.flags - LASTING, attributes, xattrs })
     }
 
-    /// Gives `id`, which is still empty, the flags that decide how data is written, in place of those from its directory.
+    /// Gives `id`, which is still empty, the flags and the compression property, by which data is written, in place of those from
+    /// its directory.
     fn give_flags(&self, fs: &Filesystem, id: InodeId) -> Result<()> {
         // A change from overwriting in place to compression has to go through neither.
         for flags in [InodeFlags::empty(), self.flags] {

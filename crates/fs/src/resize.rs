@@ -1,10 +1,11 @@
 //! The size of a filesystem on a device: it may grow.
 //!
-//! A resize makes the file longer first, then the filesystem, in one transaction: the device's item in the chunk tree, its copy in the
-//! superblock, and the sum there. A crash in between leaves a file that is longer than its filesystem; this is harmless, and the next resize uses
-//! the room. A failure gives the file its old length back, unless a superblock may have the new size: once a commit has begun to write
-//! superblocks, the devices may hold either one. An abort by another thread makes a resize fail while a commit is still on its way, so the resize
-//! waits for that first. A filesystem cannot shrink: the blocks past the new end would have to be moved.
+//! A resize makes the file longer first, then the filesystem, in one transaction: the device's item in the chunk tree, its copy in
+//! the superblock, and the sum there. A crash in between leaves a file that is longer than its filesystem; this is harmless, and
+//! the next resize uses the room. A failure gives the file its old length back, unless a superblock may have the new size: once a
+//! commit has begun to write superblocks, the devices may hold either one. An abort by another thread makes a resize fail while a
+//! commit is still on its way, so the resize waits for that first. A filesystem cannot shrink: the blocks past the new end would
+//! have to be moved.
 //!
 //! # Invariants
 //! - RESIZE-1: a file is cut only while no superblock has the new size, and none can get it any more. Shown by

@@ -11,7 +11,7 @@ pub(crate) enum Behalf<'a> {
     Operation,
     /// An operation that leaves the file's content and its times as they are.
     Rearranging,
-    /// An operation in flight. Its room was kept when it began: it asks no thread to write data back or to free any.
+    /// An operation in flight. Its room was kept when it began: it asks no thread to write data back or to free room.
     Flight(&'a mut DelallocReservation),
     /// Writeback: room is kept, and the times are those of the writes that it carries out.
     Writeback(&'a mut DelallocReservation),

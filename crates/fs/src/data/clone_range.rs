@@ -33,8 +33,8 @@ use crate::inode::{FileInode, Inode, InodeFlags, InodeItem};
 use crate::keys::extent_data;
 use crate::operation::in_handle;
 
-/// Upper bound of the pieces put into the target in one handle, and read together. A full filesystem gets no smaller steps: a clone does not give its
-/// space back, and each step would wait for a commit.
+/// Upper bound of the pieces put into the target in one handle, and read together. A full filesystem gets no smaller steps: a clone
+/// does not give its space back, and each step would wait for a commit.
 pub(super) const PIECES_MAX: usize = 16;
 
 /// The ranges of a clone.

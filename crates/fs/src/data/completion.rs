@@ -65,7 +65,7 @@ impl<'c, 'b> Completion<'c, 'b> {
         For::of(self.inode, self.item.flags)
     }
 
-    /// The file has the new data up to here.
+    /// The offset up to which the file has the new data.
     pub(crate) const fn reached(&self) -> u64 {
         *self.reached
     }

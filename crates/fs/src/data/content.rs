@@ -12,8 +12,8 @@
 //! ```
 //!
 //! # Invariants
-//! - CONTENT-1: a content covers `[0, size)` of the file without gaps, size being what [`Content::count`] notes; that
-//!   is less than asked for when the filesystem had room only in very many pieces, and
+//! - CONTENT-1: a content covers `[0, size)` of the file without gaps; [`Content::count`] notes that size. It is less
+//!   than asked for when the filesystem had room only in very many pieces, and
 //!   [`write`](super::write()) takes the rest once the inode exists.
 //!   Shown by `a_new_file_has_the_items_that_its_content_needs`.
 

@@ -60,7 +60,7 @@ enum Edit {
     TrimBack { at: u64, keep: u64 },
     /// The item at `at` loses its first `cut` bytes.
     TrimFront { at: u64, cut: u64 },
-    /// The item at `at` keeps its first `keep` bytes; `rest` is what remains from `from` on.
+    /// The item at `at` keeps its first `keep` bytes; `rest` is the remainder, which begins at `from`.
     Split { at: u64, keep: u64, from: u64, rest: Rest },
 }
 
@@ -292,7 +292,7 @@ fn remove_run(handle: &Handle<'_>, tree: &Tree, ino: ObjectId, run: Option<(u64,
     expect_found(removed == count, ino, first)
 }
 
-/// Nothing changed since the plan was made (DATA-5), so an item that is gone was taken by a bug.
+/// Fails unless `found`. Nothing changed since the plan was made (DATA-5), so a bug took a missing item.
 pub(super) fn expect_found(found: bool, ino: ObjectId, at: u64) -> Result<()> {
     if found {
         return Ok(());

@@ -105,7 +105,7 @@ impl<'t> Items<'t> {
 }
 
 /// The extent of `ino` at `cursor`; `None` where that is another item.
-#[inline(always)] // the result is large, and went through memory several times
+#[inline(always)] // else the result, which is large, goes through memory several times
 fn here<'c>(cursor: &'c Cursor<'_>, ino: ObjectId, sector: u64) -> Result<Option<Item<'c>>> {
     let Some((key, data)) = cursor.item() else { return Ok(None) };
     if key.objectid != ino || key.kind != KeyType::EXTENT_DATA {

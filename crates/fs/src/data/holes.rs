@@ -18,7 +18,7 @@ use crate::keys::extent_data;
 #[derive(Debug)]
 pub(crate) struct HolePlan {
     gaps: SmallVec<[(u64, u64); 2]>,
-    /// There is no gap up to here once the plan was carried out.
+    /// Up to here no gap remains after the plan is carried out.
     pub(crate) stop: u64,
 }
 

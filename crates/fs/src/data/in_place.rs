@@ -1,9 +1,9 @@
 //! Writing in place: data goes into the space that was preallocated for it.
 //!
 //! Space that no reader can see yet may be overwritten: a prealloc item reads as zeros until it is converted, so a crash before
-//! that leaves zeros, and needs no new space. The data goes to the device first; then one handle converts the part of the item that
-//! was written, and puts its checksums into their tree. The rest of the item in front of it and behind it stays prealloc, and a regular
-//! neighbour that shows the adjoining part of the same extent is joined to it:
+//! that leaves zeros. The write needs no new space. The data goes to the device first; then one handle converts the part of the
+//! item that was written, and puts its checksums into their tree. The rest of the item in front of it and behind it stays prealloc,
+//! and a regular neighbour that shows the adjoining part of the same extent is joined to it:
 //!
 //! ```text
 //!   before  |--- regular ---|~~~~~~~~~~~~~ prealloc ~~~~~~~~~~~~~|
@@ -77,7 +77,7 @@ impl Candidate {
     }
 }
 
-/// Data on its way into an extent that is there.
+/// Data on its way into an existing extent.
 pub(crate) struct InPlace {
     extent: NocowExtent,
     /// Data up to here was handed to the writer, with its checksums.
@@ -153,7 +153,8 @@ impl InPlace {
         engine.overwrote(self.proof);
     }
 
-    /// Shows the data in the file, as far as it goes, and makes `size` the least size of the file. One handle.
+    /// Shows the data in the file. The file has `size` bytes at least then, or reaches to the end of the data if that is less. One
+    /// handle.
     /// Errors: no space, damage: then nothing changed; aborted.
     pub(crate) fn complete(self, completion: &mut Completion<'_, '_>, size: u64) -> Result<()> {
         let (inode, range) = (completion.inode(), self.extent.range);

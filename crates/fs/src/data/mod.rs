@@ -1,8 +1,8 @@
 //! File data: the bytes of a file, on disk and in the tree.
 //!
 //! # How it is divided
-//! [`creamery_format::file_extent`] turns item bytes into checked values; `extent_map` turns items into extent maps without gaps, and `read` stands on it. Changes are made of four
-//! parts:
+//! [`creamery_format::file_extent`] turns item bytes into checked values; `extent_map` turns items into extent maps without gaps,
+//! and `read` stands on it. Changes are made of four parts:
 //! - `ordered_extent` owns new data from the allocation of its space to the handle that makes it part of a file (`completion`).
 //! - `drop_extents` makes room in the tree.
 //! - `holes` fills gaps where the filesystem wants an item for every hole.
@@ -10,11 +10,12 @@
 //!
 //! The other modules stand on these:
 //! - `tail` and `grow`, and on them `write` and `truncate`.
-//! - `write_direct` does the work of `write` for whole sectors of a buffer that was given away. `prepared` does it in steps without a wait between them. `content` does it for a
-//!   file that is only just being made.
-//! - `prealloc` sets space aside for later data. `nocow` decides whether data goes over existing extents, and `in_place` writes it there.
-//! - `punch_hole` gives space back; `zero_range` does a bit of both. `clone_range` gives a file the extents of another. `rewrite` gives data new space. `edges` are the sectors
-//!   that a range has only a part of.
+//! - `write_direct` does the work of `write` for whole sectors of a buffer that was given away. `prepared` does it in steps between
+//!   which no thread waits. `content` does it for a file that is only just being made.
+//! - `prealloc` sets space aside for later data. `nocow` decides whether data goes over existing extents, and `in_place` writes it
+//!   there.
+//! - `punch_hole` gives space back. `zero_range` gives back the space of data, and sets new space aside. `clone_range` gives a file
+//!   the extents of another. `rewrite` gives data new space. `edges` are the sectors that a range has only a part of.
 //!
 //! # Invariants
 //! - DATA-1: items of one file never overlap, and without NO_HOLES they leave no gap below the file's size.
@@ -135,7 +136,8 @@ fn update(
     update_for(&Behalf::Operation, locked, changed, item, change)
 }
 
-/// Changes the inode's item at the end of a change of its extents, with the times that `behalf` stands for.
+/// Changes the inode's item at the end of a change of its extents. Sets its times to now if `behalf` is an operation that changes
+/// the file's content, in flight or not.
 fn update_for(
     behalf: &Behalf<'_>,
     locked: &mut LockedExtents<'_, '_>,

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | is inline, a hole, or compressed | there is no sector for it on a device |
 //! | is regular, and the file is not NODATACOW | old data stays as it is |
-//! | is as old as the last snapshot of the subvolume | the snapshot may have it |
+//! | is as old as the last snapshot of the subvolume, or older | the snapshot may have it |
 //!
 //! Then the leaf is released. The next checks search other trees, and may wait there, so that no thread waits for the leaf
 //! meanwhile.
@@ -16,7 +16,7 @@
 //! | it goes to new space when | because |
 //! |---|---|
 //! | another reference to the extent exists, in the tree or queued | a clone has it, or a snapshot |
-//! | another file dropped its reference, and that commit is not durable yet | the file has the extent again after a power cut |
+//! | another file dropped its reference, and no durable commit has that yet | the file has the extent again after a power cut |
 //! | a sector has a checksum | the checksum would be wrong |
 //! | the block group is read-only, or there is none | it is being moved, or read through |
 //!
@@ -24,8 +24,8 @@
 //! subvolume that begins meanwhile waits (`subvolume/in_place`). No write in place begins while a snapshot is taken; this check
 //! comes first, because it costs nothing.
 //!
-//! With the switch [`FsOptions::nocow_keeps_leaf`](crate::FsOptions) the leaf is kept until all checks are done. This shows its
-//! cost.
+//! With the switch [`FsOptions::nocow_keeps_leaf`](crate::FsOptions) the leaf is kept until all checks are done, to measure the cost
+//! of that.
 //!
 //! A refusal costs a new search, from the end of the refused item on: with its leaf let go, neighbours may have been cut or joined.
 //!
@@ -133,7 +133,7 @@ fn items_of<'i>(_: &HeldExtents<'_>, inode: &'i Inode, range: (u64, u64), wait: 
     Items::new(inode.tree(), inode.id.ino, range, u64::from(inode.engine().sector_size()), wait)
 }
 
-/// A part of a file whose data is written in place. No other thread uses its space until this value drops (NOCOW-4).
+/// A part of a file whose data is written in place. A scrub or a balance of its block group waits until this value drops (NOCOW-4).
 pub(crate) struct NocowExtent {
     pub(crate) item: Candidate,
     /// The part of the file.
@@ -141,7 +141,7 @@ pub(crate) struct NocowExtent {
     _writer: NocowWriter,
 }
 
-/// The way of the front of the data that remains to be written.
+/// The destination of the front of the data that remains to be written.
 pub(crate) enum Piece {
     /// The extent is written in place.
     InPlace(NocowExtent),
@@ -179,7 +179,7 @@ impl<'i> NocowWalk<'i> {
         Self { inode, may_overwrite, end, ahead: None, seen_to, writer }
     }
 
-    /// The way of the front, which is at `at`.
+    /// Decides the destination of the front, which is at `at`.
     /// Errors: would block; device errors; damage.
     pub(crate) fn piece(&mut self, at: u64, wait: Wait) -> Result<Piece> {
         if self.ahead.is_none() && at >= self.seen_to {

@@ -247,7 +247,7 @@ impl OrderedExtent {
         Ok(units)
     }
 
-    /// The file extent item for the first `shown` bytes. A reader that sees it also finds the metadata needed to read it (LOG-7).
+    /// The file extent item for the first `shown` bytes. Notes the feature that reading it takes before a log can have it (LOG-7).
     pub(crate) fn item(&self, handle: &Handle<'_>, shown: u64) -> [u8; file_extent::REGULAR_LEN] {
         let whole = Extent::whole(handle.generation(), self.space.start(), self.space.len());
         let (compression, ram_bytes) = self.packed.unwrap_or((Compression::None, self.space.len()));

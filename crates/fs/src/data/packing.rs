@@ -100,7 +100,7 @@ pub(super) fn packing_of<'i>(inode: &'i Inode, item: &InodeItem) -> Result<Optio
     if !compression::may_be(context.compression().option(), item.flags) {
         return Ok(None);
     }
-    // An attribute that cannot be read keeps no data from being written.
+    // Where the attribute cannot be read, the data is written all the same.
     let property = property(inode, item).unwrap_or_default();
     Ok(Packing::new(context, item, property.as_deref()))
 }

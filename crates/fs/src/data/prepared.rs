@@ -1,4 +1,4 @@
-//! A write of whole sectors, in steps without a wait between them: for requests that outlive their call.
+//! A write of whole sectors, in steps between which no thread waits: for requests that outlive their call.
 //!
 //! ```text
 //!   new --------------> batch ---- device, all pieces at once ---> landed --------------------> complete
@@ -179,14 +179,15 @@ impl Prepared {
         }
     }
 
-    /// Whether all of it goes over existing data of a file of `size` bytes, so that completing it needs no handle if its times may follow later.
+    /// Whether all of it goes over existing data of a file of `size` bytes, so that completing it needs no handle if its times may
+    /// follow later.
     pub(crate) fn overwrites(&self, size: u64) -> bool {
         self.pieces.iter().all(|piece| matches!(piece, Piece::InPlace(space) if space.is_overwrite(size)))
     }
 
-    /// Shows the data in the file, from the front on: less than all only when space ran out all the same. The times of an overwrite may follow
-    /// later (`overwrite_times`). A caller that passes the locked item as `is` has checked that all of the write is an overwrite, and that the
-    /// times may follow later.
+    /// Shows the data in the file, from the front on: less than all only when space ran out all the same. The times of an overwrite
+    /// may follow later (`overwrite_times`). A caller that passes the locked item as `is` has checked that all of the write is an
+    /// overwrite, and that the times may follow later.
     /// Errors: no space; damage; aborted.
     pub(crate) fn complete(
         self,

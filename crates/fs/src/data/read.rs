@@ -81,7 +81,7 @@ pub(crate) fn read(
     Ok(len)
 }
 
-/// Data on devices in its final form: whole sectors.
+/// Uncompressed data on devices: whole sectors.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     /// The position in the file where it begins.
@@ -168,7 +168,7 @@ struct Source<'e> {
 
 impl Source<'_> {
     fn read(&self, at: Logical, out: &mut [u8]) -> Result<()> {
-        // Checks as if a tree block was locked, because a thread that has one must not read (READ-2).
+        // Checks the order of locks as if this locked a tree block, because a thread that has one must not read (READ-2).
         drop(Held::wait(LockPlace::of(rank::NODE)));
         self.engine.read_data(at, out, self.csums, self.wait)
     }
@@ -310,7 +310,7 @@ impl Window<'_> {
             let mut packed = vec![0; as_len(part.extent.disk_num_bytes)];
             let read = source.read(part.extent.disk_bytenr, &mut packed);
             read.map_err(|error| of_file(error, inode, part.map))?;
-            // An extent that claims a later generation could be confused with another one then.
+            // An extent that claims a generation to come could be confused with another one when that has come.
             let is_kept = part.extent.generation <= source.engine.generation()
                 && (!part.is_cheap() || kept.is_asked_again(&part.extent, source.csums));
             Ok((part, packed, is_kept))
@@ -345,7 +345,7 @@ impl PackedPart<'_> {
         self.skip.saturating_add(self.out.len() as u64).min(self.extent.unpacked_len())
     }
 
-    /// Whether the part costs less than the whole extent, and several such parts are needed to use that up.
+    /// Whether the part can be unpacked for less than the whole extent, and is at most half of it.
     fn is_cheap(&self) -> bool {
         compressed::has_parts(self.extent.compression)
             && 2 * self.out.len() as u64 <= self.extent.unpacked_len()

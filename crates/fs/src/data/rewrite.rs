@@ -45,8 +45,9 @@ pub enum Recompress {
 /// Number of bytes that are read at once.
 const PIECE: u64 = 1 << 20;
 
-/// Gives the data of `range`, which is whole sectors of nothing but data, new space. `leaves` is called with the range of each new
-/// extent: it returns up to where the file stays as it is instead. Returns how many bytes were rewritten.
+/// Gives the data of `range`, which is whole sectors of nothing but data, new space. Returns the number of bytes rewritten. `leaves`
+/// is called with the range of each new extent. Where it returns an offset, the file stays as it is up to there, and the extent is
+/// dropped.
 /// Errors: those of `leaves`; no space; those of reading; aborted.
 pub(crate) fn rewrite(
     inode: &FileInode<'_>,

@@ -5,7 +5,7 @@
 //! needed to find it again. The last handle writes the sector that contains the new end with zeros past it. When a full filesystem
 //! has no sector for that, the size changes all the same: growing checks the tail before it trusts it (DATA-4).
 //!
-//! Growing is `grow`'s.
+//! Growing is in `grow`.
 
 use creamery_base::{ErrorKind, Generation, Result, Wait};
 use creamery_txn::{Handle, Units};

@@ -71,7 +71,7 @@ pub(crate) fn write(inode: &FileInode<'_>, item: &mut InodeItem, offset: u64, da
 pub(super) struct Front {
     /// The file has the new data up to here.
     pub(super) reached: u64,
-    /// The bytes of these that were written in place.
+    /// The number of bytes that were written in place.
     pub(super) in_place: u64,
 }
 
@@ -97,7 +97,7 @@ pub(crate) fn write_payload(
     written
 }
 
-/// Writes all of it, from the front on. `front` follows, also after an error.
+/// Writes all of it, from the front on, and keeps its progress in `front`, also after an error.
 pub(super) fn write_pieces(
     behalf: &mut Behalf<'_>,
     inode: &FileInode<'_>,

@@ -14,7 +14,7 @@ use crate::inode::{FileInode, InodeItem};
 pub(crate) struct DirectlyWritten {
     /// The number of bytes.
     pub(crate) len: usize,
-    /// The bytes of these that were written in place.
+    /// The number of them that were written in place.
     pub(crate) in_place: u64,
 }
 

@@ -52,7 +52,7 @@ impl Answer {
         Self { owed: Some((Buffer::Written(buffer), done, bytes)), durable: None }
     }
 
-    /// Makes the write durable before the answer is given. It keeps nothing alive (DIRECT-11).
+    /// Promises, with `inodes`, that the write is durable before the answer is given. It does not keep them alive (DIRECT-11).
     pub(crate) fn when_durable(mut self, inodes: Option<&Arc<Inodes>>) -> Self {
         self.durable = inodes.map(Arc::downgrade);
         self

@@ -67,7 +67,7 @@ impl From<Error> for Stop {
 
 pub(crate) type Attempted<T> = std::result::Result<T, Stop>;
 
-/// Turns an error that says "this needs a wait" into the refusal `why`.
+/// Turns the error `WouldBlock` into the refusal `why`.
 pub(super) fn at_once<T>(got: Result<T>, why: Refusal) -> Attempted<T> {
     got.map_err(|error| match error.kind() {
         ErrorKind::WouldBlock => Stop::Refused(why),
@@ -89,8 +89,8 @@ struct Target<'a> {
 }
 
 /// Begins to write `data` to the inode, which is this file, without waiting for anything.
-/// Fails for the errors of a thread that waits, too: file too large; the inode is marked immutable or append-only, or has fs-verity;
-/// the subvolume or the filesystem is read-only; damage; aborted.
+/// Errors: those of a write that waits: file too large; the inode is marked immutable or append-only, or has fs-verity; the
+/// subvolume or the filesystem is read-only; damage; aborted.
 pub(crate) fn attempt(
     (inode, file): (&Arc<Inode>, &FileInode<'_>),
     at: DirectAt,

@@ -14,8 +14,8 @@
 //! One drop gives all of it back, whatever becomes of the write: it is refused, a device fails, a thread panics, or all goes well.
 //!
 //! # Locking
-//! A completing thread holds no lock that a completion takes, and none of a thread that waits for carried resources: rank
-//! WRITEBACK. It waits for handles, commits, items and nodes.
+//! A completing thread holds no lock that a completion takes, and no lock of a kind that threads hold while they wait for carried
+//! resources: rank WRITEBACK. It waits for handles, commits, items and nodes.
 
 use std::sync::Arc;
 

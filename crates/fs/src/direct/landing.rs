@@ -7,9 +7,9 @@
 //! ```
 //! A write that was asked for as durable then owes a sync (`owed_sync`), and is answered after that.
 //!
-//! A device's thread waits for nothing. It ends a request by itself where that takes no more than memory: a read with all data good, or a write in place, whose
-//! times follow later. Most requests of a database end this way, and cost no change of threads. The device's thread queues all other requests, failed ones
-//! included. Another thread completes them.
+//! A device's thread waits for nothing. It ends a request by itself where that takes no more than memory: a read with all data
+//! good, or an overwrite in place, whose times follow later. Most requests of a database end this way, and cost no change of
+//! threads. The device's thread queues all other requests, failed ones included. Another thread completes them.
 //!
 //! A thread that completes a request may be in the midst of another operation. So a panic, also one of the caller's completion, does not
 //! reach that operation: it aborts the filesystem, as a panic of a step in the background does.
@@ -43,8 +43,8 @@ pub(super) trait Carries: Send + 'static {
     /// Wakes the threads that may wait for a carried resource. It takes innermost locks only, and waits for nothing.
     fn wake_those_who_wait(&self);
 
-    /// Returns the lock of `inode` that `finish` needs, if `finish` then waits for nothing; `None` sends the request to the queue. Waits for
-    /// nothing.
+    /// Returns the lock of `inode` that `finish` needs, if `finish` then waits for nothing; `None` sends the request to the queue.
+    /// Waits for nothing.
     fn ends_at_once<'i>(&self, inode: &'i Inode, landed: &Self::Landed) -> Option<Item<'i>>;
 
     /// Does the remaining work, and gives all back.

@@ -1,8 +1,8 @@
 //! The end of a direct write that was asked for as durable: its data is in the file, and a sync is owed before the answer.
 //!
-//! A sync locks inodes, and waits for devices. A thread that completes a request in the midst of an operation holds locks. So the background
-//! syncs, or a thread that waits for nothing but the request (`in_flight`). The request has given its carried resources back before, and one
-//! log takes several writes that sync at once (`fsync`).
+//! A sync locks inodes, and waits for devices. A thread that completes a request in the midst of an operation holds locks. So the
+//! background syncs, or a thread that waits for nothing but the request (`in_flight`). The request has given its carried resources
+//! back before, and one log takes several writes that sync at once (`fsync`).
 
 use std::sync::{Arc, Weak};
 

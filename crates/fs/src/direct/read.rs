@@ -1,9 +1,9 @@
 //! A direct read without a waiting caller.
 //!
-//! It takes its range of bytes, and looks where the data lies. Inline data and holes it has then. The rest goes from the devices into the caller's buffer where
-//! all of it lies in one place, and else into buffers of ours, out of which it is put together in the end. Sectors are verified against their checksums as they
-//! come. The read carries its range until it is complete, and needs nothing else: changing these extents needs the range, and writeback of delayed data changes
-//! other places.
+//! It takes its range of bytes, and looks where the data lies. Inline data and holes it has then. The rest goes from the devices
+//! into the caller's buffer where all of it lies in one place, and else into buffers of ours, out of which it is put together in
+//! the end. Sectors are verified against their checksums as they come. The read carries its range until it is complete, and needs
+//! nothing else: changing these extents needs the range, and writeback of delayed data changes other places.
 //!
 //! Reads that take more than asking devices once end on a thread, as buffered reads do:
 //!
@@ -141,8 +141,9 @@ fn count(direct: &Direct, buffered: Option<Buffered>) {
     }
 }
 
-/// The source of a read that begins within the file, if devices have its data as the file shows it; else the reason why a thread has to read.
-/// The tree has the file with `stored` bytes. Fills the parts of `buffer` that are inline or holes. Fails for device errors; damage.
+/// The source of a read that begins within the file, if devices have its data as the file shows it; else the reason why a thread
+/// has to read. The tree has the file with `stored` bytes. Fills the parts of `buffer` that are inline or holes. Fails for device
+/// errors; damage.
 fn from_devices(
     file: &FileInode<'_>,
     (item, stored): (&InodeItem, u64),

@@ -36,9 +36,9 @@ impl DirectWaiter {
         Self { poller: context.in_flight().poller(inode.id), engine: Arc::downgrade(context.engine()) }
     }
 
-    /// Waits until `is_answered` returns true. It is called again after each answer, with locks held: it must wait for nothing, and call nothing of
-    /// the filesystem. This thread completes requests about the file that land meanwhile, so it needs no background thread. The caller holds
-    /// nothing of the filesystem.
+    /// Waits until `is_answered` returns true. It is called again after each answer, with locks held: it must wait for nothing, and
+    /// call nothing of the filesystem. This thread completes requests about the file that land meanwhile, so it needs no background
+    /// thread. The caller holds nothing of the filesystem.
     pub fn wait(&self, is_answered: impl Fn() -> bool) {
         self.poller.wait(is_answered);
         let engine = self.engine.upgrade();
@@ -48,9 +48,9 @@ impl DirectWaiter {
         }
     }
 
-    /// Completes requests about the file that have landed, where no background threads do, which may take as long as any operation. Afterwards
-    /// the caller checks whether its request was answered. If not, one of two things wakes it: its completion, where the background or a device
-    /// ends the request, or `waker`, where it has to poll again.
+    /// Completes requests about the file that have landed, where no background threads do, which may take as long as any operation.
+    /// Afterwards the caller checks whether its request was answered. If not, one of two things wakes it: its completion, where the
+    /// background or a device ends the request, or `waker`, where it has to poll again.
     pub fn poll(&self, waker: &Waker) {
         // It may be the last reference, and the engine's end waits for devices: it goes when no lock is held.
         let engine = self.engine.upgrade();

@@ -10,7 +10,7 @@ use crate::verity;
 /// The reason why a request goes through memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Buffered {
-    /// The request does not begin or end with a sector.
+    /// The request begins or ends within a sector.
     Misaligned,
     /// The data is stored in the tree itself.
     Inline,

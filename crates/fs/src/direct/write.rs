@@ -183,7 +183,7 @@ impl<'w> Beginning<'w> {
     }
 }
 
-/// Writes to a file that is locked, piece by piece, and lets reclaimers free the room that it takes.
+/// Writes to a file that is locked, piece by piece, and has other threads free the room that it takes.
 fn at_once(
     (file, locked): (&FileInode<'_>, &Locked<'_>),
     mut item: InodeItem,

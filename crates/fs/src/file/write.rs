@@ -95,7 +95,7 @@ struct Write<'a> {
     state: &'a mut State,
     sector: u64,
     holes: &'a Ranges,
-    /// Runs of their own, without pages beside them.
+    /// The number of runs that it begins, without pages beside them.
     runs: u32,
 }
 

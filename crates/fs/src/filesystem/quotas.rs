@@ -16,7 +16,7 @@ impl Filesystem {
     pub fn change_quotas(&self, change: &QuotaChange, here: TreeId) -> Result<()> {
         let engine = self.engine();
         if let QuotaChange::Limit { .. } | QuotaChange::Assign { .. } | QuotaChange::Remove { .. } = change {
-            // The reservations of delayed data count for the present groups.
+            // Delayed data has its room reserved in the groups before the change.
             self.make_durable()?;
         }
         match *change {

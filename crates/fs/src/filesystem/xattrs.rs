@@ -36,8 +36,8 @@ impl Filesystem {
         self.inode_to_change(id)?.remove_xattr(name)
     }
 
-    /// Removes the attribute `security.capability` ([`CAPABILITIES`](crate::CAPABILITIES)), as a write to a program does. Append-only files lose it,
-    /// too. A file without the attribute stays as it is.
+    /// Removes the attribute `security.capability` ([`CAPABILITIES`](crate::CAPABILITIES)), as a write to a program does.
+    /// Append-only files lose it, too. A file without the attribute stays as it is.
     /// Errors: read-only; no space; damage; aborted.
     pub fn remove_capabilities(&self, id: InodeId) -> Result<()> {
         self.inode_to_change(id)?.remove_capabilities().map(drop)

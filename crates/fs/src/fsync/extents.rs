@@ -1,4 +1,4 @@
-//! Extents: the parts that differ from the last commit, as items that replace the present ones.
+//! Extents: the parts that differ from the last commit, as items that replace those of the last commit in a replay.
 
 use creamery_base::{ObjectId, Result};
 use creamery_format::file_extent::{self, Extent, FileExtent};
@@ -138,7 +138,7 @@ fn pieces(items: &[Item], sector: u64) -> Result<Vec<Piece>> {
     items.iter().map(piece).collect()
 }
 
-/// Finds where the file has nothing now and had something at the last commit.
+/// Finds ranges that are holes now and had data at the last commit.
 struct Gaps {
     pieces: Vec<Piece>,
     logged_in: creamery_base::Generation,
@@ -147,7 +147,7 @@ struct Gaps {
 }
 
 impl Gaps {
-    /// A hole from there to `to`, if there was something.
+    /// A hole from the end of the last item to `to`, if the last commit has data there.
     fn before(&self, to: u64, ino: ObjectId) -> Option<Item> {
         let from = self.from;
         if from >= to {

@@ -20,7 +20,7 @@ pub(super) struct Became {
     pub(super) gained: Vec<LogLink>,
     /// Lost names.
     pub(super) lost: Vec<LogLink>,
-    /// Names in the log that are not names of the inode now.
+    /// Where the log has names of the inode: logged names that it has no more, and names that the log lacks.
     pub(super) unlike_log: Vec<LogLink>,
 }
 

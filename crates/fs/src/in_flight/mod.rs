@@ -1,30 +1,33 @@
 //! Requests in flight: requests that outlive the call that began them, and the queue of those that wait to be completed.
 //!
-//! A device answers on a thread of its own, which waits for nothing. That thread ends a request whose completion does not wait. Other completions take
-//! handles, and may wait long. Their requests go into a queue, from which three kinds of threads take them:
+//! A device answers on a thread of its own, which waits for nothing. That thread ends a request whose completion does not wait.
+//! Other completions take handles, and may wait long. Their requests go into a queue, from which three kinds of threads take them:
 //!
 //! ```text
 //!   device ---> land -+-> complete
 //!                     +-> [ landed | landed | landed ] ---> the background, a few at once
-//!                                                     ---> whoever waits for something that a request carries
-//!                                                     ---> whoever finds no room, or closes the filesystem
+//!                                                     ---> a thread that waits for something that a request carries
+//!                                                     ---> a thread that finds no room, or closes the filesystem
 //! ```
-//! A thread that waits for something a request carries *helps* first ([`Awaited::wait`]). It completes the landed requests that may carry it,
-//! and waits only while there are none. A request that lands wakes all threads that may wait for it ([`Submitted::wake`]). So no waiter depends
-//! on the background: with no thread there, or all of them busy, each waiter has done the work that it waits for. A waiter does no more than
-//! that while it holds its locks: a request of another file may take long to complete, and its own may land meanwhile.
+//! A thread that waits for something a request carries *helps* first ([`Awaited::wait`]). It completes the landed requests that may
+//! carry it, and waits only while there are none. A request that lands wakes all threads that may wait for it
+//! ([`Submitted::wake`]). So no waiter depends on the background: with no thread there, or all of them busy, each waiter itself
+//! does the work that it waits for. A waiter does no more than that while it holds its locks: a request of another file may take
+//! long to complete, and its own may land meanwhile.
 //!
-//! A thread that waits for the answer itself helps in this way, with requests of the inode ([`Poller::wait`]). A polling caller ([`Poller`]) waits for
-//! nothing. The background completes the request; where it has no threads, a request that lands wakes the poller, and the next poll completes it.
+//! A thread that waits for the answer itself helps in this way, with requests of the inode ([`Poller::wait`]). A polling caller
+//! ([`Poller`]) waits for nothing. The background completes the request; where it has no threads, a request that lands wakes the
+//! poller, and the next poll completes it.
 //!
 //! A request is known by its inode from before it carries anything until its answer.
 //!
 //! # A filesystem that is dropped
-//! A request keeps its inode alive, and by that the filesystem. It stands in a table here. A device has only the number of the request and the answer owed to its caller, and
-//! nothing of the filesystem. So a device may keep a request for ever, or drop it late on a thread of its own: the device keeps no filesystem alive. Its thread drops the last
-//! reference only where the filesystem is dropped while it ends a request. The last user of a filesystem may go without closing it. Then the table lets go of all its requests
-//! ([`InFlight::abandon`]). Each caller gets an error for an answer: at once where the request has landed, else when the device, which has the buffer until then, answers or drops
-//! it.
+//! A request keeps its inode alive, and by that the filesystem. It stands in a table here. A device has only the number of the
+//! request and the answer owed to its caller, and nothing of the filesystem. So a device may keep a request for ever, or drop it
+//! late on a thread of its own: the device keeps no filesystem alive. Its thread drops the last reference only where the filesystem
+//! is dropped while it ends a request. The last user of a filesystem may go without closing it. Then the table lets go of all its
+//! requests ([`InFlight::abandon`]). Each caller gets an error for an answer: at once where the request has landed, else when the
+//! device, which has the buffer until then, answers or drops it.
 //!
 //! # Invariants
 //! - DIRECT-3: no request begins once closing the filesystem has begun, and none is in flight when the devices are given back.
@@ -37,15 +40,15 @@
 //!   Shown by `a_filesystem_that_is_dropped_lets_go_of_its_device_whatever_is_in_flight`.
 //! - DIRECT-10: making a file, or all, durable ends the writes that began before, and waits for none that begins later.
 //!   Shown by `who_syncs_waits_for_the_requests_that_began_before`.
-//! - DIRECT-12: an operation fails with ENOSPC or EDQUOT only after the requests that carried room when a commit had not helped have ended. A
-//!   request that carries all that it needs waits for nothing held by a thread that looks for room. A request that does not yet may wait for that
-//!   thread's locks, so the thread does not wait for it.
+//! - DIRECT-12: an operation that a commit did not help fails with ENOSPC or EDQUOT only after the requests that carried room at that
+//!   time have ended. A request that carries all that it needs waits for nothing held by a thread that looks for room. A request that
+//!   does not carry it yet may wait for that thread's locks, so the thread does not wait for it.
 //!   Shown by `nobody_finds_no_room_because_of_requests_in_flight`.
-//! - DIRECT-13: the bytes of submitted requests in flight stay within the limit, but for one request that is alone. Requests begin in the order in
-//!   which they were submitted. Shown by `who_submits_more_than_may_be_in_flight_waits`.
-//! - DIRECT-15: a waiting caller gets its answer, and a polling caller is woken for it, with background threads, without them, and when they end.
-//!   Shown by `who_waits_for_an_answer_completes_what_lands`, `who_polls_is_woken_by_what_lands_where_nobody_is_in_the_background`,
-//!   `who_polls_is_woken_when_the_background_ends`.
+//! - DIRECT-13: the bytes of submitted requests in flight stay within the limit, but for one request that is alone. Requests begin
+//!   in the order in which they were submitted. Shown by `who_submits_more_than_may_be_in_flight_waits`.
+//! - DIRECT-15: a waiting caller gets its answer, and a polling caller is woken for it, with background threads, without them, and
+//!   when they end. Shown by `who_waits_for_an_answer_completes_what_lands`,
+//!   `who_polls_is_woken_by_what_lands_where_nobody_is_in_the_background`, `who_polls_is_woken_when_the_background_ends`.
 //!
 //! # Locking
 //! The queue is a table (rank TABLE). A request that lands wakes other threads while this lock is held, by their innermost locks, and so
@@ -81,8 +84,8 @@ pub(crate) trait Submitted: Send {
     /// midst of something else.
     fn complete(self: Box<Self>);
 
-    /// Completes the request, as [`complete`](Self::complete) does, if neither that nor the thread waits for anything. Otherwise returns the
-    /// request.
+    /// Completes the request, as [`complete`](Self::complete) does, if that waits for nothing and the thread may call the caller's
+    /// completion: a thread that must not wait may not. Otherwise returns the request.
     fn complete_at_once(self: Box<Self>) -> Option<Box<dyn Submitted>>;
 
     /// Gives its resources back when the filesystem is gone, and answers it if it has landed. It does not panic either.
@@ -136,8 +139,8 @@ struct Requests {
 }
 
 impl Requests {
-    /// Takes the wakers of the pollers of requests about an inode that is `wanted`: each of them polls again, and leaves another one. Wakers
-    /// run foreign code, so none is cloned, woken or dropped under this lock.
+    /// Takes the wakers of the pollers of requests about an inode that is `wanted`: each of them polls again, and leaves another
+    /// one. Wakers run foreign code, so none is cloned, woken or dropped under this lock.
     fn take_wakers(&mut self, wanted: impl Fn(InodeId) -> bool) -> Vec<Waker> {
         let numbers: Vec<u64> =
             self.pollers.iter().filter(|(_, (id, _))| wanted(*id)).map(|(number, _)| *number).collect();
@@ -421,9 +424,9 @@ impl InFlight {
     }
 }
 
-/// A thread that finds no room completes writes that have landed. That gives back the room that was kept for them, and the space of the data
-/// that they replaced. Completing asks no reclaimer to free anything (RECLAIM-1). Where a commit of all that does not help, the thread waits
-/// for the writes that are on their way (DIRECT-12).
+/// A thread that finds no room completes writes that have landed. That gives back the room that was kept for them, and the space of
+/// the data that they replaced. Completing asks no reclaimer to free anything (RECLAIM-1). Where a commit of all that does not
+/// help, the thread waits for the writes that are on their way (DIRECT-12).
 impl Reclaimer for InFlight {
     fn reclaim_step(&self) -> Result<bool> {
         Ok(self.help_with(Request::keeps_room, Helps::Completes))

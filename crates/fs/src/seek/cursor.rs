@@ -2,8 +2,8 @@
 //!
 //! Of the dirty pages it has a batch: the first few ranges behind the place of the search, and the version of the set that they are of
 //! ([`Pages::version`]). The batch is as good as the map while the version is the same; making a page dirty, or taking one to write it
-//! back, changes that. The beginning of a range that goes on behind a batch is known: a search for its end within it has an answer at
-//! once. Batches begin with one range and double while a scan uses them up. So beside a writer, which spoils each of them, no more
+//! back, changes that. A range that goes on behind a batch is kept from its beginning: a search within it for its end has an answer
+//! at once. Batches begin with one range and double while a scan uses them up. So beside a writer, which spoils each of them, no more
 //! ranges are copied than are used.
 //!
 //! Of the tree it has the leaf in which the last search ended ([`creamery_tree::Bookmark`]). That is as good as a search as long as

@@ -3,8 +3,8 @@
 use creamery_base::lock::contention::{self, Contended};
 use serde::{Deserialize, Serialize};
 
-/// Locks of one rank that threads of the process found taken, and waited for. Counted only when that was asked for, for all filesystems of the
-/// process together.
+/// Locks of one rank that threads of the process found taken, and waited for. Counted only when that was asked for, for all
+/// filesystems of the process together.
 ///
 /// ```
 /// assert_eq!(creamery_fs::ContentionStatistics::default().count, 0);

@@ -14,7 +14,7 @@ counts! {
     DirectStatistics of DirectCounters {
         /// Reads of files.
         reads,
-        /// Bytes that they returned, whichever way.
+        /// Bytes that reads returned, whichever way.
         read_bytes,
         /// Writes to files.
         writes,
@@ -38,11 +38,11 @@ counts! {
         failed,
         /// Reads and writes that went through memory because they did not begin and end with sectors.
         buffered_misaligned,
-        /// Writes that did because they were to go over inline data. Reads of that are counted nowhere.
+        /// Writes that went through memory because they were to go over inline data. Reads of inline data are counted nowhere.
         buffered_inline,
-        /// Writes that did because they were to go over compressed data. Reads of that are counted nowhere.
+        /// Writes that went through memory because they were to go over compressed data. Reads of such data are counted nowhere.
         buffered_compressed,
-        /// Reads of files with fs-verity.
+        /// Reads that went through memory because the file has fs-verity.
         buffered_verity,
     }
 }

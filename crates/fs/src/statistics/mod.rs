@@ -107,9 +107,9 @@ counts! {
     and ReadAheadCounters of ahead {
         /// Blocks requested from a device before a search came to them.
         read_ahead_issued = issued,
-        /// Those that a search came to.
+        /// Blocks read ahead that a search came to.
         read_ahead_hit = hit,
-        /// Those that left the cache before, or were not as expected.
+        /// Blocks read ahead that left the cache before, or were not as expected.
         read_ahead_wasted = wasted,
         /// Blocks that were not requested: too much was queued, or a commit was faster.
         read_ahead_dropped = dropped,
@@ -145,7 +145,7 @@ counts! {
         tree_block_writes,
         /// Write requests for tree blocks and data.
         writes,
-        /// Bytes in them.
+        /// Bytes in these write requests.
         write_bytes,
         /// Write requests that failed while another copy was written.
         write_failures,
@@ -163,9 +163,9 @@ counts! {
     and DirectRequests of direct {
         /// Reads and writes between memory and a device, past the page cache of the host; 0 without direct I/O.
         device_direct = straight,
-        /// Those reads and writes that went past it by way of an aligned buffer.
+        /// Reads and writes past the page cache by way of an aligned buffer.
         device_direct_bounced = bounced,
-        /// Those reads and writes of a device with direct I/O of which some bytes went through the page cache all the same.
+        /// Reads and writes of a device with direct I/O of which some bytes went through the page cache all the same.
         device_direct_cached = cached,
     }
 }
@@ -181,7 +181,7 @@ counts! {
         delayed_bytes,
         /// Runs of pages that were written back.
         runs,
-        /// Bytes of them.
+        /// Bytes of these runs.
         bytes,
         /// Runs that failed: their data is lost, and fsync reports it.
         failures,
@@ -203,13 +203,13 @@ counts! {
     NocowStatistics of NocowCounters {
         /// Extents, or parts of one, that were chosen to be written in place.
         written,
-        /// Extents that have another reference: their data went to new space, as that of all that follow.
+        /// Extents that have another reference: their data went to new space.
         shared,
-        /// Extents with checksums, which would have been wrong.
+        /// Extents with checksums, which would have been wrong: their data went to new space.
         with_csums,
-        /// Extents in no block group, or in one that takes no writes.
+        /// Extents in no block group, or in one that takes no writes: their data went to new space.
         no_group,
-        /// Ranges that were not checked, because a snapshot was being taken.
+        /// Ranges that were not checked, because a snapshot was being taken: their data went to new space.
         barred,
         /// Searches for the next extent behind one whose data went to new space.
         searched_again,
@@ -238,7 +238,7 @@ counts! {
         cursor_misses,
         /// Looks that found pages written or written back since.
         cursor_stale,
-        /// Searches that did without it, as another thread used it.
+        /// Searches that did without the open file's memory, because another thread used it.
         cursor_contended,
         /// Looks at the run in flight.
         in_flight_lookups,
@@ -246,9 +246,9 @@ counts! {
         tree_searches,
         /// Calls that went on in the leaf where the last one ended.
         bookmarks_used,
-        /// Leaves that these looked at.
+        /// Leaves that the searches looked at.
         leaves,
-        /// Items and gaps between them that these looked at.
+        /// Items and gaps between them that the searches looked at.
         items,
     }
 }
@@ -262,9 +262,9 @@ counts! {
     CompressionStatistics of CompressionCounters {
         /// Chunks of at most 128 KiB that are stored compressed.
         chunks,
-        /// Their bytes in the files.
+        /// Bytes of these chunks in the files.
         bytes,
-        /// Their bytes on the devices, or in the tree.
+        /// Bytes of these chunks on the devices, or in the tree.
         packed_bytes,
         /// Chunks that did not get shorter.
         refused,
@@ -272,7 +272,7 @@ counts! {
         unlikely,
         /// Compressed extents that were unpacked to be read.
         unpacked,
-        /// Reads of one that was kept unpacked.
+        /// Reads of a compressed extent that was kept unpacked.
         unpacked_hits,
     }
 }
@@ -313,7 +313,7 @@ pub struct Distribution {
     pub sum: u64,
     /// Half of the values are not larger; never too small, less than twice too large.
     pub p50: u64,
-    /// 99 of 100 values are not larger, as exactly.
+    /// 99 of 100 values are not larger; as exact as `p50`.
     pub p99: u64,
     /// The largest value.
     pub max: u64,

@@ -14,7 +14,7 @@ counts! {
     NowaitStatistics of NowaitCounters {
         /// Requests that must not wait.
         attempts,
-        /// Requests that began. All others were refused, except those that ended with an error.
+        /// Requests that began, or ended at once, also with an error. All others were refused.
         begun,
         /// Waits of the threads that made them. Always 0, unless the switch for that is on.
         blocked,

@@ -101,8 +101,8 @@ fn check_item(
     }
 }
 
-/// Checks the rules of `creamery check` for data in a file: a transaction made it, its encoding is known, and the file shows no more than it
-/// holds.
+/// Checks the rules of `creamery check` for data in a file: a transaction made it, its encoding is known, and the file shows no
+/// more than it holds.
 fn check_extent(data: &[u8]) -> Result<()> {
     let damaged = |what: String| Err(Error::new(ErrorKind::Corrupt, what));
     let Ok((head, _)) = RawFileExtentHead::ref_from_prefix(data) else { return Ok(()) };

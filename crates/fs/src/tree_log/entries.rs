@@ -36,8 +36,8 @@ fn entry_of<'a>(key: &Key, data: &'a [u8]) -> Result<(Name<'a>, Option<ObjectId>
 }
 
 impl LogReplay<'_, '_> {
-    /// Removes the entries of a directory whose numbers the log covers and that it does not have. Entries of subvolumes stay: an
-    /// fsync after the deletion of one commits.
+    /// Removes the entries of a directory whose numbers the log covers, and that the log does not have. Entries of subvolumes stay:
+    /// an fsync after the deletion of one commits.
     pub(super) fn remove_entries(&mut self, dir: ObjectId) -> Result<()> {
         let (first, last) = range_of(dir, KeyType::DIR_LOG_INDEX);
         let mut ranges = Vec::new();

@@ -71,7 +71,7 @@ impl LogReplay<'_, '_> {
         in_handle(self.engine, units, change)
     }
 
-    /// Removes the extents of a file in a range, except for the plan that it returns.
+    /// Removes the extents of a file in a range, except those that the returned plan removes.
     fn drop_all_but_the_last(&self, ino: ObjectId, (mut start, end): (u64, u64)) -> Result<DropPlan> {
         loop {
             let most = reserve::DROP_EDITS_MAX;

@@ -13,8 +13,8 @@ use crate::keys;
 use crate::verity;
 
 impl LogReplay<'_, '_> {
-    /// Sets the inode to the state in the log, and removes its lost attributes and the data past its end. The number of its names
-    /// and of its bytes are counted later.
+    /// Sets the inode to the state in the log, and removes its lost attributes and the data past its end. Its names and its bytes
+    /// are counted later.
     pub(super) fn replay_inode(&mut self, inode: &LoggedInode) -> Result<()> {
         let LoggedInode { ino, item: logged } = inode;
         self.remove_xattrs(*ino)?;

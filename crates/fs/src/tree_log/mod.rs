@@ -15,7 +15,7 @@
 //! | VERITY_DESC_ITEM, VERITY_MERKLE_ITEM | these are the pieces of the descriptor and the tree of a file with fs-verity; of any other file they say nothing |
 //! | EXTENT_DATA | this part of the file is so |
 //! | EXTENT_CSUM | these sectors have these checksums |
-//! | DIR_ITEM, DIR_LOG_ITEM | nothing: old kernels repeat the numbers there |
+//! | DIR_ITEM, DIR_LOG_ITEM | nothing: old kernels repeat the items by number there |
 //!
 //! The replay goes in stages over all of a subvolume's log, so that each stage finds the results that it needs: inodes and their
 //! losses; entries; names and data; and in the end the number of names of all inodes that gained or lost one. An inode without

@@ -23,7 +23,7 @@ use crate::items::InodeItem;
 pub struct VerityInfo {
     /// The hash algorithm.
     pub hash: VerityHash,
-    /// The digest that `FS_IOC_MEASURE_VERITY` and `fsverity digest` print for the file.
+    /// The digest that `FS_IOC_MEASURE_VERITY` and `fsverity digest` report for the file.
     pub digest: VerityDigest,
 }
 

@@ -94,7 +94,7 @@ pub(super) fn read_descriptor(tree: &Tree, id: InodeId, wait: Wait) -> Result<Ve
     VerityDescriptor::parse(&bytes).map_err(|damage| damaged(id, damage))
 }
 
-/// Removes the items of a file that is not sealed: an interrupted sealing left them.
+/// Removes the fs-verity items of a file that is not sealed: an interrupted sealing left them.
 /// Errors: no space; damage; aborted.
 pub(crate) fn remove_stale(engine: &Engine, tree: &Tree, ino: ObjectId) -> Result<()> {
     let first = Key::new(ino, KeyType::VERITY_DESC_ITEM, 0);

@@ -141,7 +141,7 @@ fn what_lies_behind_the_end_of_the_file_is_left() {
     assert_eq!(items(&inode), before);
 }
 
-/// A piece that stays fragmented is passed over, and the next ones are not.
+/// A piece that is not joined with others is passed over, and the next ones are not.
 #[test]
 fn behind_a_piece_that_stays_the_others_come_together() {
     const LARGE: u64 = 48;

@@ -69,8 +69,8 @@ fn a_device_ends_what_waits_for_nothing() {
     audit(&engine, &inode, &inode.item(Wait::Yes).expect("it lives"));
 }
 
-/// The request fails, takes new space, makes the file longer, goes to preallocated space, or is read again because a device reports something
-/// else.
+/// The request fails, takes new space, makes the file longer, goes to preallocated space, or is read again because a device reports
+/// something else.
 #[test]
 fn a_device_leaves_to_others_what_may_wait() {
     let Some((_engine, device, inode, file)) = on_answering(IN_PLACE) else { return };

@@ -129,8 +129,8 @@ fn what_leaves_the_extents_as_they_are_spoils_no_plan() {
     assert_ne!(seen(), converted, "a cut");
 }
 
-/// A run of many extents is completed in several handles. Its front is in the tree then, and must not be replaced yet: the next handle makes the
-/// item longer that shows it.
+/// A run of many extents is completed in several handles. Its front is in the tree then, and must not be replaced yet: the next
+/// handle makes the item longer that shows it.
 #[test]
 fn a_run_that_is_half_complete_is_waited_for_by_who_writes_over_its_front() {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };

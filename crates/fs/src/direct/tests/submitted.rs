@@ -236,7 +236,7 @@ fn whoever_waits_for_what_a_request_carries_completes_it() {
     }
 }
 
-/// A request to another file has landed. A thread that waits for a request to this file does not complete it.
+/// A request to another file has landed. A thread that waits for a request to this file does not complete the other one.
 #[test]
 fn who_waits_completes_nothing_of_other_files() {
     type Waits = fn(&OpenFile);
@@ -334,7 +334,7 @@ fn who_closes_a_filesystem_waits_for_its_requests() {
     );
 }
 
-/// A crash test of the device's content after that; the simulator cuts the power.
+/// A filesystem opened from the device's content after the sync has the data. The simulator tests power cuts.
 #[test]
 fn what_was_submitted_before_a_sync_is_durable_behind_it() {
     type Syncs = fn(&Filesystem, &OpenFile);

@@ -1,4 +1,5 @@
-//! Times of overwriting writes: stat shows them at once, the tree gets them later, and an fsync or a snapshot writes them to the tree first.
+//! Times of overwriting writes: stat shows them at once, the tree gets them later, and an fsync or a snapshot writes them to the
+//! tree first.
 
 use creamery_base::{TreeId, Wait};
 

@@ -63,7 +63,7 @@ fn only_what_begins_and_ends_with_sectors_or_files_is_shared() {
     for ((from, len, to), said) in same {
         assert_eq!(target.clone_range(&target, from, len, to).map_err(|error| error.kind()), said);
     }
-    // Cloning the rest of a source that ends before `from` is no error.
+    // Cloning the rest of a source that ends at `from` is no error.
     assert!(target.clone_range(&short, 10, 0, 0).is_ok_and(|()| content(&target).len() > 10));
     let nosum = make(&fs, "without checksums");
     nosum.inode().forge(|item| item.flags |= InodeFlags::NODATASUM);
