@@ -63,7 +63,7 @@ pub struct ReadersReport {
 
 /// One step on a file: writes or removes the sectors from `first` to `end`.
 #[derive(Clone, Copy, Debug)]
-struct Step {
+struct ReadStep {
     first: u64,
     end: u64,
     writes: bool,
@@ -71,7 +71,7 @@ struct Step {
 
 #[derive(Default)]
 struct Steps {
-    begun: Vec<Step>,
+    begun: Vec<ReadStep>,
     ended: usize,
 }
 
@@ -87,7 +87,7 @@ impl Story {
     }
 
     /// Makes one step; readers know it from before its begin until after its end.
-    fn step(&self, step: Step, change: impl FnOnce(u64) -> creamery_base::Result<()>) -> Result<()> {
+    fn step(&self, step: ReadStep, change: impl FnOnce(u64) -> creamery_base::Result<()>) -> Result<()> {
         let number = {
             let mut steps = self.steps.write();
             steps.begun.push(step);
@@ -99,7 +99,7 @@ impl Story {
     }
 
     fn write(&self, first: u64, end: u64) -> Result<()> {
-        self.step(Step { first, end, writes: true }, |number| {
+        self.step(ReadStep { first, end, writes: true }, |number| {
             let bytes: Vec<u8> = (first..end).flat_map(|at| sector(self.id(), at, number)).collect();
             let written = self.file.write_at(first * SECTOR as u64, &bytes)?;
             assert_eq!(written, bytes.len(), "there is room");
@@ -108,7 +108,7 @@ impl Story {
     }
 
     fn truncate(&self, fs: &Filesystem, first: u64) -> Result<()> {
-        self.step(Step { first, end: u64::MAX, writes: false }, |_| {
+        self.step(ReadStep { first, end: u64::MAX, writes: false }, |_| {
             fs.set_attributes(self.id(), &SetAttributes::truncate(first * SECTOR as u64)).map(drop)
         })
     }
