@@ -149,7 +149,7 @@ pub(crate) fn with_all<I: ExactSizeIterator>(
     let mut first: Option<Failure> = None;
     for item in items {
         let Err(failure) = each(item) else { continue };
-        // After a closed pipe nobody reads the rest; after a signal the command ends.
+        // After a closed pipe the rest has no reader; after a signal the command ends.
         if is_broken_pipe(&failure.error) || failure.is_ended {
             return Err(failure);
         }

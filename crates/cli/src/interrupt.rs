@@ -1,9 +1,9 @@
 //! SIGINT and SIGTERM in the middle of long work.
 //!
-//! Watched work stops before the next file, or within a large one, as after an error: unfinished files are removed, and finished ones stay. Then
-//! the program dies of the signal, as a calling script expects. A second signal ends it at once, which leaves no more behind than a loss of power
-//! does. Commands that write nothing end at once with the first signal. So does work that waits for a pipe or a terminal, as nothing would wake
-//! it.
+//! Watched work stops before the next file, or within a large one, as after an error: unfinished files are removed, and finished ones stay.
+//! Then the program dies of the signal, as a calling script expects. A second signal ends it at once, which leaves no more behind than a
+//! loss of power does. Commands that write nothing end at once with the first signal. So does work that waits for a pipe or a terminal, as
+//! nothing would wake it.
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;

@@ -7,8 +7,8 @@
 //! 3. `/run/creamery` for root, `$XDG_RUNTIME_DIR/creamery` for others
 //!
 //! Its name is the image's name with the process id, and with another number if that name is taken: processes of two PID namespaces that
-//! share a directory may have equal ids. Only the owner may read the file. When a mount ends well, its log is empty and is removed. A killed
-//! server leaves its log behind: the next server of this user removes that log, if it is empty.
+//! share a directory may have equal ids. Only the owner may read the file. When a mount ends well, its log is empty and is removed. A
+//! killed server leaves its log behind: the next server of this user removes that log, if it is empty.
 //!
 //! # Invariants
 //! - LOG-1: a server holds a lock (flock(2)) on its log for as long as it lives, so if a log can be locked, its server has ended.

@@ -40,7 +40,7 @@ impl Names {
         self
     }
 
-    /// The number of files so far.
+    /// The number of files and directories so far, and their bytes, in words.
     fn count(&self) -> String {
         let (entries, bytes) = (self.entries.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed));
         format!("{entries} files and directories, {}", Human(bytes))

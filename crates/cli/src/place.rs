@@ -122,7 +122,8 @@ impl Place {
 }
 
 impl End {
-    /// Parses `IMAGE:/PATH` or a path of the host. A path with ":/" is one of the host if it exists, or if no prefix is an image.
+    /// Parses `IMAGE:/PATH` or a path of the host. A text with ":/" is a place in an image if the part before it is an image, or if the
+    /// host has no file of that whole name.
     pub(crate) fn parse(text: &OsStr) -> Self {
         if let Some(place) = splits(text).find(|place| is_image(&place.image)) {
             return Self::Image(place);

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use creamery::Error;
 
-/// The directory for the status of scrubs: `$XDG_STATE_HOME/creamery`; else `/var/lib/creamery` for root, and `~/.local/state/creamery` for others.
+/// The directory for the status of scrubs: `$XDG_STATE_HOME/creamery`; else `/var/lib/creamery` for root, and `~/.local/state/creamery` for
+/// others.
 /// Errors: no such place is known.
 pub(crate) fn dir() -> Result<PathBuf, Error> {
     let of = |variable: &str, below: &str| {

@@ -144,7 +144,7 @@ impl RescueArgs {
     }
 }
 
-/// The same for those who write.
+/// Options of a command that writes to an image: those of reading it, and one more.
 #[derive(Args, Debug, Clone, Default)]
 pub(crate) struct WriteArgs {
     #[command(flatten)]
@@ -192,12 +192,12 @@ pub(crate) fn refuse_on_mount(path: &Path) -> Result<(), Error> {
     Err(Error::invalid(what).advise("unmount it first, or mount the image with a mount option for that"))
 }
 
-/// Does what [`refuse_on_mount`] does, if `path` is on a live mount.
+/// Calls [`refuse_on_mount`] if `path` is on a live mount.
 pub(crate) fn refuse_if_on_mount(path: &Path) -> Result<(), Error> {
     mount_of(path).map_or(Ok(()), |_| refuse_on_mount(path))
 }
 
-/// `--help` alone, of a command whose `-h` means what it means elsewhere.
+/// Only `--help`, for a command whose `-h` has the meaning that it has in other programs.
 #[derive(Args, Debug)]
 pub(crate) struct LongHelp {
     /// Print help

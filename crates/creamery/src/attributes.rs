@@ -43,7 +43,7 @@ pub struct AttributeChange {
     pub umask: u32,
     /// Owner. As on Linux, a new owner or group clears set-user-id, set-group-id and capabilities, except on directories.
     pub uid: Option<u32>,
-    /// Group.
+    /// Group. A new group clears the bits that a new owner clears.
     pub gid: Option<u32>,
     /// Time of last access.
     pub atime: Option<Time>,
@@ -67,7 +67,7 @@ impl AttributeChange {
     /// ```
     ///
     /// # Errors
-    /// When there is no such file.
+    /// When there is no such file; when a number is 4294967295, which is not a valid user or group.
     pub fn apply(&self, fs: &Filesystem, path: impl AsRef<Path>) -> Result<()> {
         fs.change_attributes(path.as_ref(), self)
     }
@@ -87,13 +87,13 @@ impl AttributeChange {
     /// ```
     ///
     /// # Errors
-    /// When there is no such file.
+    /// When there is no such file; when a number is 4294967295, which is not a valid user or group.
     pub fn apply_to_symlink(&self, fs: &Filesystem, path: impl AsRef<Path>) -> Result<()> {
         fs.change_symlink_attributes(path.as_ref(), self)
     }
 
-    /// Changes attributes of a directory and of everything below it. Symbolic links are not followed. Calls `failed` for each file that cannot be
-    /// changed and each directory that cannot be listed; the others are changed.
+    /// Changes attributes of a directory and of everything below it. Symbolic links are not followed. Calls `failed` for each file that
+    /// cannot be changed and each directory that cannot be listed; the others are changed.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;

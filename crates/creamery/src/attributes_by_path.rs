@@ -36,8 +36,8 @@ impl Filesystem {
         self.change(path.as_ref(), Last::Follow, &set)
     }
 
-    /// Changes owner and group of a file, or of a symbolic link itself, as [`std::os::unix::fs::lchown`] does. As on Linux, that clears set-user-id,
-    /// set-group-id and capabilities, except on directories.
+    /// Changes owner and group of a file, or of a symbolic link itself, as [`std::os::unix::fs::lchown`] does. As on Linux, that clears
+    /// set-user-id, set-group-id and capabilities, except on directories.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;

@@ -1,5 +1,5 @@
-//! Where paths begin: in the default subvolume, as on Linux, or in the chosen one. Behind `<FS_TREE>` a path always begins at the top level;
-//! `btrfs subvolume list -a` prints such paths.
+//! Where paths begin: in the default subvolume, as on Linux, or in the chosen one. Behind `<FS_TREE>` a path always begins at the top
+//! level; `btrfs subvolume list -a` prints such paths.
 
 use creamery_base::{InodeId, ObjectId, TreeId};
 

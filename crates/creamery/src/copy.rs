@@ -38,7 +38,7 @@ fn refuse_directory() -> Error {
     Error::new(ErrorKind::IsADirectory, "copied only with all that is in it")
 }
 
-/// Rejects a destination of a file that is written like a directory and is not one.
+/// Rejects a destination of a file whose path is spelled like that of a directory (`dir/`, `dir/.`), where there is no directory.
 pub(crate) fn refuse_file_as_directory(to: &Path) -> Result<()> {
     if !means_directory(to) && !means_content(to) {
         return Ok(());
@@ -90,7 +90,7 @@ impl Filesystem {
         }
         refuse_file_as_directory(to)?;
         let (dir, name) = resolve_parent_of_target(&self.fs, self.root, to)?;
-        // As on the host: the link may be somebody else's.
+        // As on the host: another user may have made the link.
         if self.symlink_metadata(to).is_ok() && self.fs.lookup(dir, &name, Wait::Yes).is_err() {
             return Err(at(to)(Error::new(ErrorKind::NotFound, "is a link that leads nowhere")));
         }
@@ -185,8 +185,8 @@ impl Filesystem {
         replacing.finish_as_the_old(made.id).map_err(at(to))
     }
 
-    /// Replaces the content of the file at `to` with everything that `source` returns. Creates the file if it does not exist; an existing one keeps its
-    /// other attributes.
+    /// Replaces the content of the file at `to` with everything that `source` returns. Creates the file if it does not exist; an existing
+    /// one keeps its other attributes.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -207,7 +207,8 @@ impl Filesystem {
         fill(source, &target, reading, || Ok(())).map_err(at(to))
     }
 
-    /// Copies the entries that `selection` selects. With `keeps_what_is_there` a file of the host stays, and [`Progress::skipped`] is called.
+    /// Copies the entries that `selection` selects. With `keeps_what_is_there` a file of the host stays, and [`Progress::skipped`] is
+    /// called.
     pub(crate) fn copy_out_selected(
         &self,
         from: &Path,

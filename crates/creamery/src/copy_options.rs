@@ -13,8 +13,8 @@ use crate::progress::OnError;
 pub struct CopyOptions {
     /// Copies directories with everything below them.
     pub recursive: bool,
-    /// Copies recursively, with modes, owners, times, xattrs, ACLs and hard links. Without it a copy only keeps permission bits; a copy that replaces
-    /// a file then has the owner, mode, ACL, extended attributes and flags of that file, as with cp(1).
+    /// Copies recursively, with modes, owners, times, xattrs, ACLs and hard links. Without it a copy only keeps permission bits; a copy
+    /// that replaces a file then has the owner, mode, ACL, extended attributes and flags of that file, as with cp(1).
     pub archive: bool,
     /// Keeps the attributes that `archive` keeps, but does not make the copy recursive: a symbolic link then stands for its target.
     pub preserve: bool,

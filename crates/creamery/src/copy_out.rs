@@ -153,7 +153,7 @@ impl HostSink {
         Self { by_force, ..self }
     }
 
-    /// Existing files stay and are not copied.
+    /// Lets files of the host with the name of a copy stay: their copies are not made.
     pub(crate) fn keeping_what_is_there(self) -> Self {
         Self { taken: Taken::Keep, ..self }
     }
@@ -239,7 +239,8 @@ impl HostSink {
     ) -> Result<Put> {
         let failed = self.at(parent, name);
         let host = |error: std::io::Error| failed(error.into());
-        // Without `-a` the file belongs to the user, and nobody gains rights. The old file may have had fewer rights.
+        // Without the source's owner and mode the file belongs to the user, and gives no other user rights. The old file may have been for
+        // fewer users.
         let is_private = self.keeps.metadata || place.metadata()?.is_some_and(|old| old.is_file());
         let first = if is_private { 0o600 } else { source.attributes.mode & 0o777 };
         let new = match NewFile::within(&parent.fd, first) {
@@ -290,8 +291,8 @@ impl HostSink {
         self.write_over(&place.write()?, source, data, failed)
     }
 
-    /// Gives an existing file the content of a copy, and the attributes that are kept. Its other names and the programs that have it open see
-    /// that; after an error it has a part. A pipe or a device gets the content alone.
+    /// Gives an existing file the content of a copy, and the attributes that are kept. Its other names and the programs that have it open
+    /// see that; after an error it has a part. A pipe or a device gets the content alone.
     fn write_over(
         &self,
         to: &InPlace,
@@ -446,7 +447,7 @@ fn timestamps(attributes: &Attributes) -> Timestamps {
     }
 }
 
-/// The mode of a copy. A copy with another owner than its source does not give that owner's special rights.
+/// The mode of a copy. A copy that does not have the owner of its source has no set-user-ID and set-group-ID bits.
 fn mode_of(attributes: &Attributes, owned: bool) -> Mode {
     if owned { mode(attributes) } else { mode(attributes) & Mode::from_raw_mode(0o1777) }
 }

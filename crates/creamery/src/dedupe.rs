@@ -28,15 +28,15 @@ const LEN_MIN: u64 = 4096;
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[non_exhaustive]
 pub struct DedupeReport {
-    /// Files that were read; files too small to have extents do not count.
+    /// Files that are long enough to have extents (4096 bytes); a file with several names counts once.
     pub files: u64,
     /// Files whose content equals that of an earlier file.
     pub equal_files: u64,
-    /// Bytes of equal files that share extents since this call.
+    /// Bytes of equal files that this call made share extents.
     pub shared_bytes: u64,
-    /// Bytes of equal files that shared extents before.
+    /// Bytes of equal files that shared extents before this call.
     pub already_shared_bytes: u64,
-    /// Files with the content of another file that cannot be changed: in read-only subvolumes, or marked immutable.
+    /// Files that cannot be changed, with the content of another file: they are in read-only subvolumes, or marked immutable.
     pub unchangeable_files: u64,
 }
 

@@ -1,7 +1,7 @@
 //! Paths that begin in a default subvolume that the caller did not choose.
 //!
-//! A filesystem whose default subvolume is not the top level usually has its subvolumes side by side at the top level (`@`, `@home`). A path
-//! that means one of those and begins in the default subvolume would make a directory of that name inside it. Such a name is rejected.
+//! A filesystem whose default subvolume is not the top level usually has its subvolumes side by side at the top level (`@`, `@home`). A
+//! path that means one of those and begins in the default subvolume would make a directory of that name inside it. Such a name is rejected.
 
 use std::ffi::OsString;
 use std::path::Path;

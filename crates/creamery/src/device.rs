@@ -1,8 +1,9 @@
-//! Devices: the storage below a filesystem. Image files and block devices of the host need nothing of this module; it is for storage of your own.
+//! Devices: the storage below a filesystem. Image files and block devices of the host need nothing of this module; it is for storage of
+//! your own.
 //!
-//! [`StreamDevice`] makes a device of everything that reads, writes and seeks, and [`MemoryDevice`] is a device in memory. Storage that can do several
-//! things at once implements [`BlockDevice`]: `submit` starts a [`Request`] and calls the [`Completion`] when it is done;
-//! `len`, `id` and `describe` describe the device. The rules:
+//! [`StreamDevice`] makes a device of everything that reads, writes and seeks, and [`MemoryDevice`] is a device in memory. Storage that can
+//! do several things at once implements [`BlockDevice`]: `submit` starts a [`Request`] and calls the [`Completion`] when it is done; `len`,
+//! `id` and `describe` describe the device. The rules:
 //! - A request beyond the end fails and changes nothing.
 //! - A flush makes the requests completed before it durable. After a failed flush every later one fails.
 //! - After `close` the device touches nothing any more.

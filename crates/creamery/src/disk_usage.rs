@@ -30,11 +30,11 @@ use crate::{FileType, ReadDir};
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct DiskUsage {
-    /// The data of all files, file by file.
+    /// Data of all files, bytes; data that several files share counts for each of them.
     pub total: u64,
-    /// Data that only one file refers to.
+    /// Data that only one file refers to, bytes.
     pub exclusive: u64,
-    /// Data that the files share, with each other or with others; each piece counts once.
+    /// Data that the files share, with each other or with others, bytes; each piece counts once.
     pub set_shared: u64,
 }
 

@@ -127,8 +127,8 @@ impl File {
         Ok(())
     }
 
-    /// Writes at `offset`; returns the number of bytes written, as [`std::os::unix::fs::FileExt::write_at`] does. A caller of the library is root to the
-    /// filesystem: unlike the kernel, no write, direct or not, clears set-user-id or capabilities.
+    /// Writes at `offset`; returns the number of bytes written, as [`std::os::unix::fs::FileExt::write_at`] does. A caller of the library
+    /// is root to the filesystem: unlike the kernel, no write, direct or not, clears set-user-id or capabilities.
     /// [`set_len`](Self::set_len) and [`fallocate`](Self::fallocate) clear capabilities.
     ///
     /// ```
@@ -237,7 +237,8 @@ impl File {
     ///
     /// # Errors
     /// - This file was not opened for writing, or `source` not for reading.
-    /// - The ranges do not begin and end with sectors, overlap, or go beyond the end. The end of `source` need not be aligned if this file does not go on behind it.
+    /// - The ranges do not begin and end with sectors, overlap, or go beyond the end. The end of `source` need not be aligned if this file
+    ///   does not go on behind it.
     /// - Only one of the files has checksums.
     /// - The files are of different filesystems.
     /// - There is no space.
@@ -246,8 +247,8 @@ impl File {
         self.open.clone_range(&source.open, from, len, to)
     }
 
-    /// Shares the `len` bytes of `source` at `from` with this file at `to` if this file already has the same bytes there. The call compares them. It shortens a
-    /// `len` that ends neither with a sector nor with both files. The file's times stay. Like ioctl_fideduperange(2).
+    /// Shares the `len` bytes of `source` at `from` with this file at `to` if this file already has the same bytes there. The call compares
+    /// them. It shortens a `len` that ends neither with a sector nor with both files. The file's times stay. Like ioctl_fideduperange(2).
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -392,7 +393,8 @@ impl File {
         found(self.open.seek_data(offset))
     }
 
-    /// Returns the offset of the first hole at or after `offset`, like lseek(2) with `SEEK_HOLE`. The end of the file is a hole; `None` beyond it.
+    /// Returns the offset of the first hole at or after `offset`, like lseek(2) with `SEEK_HOLE`. The end of the file is a hole; `None`
+    /// beyond it.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -411,7 +413,8 @@ impl File {
         found(self.open.seek_hole(offset))
     }
 
-    /// Returns the fs-verity digest that the file's data is verified against on each read; `None` for a file without fs-verity (`docs/use/verity.md`).
+    /// Returns the fs-verity digest that the file's data is verified against on each read; `None` for a file without fs-verity
+    /// (`docs/use/verity.md`).
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -432,8 +435,8 @@ impl File {
         self.open.verity()
     }
 
-    /// Lists the file's extents and their addresses, without its holes, like `FS_IOC_FIEMAP` of Linux' Btrfs. The extents come in
-    /// batches; each batch is consistent, and no lock is held in between. They include data that is not written back yet. In a writable filesystem
+    /// Lists the file's extents and their addresses, without its holes, like `FS_IOC_FIEMAP` of Linux' Btrfs. The extents come in batches;
+    /// each batch is consistent, and no lock is held in between. They include data that is not written back yet. In a writable filesystem
     /// earlier changes are committed first, to find out which extents are shared.
     ///
     /// ```

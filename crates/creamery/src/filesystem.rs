@@ -37,7 +37,7 @@ pub(crate) const fn new_file() -> NewInode<'static> {
 /// It may be used from many threads at once. Paths begin at the root of the subvolume that was opened, whether they
 /// begin with a slash or not; symbolic links are followed inside the image. Changes are durable after
 /// [`sync`](Self::sync) or [`close`](Self::close), and after commits in between; dropping the object without closing
-/// it loses what came after the last one, but never leaves a damaged filesystem.
+/// it loses the changes after the last commit, but never leaves a damaged filesystem.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -118,8 +118,8 @@ impl Filesystem {
         resolve_parent(&self.fs, self.root, path).map_err(|error| self.with_beginning(path, error))
     }
 
-    /// Resolves the parent for a name that is not a directory's and is to be created or removed. Fails for "x/", which can only be a directory;
-    /// `refusal` makes the error.
+    /// Resolves the parent for a name that is not a directory's and is to be created or removed. Fails for "x/", which can only be a
+    /// directory; `refusal` makes the error.
     pub(crate) fn resolve_parent_of_file<'p>(
         &self,
         path: &'p Path,
@@ -148,9 +148,9 @@ impl Filesystem {
         OpenOptions::new().read(true).open(self, path)
     }
 
-    /// Opens a file for reading even if its name is lost in a damaged directory. The file is then found by its inode, as when that directory is copied with
-    /// [`OnError::PastDamage`](crate::progress::OnError::PastDamage). In an image that was opened to [rescue](crate::ImageOptions::rescue) data,
-    /// every path works this way.
+    /// Opens a file for reading even if its name is lost in a damaged directory. The file is then found by its inode, as when that
+    /// directory is copied with [`OnError::PastDamage`](crate::progress::OnError::PastDamage). In an image that was opened to
+    /// [rescue](crate::ImageOptions::rescue) data, every path works this way.
     ///
     /// ```no_run
     /// let fs = creamery::Image::open("disk.img")?;
@@ -243,7 +243,7 @@ impl Filesystem {
         file.write_all_at(content.as_ref(), 0).map_err(at(path.as_ref()))
     }
 
-    /// Whether the path leads to a file, as [`std::path::Path::exists`]: also false on an error.
+    /// Whether the path leads to a file or directory, as [`std::path::Path::exists`]: also false on an error.
     /// [`try_exists`](Self::try_exists) tells the two apart.
     ///
     /// ```
@@ -260,7 +260,7 @@ impl Filesystem {
         self.metadata(path).is_ok()
     }
 
-    /// Whether the path leads to a file, as [`std::fs::exists`]: false for a symbolic link without a target.
+    /// Whether the path leads to a file or directory, as [`std::fs::exists`]: false for a symbolic link without a target.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -275,7 +275,7 @@ impl Filesystem {
     /// ```
     ///
     /// # Errors
-    /// When the path cannot be resolved: a directory on the way is damaged, or is not a directory.
+    /// When the path cannot be resolved: a component on the way is damaged, or is not a directory.
     pub fn try_exists(&self, path: impl AsRef<Path>) -> Result<bool> {
         match self.metadata(path) {
             Ok(_) => Ok(true),
@@ -390,7 +390,8 @@ impl Filesystem {
         Walk::new(Arc::clone(&self.fs), id, path.as_ref().to_owned())
     }
 
-    /// Lists a path and everything below it like [`walk`](Self::walk), but does not follow a symbolic link at the end of the path, like `find -P`.
+    /// Lists a path and everything below it like [`walk`](Self::walk), but does not follow a symbolic link at the end of the path, like
+    /// `find -P`.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -447,9 +448,8 @@ impl Filesystem {
         self.fs.sync()
     }
 
-    /// Deletes files without a name, makes every change durable and releases the image, as unmounting does. Then another program can open it.
-    /// Every operation of a file or listing that is still open fails from then on: a write that returned success
-    /// is durable.
+    /// Deletes files without a name, makes every change durable and releases the image, as unmounting does. Then another program can open
+    /// it. Every operation of a file or listing that is still open fails from then on: a write that returned success is durable.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;

@@ -1,4 +1,5 @@
-//! Filesystems as their superblocks describe them: those on block devices of the host, and those with too many devices missing to be opened.
+//! Filesystems as their superblocks describe them: those on block devices of the host, and those with too many devices missing to be
+//! opened.
 
 use std::path::PathBuf;
 
@@ -9,7 +10,8 @@ use creamery_volume::{NamedSet, superblocks_of_host};
 
 use crate::volume::MemberDevice;
 
-/// A filesystem as the newest of its superblocks describes it. It is not opened, so Linux may have it mounted, and devices of it may be missing.
+/// A filesystem as the newest of its superblocks describes it. It is not opened, so Linux may have it mounted, and devices of it may be
+/// missing.
 ///
 /// ```
 /// for found in creamery::volume::filesystems_of_host() {
@@ -21,9 +23,9 @@ use crate::volume::MemberDevice;
 pub struct HostFilesystem {
     /// The UUID of the filesystem.
     pub uuid: Uuid,
-    /// The UUID in its tree blocks.
+    /// The UUID in the tree blocks of the filesystem.
     pub metadata_uuid: Uuid,
-    /// Its label.
+    /// The label of the filesystem.
     pub label: Vec<u8>,
     /// The generation of the last commit.
     pub generation: Generation,
@@ -37,11 +39,11 @@ pub struct HostFilesystem {
     pub checksum: ChecksumType,
     /// The features on disk, by the names that Linux has for them.
     pub features: Vec<String>,
-    /// The number of its devices.
+    /// The number of devices of the filesystem, missing ones too.
     pub device_count: u64,
     /// The devices that were found, in the order of their numbers.
     pub devices: Vec<MemberDevice>,
-    /// Why devices beside them do not belong to the filesystem.
+    /// Reasons why devices beside `devices` do not belong to the filesystem, one sentence each.
     pub notes: Vec<String>,
 }
 
@@ -56,7 +58,8 @@ pub fn filesystems_of_host() -> Vec<HostFilesystem> {
     by_filesystem(superblocks_of_host())
 }
 
-/// Describes the filesystem on an image from its superblocks, with members that are named or found. No tree is read, so devices may be missing.
+/// Describes the filesystem on an image from its superblocks, with members that are named or found. No tree is read, so devices may be
+/// missing.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;

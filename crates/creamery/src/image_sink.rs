@@ -39,7 +39,7 @@ impl<'a> ImageSink<'a> {
         let xattrs = self.xattrs_with_room(source)?;
         let new = NewInode {
             kind,
-            // Without the source's owner, nobody gets the rights of that owner.
+            // Without the source's owner, set-user-ID and set-group-ID would give the new owner's rights.
             mode: attributes.mode & if self.archive { 0o7777 } else { 0o777 },
             umask: 0,
             uid: if self.archive { attributes.uid } else { 0 },
@@ -109,7 +109,7 @@ impl<'a> ImageSink<'a> {
         if self.archive { attributes.times } else { Times::all(self.to.engine().now()) }
     }
 
-    /// Restores the times that writing has changed.
+    /// Returns the change that restores the times which writing has moved.
     fn restore(&self, source: &Source) -> SetAttributes {
         let times = self.times(&source.attributes);
         SetAttributes {

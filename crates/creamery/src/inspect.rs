@@ -1,8 +1,7 @@
 //! Prints the structures on disk, superblocks and trees, in the format of btrfs-progs.
 //!
-//! These functions open an image even if it is open elsewhere, and read blocks straight from the devices. They print as much of a damaged block
-//! as they can, go on with the blocks beside it, and return an error at the end. The output is for
-//! people, not for programs to parse.
+//! These functions open an image even if it is open elsewhere, and read blocks straight from the devices. They print as much of a damaged
+//! block as they can, go on with the blocks beside it, and return an error at the end. The output is for people, not for programs to parse.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -35,7 +34,7 @@ pub struct SuperDump {
     pub all: bool,
 }
 
-/// Prints the superblock of an image, and of each other device that the name lists.
+/// Prints the superblock of an image, and of each other device that is named with it.
 ///
 /// ```
 /// use creamery::inspect::{dump_super, SuperDump};

@@ -1,4 +1,4 @@
-//! Tests: a cancel in the middle of a large file leaves no part of it, and all earlier files.
+//! Tests: a cancel in the middle of a large file leaves no part of that file, and keeps all earlier files.
 
 use std::cell::Cell;
 use std::sync::Mutex;

@@ -1,12 +1,11 @@
 //! Finds lost entries of a damaged directory from other items that refer to them.
 //!
-//! An entry lies in leaves of the subvolume's tree, under the number of its directory. The inode of the entry lies mostly in another leaf. There
-//! each inode records its directory, its name and the number of the entry; for a subvolume the root tree records them.
-//! So a listing notes the entry numbers that it could not read. One pass over all readable leaves finds the inodes
-//! with these numbers.
+//! An entry lies in leaves of the subvolume's tree, under the number of its directory. The inode of the entry lies mostly in another leaf.
+//! There each inode records its directory, its name and the number of the entry; for a subvolume the root tree records them. So a listing
+//! notes the entry numbers that it could not read. One pass over all readable leaves finds the inodes with these numbers.
 //!
-//! When the name that leads to a directory is lost and its inode, too, the inodes in it still refer to it. Such a directory is listed in the
-//! root of its subvolume, as [`ORPHAN`] with its number behind.
+//! When the name that leads to a directory is lost and its inode, too, the inodes in it still refer to it. Such a directory is listed in
+//! the root of its subvolume, as [`ORPHAN`] with its number behind.
 //!
 //! A path is found in the same way, one directory at a time ([`find`]).
 //!
@@ -50,8 +49,8 @@ impl Searches {
         Self { left: SEARCHES_MAX, damaged: HashSet::new() }
     }
 
-    /// Appends the entries found elsewhere to `dir`, whose listing is at its end. True if there are some. `entered` are the directories that the walk has
-    /// entered.
+    /// Appends the entries found elsewhere to `dir`, whose listing is at its end. True if there are some. `entered` are the directories
+    /// that the walk has entered.
     pub(crate) fn go_on(&mut self, dir: &mut ReadDir, entered: &HashSet<InodeId>) -> bool {
         let (id, lost) = (dir.id(), dir.take_lost());
         if dir.fs().engine().read_only().is_none() {

@@ -44,7 +44,7 @@ impl Make {
         Self { target, options: MkfsOptions::default(), source: None, env: Arc::new(SystemEnv) }
     }
 
-    /// Sets the size of the filesystem (`mkfs.btrfs -b`). Without it: the whole device, or the size that the content needs.
+    /// Sets the size of the filesystem, bytes (`mkfs.btrfs -b`). Without it: the whole device, or the size that the content needs.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;

@@ -404,7 +404,7 @@ impl Metadata {
         self.0.generation
     }
 
-    /// Time of the last access, in nanoseconds. Reads by this library do not change it; reads through a mount and
+    /// Time of the last access, to the nanosecond. Reads by this library do not change it; reads through a mount and
     /// [`Filesystem::set_times`](crate::Filesystem::set_times) do.
     ///
     /// ```
@@ -422,7 +422,7 @@ impl Metadata {
         self.0.times.access
     }
 
-    /// Last change of the data, as [`std::os::unix::fs::MetadataExt::mtime`].
+    /// Time of the last change of the data, as [`std::os::unix::fs::MetadataExt::mtime`].
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -439,7 +439,7 @@ impl Metadata {
         self.0.times.modification
     }
 
-    /// Last change of the inode, as [`std::os::unix::fs::MetadataExt::ctime`].
+    /// Time of the last change of the inode, as [`std::os::unix::fs::MetadataExt::ctime`].
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -456,7 +456,7 @@ impl Metadata {
         self.0.times.change
     }
 
-    /// Birth, as statx(2).
+    /// Time of birth (`stx_btime` of statx(2)).
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -473,7 +473,7 @@ impl Metadata {
         self.0.times.birth
     }
 
-    /// Last access, as `std::fs` gives it ([`std::fs::Metadata::accessed`]).
+    /// Time of the last access, as [`std::fs::Metadata::accessed`].
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -507,7 +507,7 @@ impl Metadata {
         self.mtime().into()
     }
 
-    /// Last change of the inode, as [`std::os::unix::fs::MetadataExt::ctime`].
+    /// Time of the last change of the inode, as [`std::os::unix::fs::MetadataExt::ctime`].
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;

@@ -8,7 +8,7 @@ use crate::{FileType, Permissions};
 
 const SET_IDS: u32 = 0o6000;
 const ALL_BITS: u32 = 0o7777;
-/// An octal number of at least this many digits also sets set-user-id and set-group-id of directories.
+/// An octal number of at least this many digits also sets or clears set-user-id and set-group-id of directories.
 const EXPLICIT_DIGITS: usize = 5;
 
 /// A change of permission bits: an octal mode, or a list like `u=rwX,go-w`, as in chmod(1).
@@ -52,7 +52,8 @@ enum What {
 }
 
 impl ModeChange {
-    /// Returns the permission bits of a file with `old` after the change. A change that names none of `ugoa` leaves the bits of `umask` alone.
+    /// Returns the permission bits of a file with `old` after the change. A change that names none of `ugoa` leaves the bits of `umask`
+    /// alone.
     #[must_use]
     pub fn apply(&self, old: Permissions, kind: FileType, umask: u32) -> Permissions {
         let is_dir = kind.is_dir();

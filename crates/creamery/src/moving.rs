@@ -161,7 +161,7 @@ impl Filesystem {
         self.remove_whatever(from)
     }
 
-    /// Rejects a target that is not an empty directory.
+    /// Rejects a target that is a directory with entries.
     fn refuse_full_directory(&self, to: &Path) -> Result<()> {
         let Ok(there) = self.symlink_metadata(to) else { return Ok(()) };
         match there.is_dir() && self.read_dir(to)?.next().is_some() {

@@ -213,8 +213,8 @@ impl OpenOptions {
         }
         let open = match (self.create_new, self.create) {
             (true, _) => self.make(fs, path),
-            // Creation comes first: usually the file does not exist yet. If creation fails, even because the filesystem is full, an existing
-            // file can still be opened. For a link without a target, creation makes the target.
+            // Creation comes first: usually the file does not exist yet. If creation fails, even because the filesystem is full, an
+            // existing file can still be opened. For a link without a target, creation makes the target.
             (false, true) => self.make(fs, path).or_else(|refused| match self.find(fs, path) {
                 _ if means_directory(path) => Err(refused),
                 Err(error) if error.kind() == ErrorKind::NotFound => match refused.kind() {

@@ -1,7 +1,7 @@
 //! Partitions of disk images and block devices: their names, and a list of them.
 //!
-//! Every function that takes the path of an image also takes a partition: `disk.raw@2` is the partition with number 2, `disk.raw@@1M` the filesystem that begins
-//! at that byte ([`ImageName`]). GPT and MBR tables are read, and never written.
+//! Every function that takes the path of an image also takes a partition: `disk.raw@2` is the partition with number 2, `disk.raw@@1M` the
+//! filesystem that begins at that byte ([`ImageName`]). GPT and MBR tables are read, and never written.
 
 use std::path::Path;
 

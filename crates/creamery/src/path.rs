@@ -208,7 +208,8 @@ impl<'f> PathWalk<'f> {
     }
 }
 
-/// Reads the target of a symbolic link. Errors: `NotFound` for an empty target, which is not a path in POSIX. (Linux stays in the link's directory.)
+/// Reads the target of a symbolic link. Errors: `NotFound` for an empty target, which is not a path in POSIX. (Linux stays in the link's
+/// directory.)
 pub(crate) fn target_of(fs: &fs::Filesystem, link: InodeId) -> Result<Vec<u8>> {
     match fs.read_link(link, Wait::Yes)? {
         target if target.is_empty() => Err(ErrorKind::NotFound.into()),

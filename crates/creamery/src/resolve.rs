@@ -18,9 +18,9 @@ use crate::subvolumes::Subvolumes;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DataUser {
-    /// The subvolume.
+    /// The subvolume of the file.
     pub subvolume: TreeId,
-    /// The inode.
+    /// The inode number of the file.
     pub ino: ObjectId,
     /// Offset in the file, bytes.
     pub offset: u64,

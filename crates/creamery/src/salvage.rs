@@ -63,7 +63,8 @@ impl<'a> Salvage<'a> {
         self.progress.go_on()
     }
 
-    /// Decides whether the walk enters a directory. Without damage each directory has one name, except the empty one that stands for every subvolume in a snapshot.
+    /// Decides whether the walk enters a directory. Without damage each directory has one name, except the empty one that stands for every
+    /// subvolume in a snapshot.
     pub(crate) fn enters(&mut self, id: InodeId) -> Result<()> {
         let is_stub = id.ino == ObjectId::EMPTY_SUBVOLUME_DIR;
         if self.on_error != OnError::Stop && !is_stub && !self.entered.insert(id) {
@@ -152,8 +153,8 @@ impl Data<'_> {
 }
 
 impl File {
-    /// Calls `each` with every readable piece of the data and its offset, in order and without holes. Calls `lost` with each unreadable range, once,
-    /// and the error. Use it to recover files from a damaged filesystem.
+    /// Calls `each` with every readable piece of the data and its offset, in order and without holes. Calls `lost` with each unreadable
+    /// range, once, and the error. Use it to recover files from a damaged filesystem.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;

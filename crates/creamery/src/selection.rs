@@ -15,8 +15,8 @@ use crate::{FileType, fs};
 const PROGRAM_MAX: usize = 10 << 20;
 
 /// An extended regular expression over paths, bytes of any kind. It matches anywhere in a path, unless it anchors the beginning (`^`) or
-/// the end (`$`). A directory whose path does not match is left out with everything below it. So the pattern for a deep file must also match
-/// every directory above it.
+/// the end (`$`). A directory whose path does not match is left out with everything below it. So the pattern for a deep file must also
+/// match every directory above it.
 ///
 /// ```
 /// use creamery::rescue::PathPattern;

@@ -60,7 +60,7 @@ pub(crate) trait Sink {
     /// Whether a symbolic link with an empty target can be made.
     const TAKES_EMPTY_LINKS: bool = false;
 
-    /// Whether `name` exists, is not a directory, and stays, so that no copy is made.
+    /// Whether an existing entry `name` stays, so that a source which is not a directory is not copied.
     fn keeps(&self, parent: &Self::Dir, name: &[u8]) -> Result<bool> {
         let _ = (parent, name);
         Ok(false)
@@ -98,8 +98,8 @@ pub(crate) struct Driver<'a> {
 
 struct Level<D> {
     entries: ReadDir,
-    /// Hashes of the names so far, for a sink that does not know names. A damaged directory may have a name twice, and a program that unpacks the
-    /// archive may follow the first one on the way to the second.
+    /// Hashes of the names so far, for a sink that does not know names. A damaged directory may have a name twice, and a program that
+    /// unpacks the archive may follow the first one on the way to the second.
     names: HashSet<u64>,
     dir: D,
     source: Source,

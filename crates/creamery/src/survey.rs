@@ -1,7 +1,7 @@
 //! Finds the files that a loss of devices would destroy, before anything is touched.
 //!
-//! The profile of each chunk says without which devices its ranges can be read. A file is lost with any range of its data. If a chunk of metadata
-//! is lost, all files are lost: nothing leads to them any more.
+//! The profile of each chunk says without which devices its ranges can be read. A file is lost with any range of its data. If a chunk of
+//! metadata is lost, all files are lost: nothing leads to them any more.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
@@ -37,7 +37,7 @@ pub struct Loss {
     pub devices: Vec<DevId>,
     /// Whether chunks of metadata would be lost, and all files with them.
     pub trees: bool,
-    /// Files that would lose data.
+    /// The number of files that would lose data.
     pub files: u64,
 }
 
@@ -54,7 +54,7 @@ pub struct Loss {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Survey {
-    /// All files of all subvolumes.
+    /// The number of regular files in all subvolumes; a file with several names counts once.
     pub files: u64,
     /// First the case without a further loss; then the loss of each present device; then that of each two of them, if there are few.
     pub losses: Vec<Loss>,

@@ -36,13 +36,15 @@ pub struct Tuning {
     /// Memory for written data on its way to the device, bytes; default 256 MiB. A write beyond that waits. With 0 every
     /// write goes to the device before it returns, and is an extent of its own.
     pub delayed_bytes: u64,
-    /// Bytes in flight of direct requests that no thread waits for ([`File::submit`](crate::File::submit), [`File::start`](crate::File::start)),
-    /// all files together; default 256 MiB. A request beyond that waits. A single request may be larger.
+    /// Bytes in flight of direct requests that no thread waits for ([`File::submit`](crate::File::submit),
+    /// [`File::start`](crate::File::start)), all files together; default 256 MiB. A request beyond that waits. A single request may be
+    /// larger.
     pub direct_bytes: u64,
-    /// Threads that work in the background as long as the [`Filesystem`](crate::Filesystem) exists. They delete files that are unlinked and closed, help to
-    /// write commits, and do other work that no caller waits for. Default: two to four, by the number of cores; 0 if the filesystem is opened for reading or its
-    /// environment is [reproducible](crate::env::Env::is_reproducible). With 0 the threads of the callers do this work. In a filesystem that is opened for reading
-    /// some are useful for direct reads in flight ([`File::submit`](crate::File::submit)).
+    /// Threads that work in the background as long as the [`Filesystem`](crate::Filesystem) exists. They delete files that are unlinked and
+    /// closed, help to write commits, and do other work that no caller waits for. Default: two to four, by the number of cores; 0 if the
+    /// filesystem is opened for reading or its environment is [reproducible](crate::env::Env::is_reproducible). With 0 the threads of the
+    /// callers do this work. In a filesystem that is opened for reading some are useful for direct reads in flight
+    /// ([`File::submit`](crate::File::submit)).
     pub background_threads: Option<usize>,
     /// Insertions unlock a leaf's parents before they search it.
     #[doc(hidden)]
@@ -71,8 +73,8 @@ pub struct Tuning {
     /// a little. Default: off.
     #[doc(hidden)]
     pub lock_times: bool,
-    /// [`Filesystem::statistics`](crate::Filesystem::statistics) counts the locks that threads of this process find taken, by rank, since the
-    /// filesystem was opened. Default: off.
+    /// [`Filesystem::statistics`](crate::Filesystem::statistics) counts the locks that threads of this process find taken, by rank, since
+    /// the filesystem was opened. Default: off.
     #[doc(hidden)]
     pub lock_contention: bool,
 }

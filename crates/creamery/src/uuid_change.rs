@@ -35,8 +35,8 @@ pub struct UuidChange {
 }
 
 impl Image {
-    /// Prepares a change of the UUID in all tree blocks: to `uuid`, or to one from `env` ([`Env::uuid_after`]). Writes
-    /// nothing before [`UuidChange::run`]. An interrupted change continues with its own UUID. `btrfstune -u` and `-U` of btrfs-progs do the same.
+    /// Prepares a change of the UUID in all tree blocks: to `uuid`, or to one from `env` ([`Env::uuid_after`]). Writes nothing before
+    /// [`UuidChange::run`]. An interrupted change continues with its own UUID. `btrfstune -u` and `-U` of btrfs-progs do the same.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -103,9 +103,9 @@ impl UuidChange {
         self.change.new_uuid()
     }
 
-    /// Writes the new UUID; it is durable when this returns. Returns the number of tree blocks that could not be read and stay as they are: 0, unless this
-    /// continues an interrupted change. `progress` gets the number of finished tree blocks and the total, which is 0 while they are
-    /// counted and verified. An error from it ends the change.
+    /// Writes the new UUID; it is durable when this returns. Returns the number of tree blocks that could not be read and stay as they are:
+    /// 0, unless this continues an interrupted change. `progress` gets the number of finished tree blocks and the total, which is 0 while
+    /// they are counted and verified. An error from it ends the change.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;

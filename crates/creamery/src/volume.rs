@@ -65,9 +65,9 @@ pub struct DeviceShare {
     pub device: DevId,
     /// The kind of the chunks, as in [`BlockGroups::kind`].
     pub kind: String,
-    /// Their profile.
+    /// The profile of the chunks, as in [`BlockGroups::profile`].
     pub profile: String,
-    /// Bytes; each copy counts.
+    /// Bytes of the device that these chunks use; each copy counts.
     pub bytes: u64,
 }
 
@@ -90,7 +90,7 @@ pub struct BlockGroups {
     pub kind: String,
     /// The profile, as mkfs names it, in capitals except `single`.
     pub profile: String,
-    /// The number of copies of their content.
+    /// The number of copies of the content of these block groups.
     pub copies: u64,
     /// The size of the block groups, bytes; copies count once.
     pub total: u64,
@@ -138,7 +138,7 @@ impl BlockGroups {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Usage {
-    /// Size of the filesystem.
+    /// Size of the filesystem, bytes.
     pub total: u64,
     /// Bytes that are not in use.
     pub free: u64,
@@ -208,7 +208,7 @@ impl Volume<'_> {
     /// ```
     ///
     /// # Errors
-    /// When the label has more than 255 bytes or contains a newline; when the device fails.
+    /// When the label has more than 255 bytes, or contains a newline or a zero byte; when the device fails.
     pub fn set_label(self, label: impl AsRef<[u8]>) -> Result<()> {
         self.0.fs.set_label(label.as_ref())?;
         self.0.fs.sync()
@@ -236,8 +236,8 @@ impl Volume<'_> {
         }
     }
 
-    /// Returns notes about defects that opening ignored, a sentence each: damaged superblock copies, a wrong number of devices, and states that
-    /// only allow reading. Linux writes such notes to the kernel log.
+    /// Returns notes about defects that opening ignored, a sentence each: damaged superblock copies, a wrong number of devices, and states
+    /// that only allow reading. Linux writes such notes to the kernel log.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -302,7 +302,7 @@ impl Volume<'_> {
         self.0.fs.engine().group_sums().into_iter().map(of).collect()
     }
 
-    /// Returns the space that chunks use on each device, by kind and profile and in the order of the devices, as `btrfs filesystem usage` does.
+    /// Returns the space that chunks use on each device, by kind and profile and ordered by device, as `btrfs filesystem usage` does.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -554,8 +554,8 @@ impl Volume<'_> {
         self.0.fs.resize(device, size)
     }
 
-    /// Converts the trees that record free space (`btrfstune --convert-to-block-group-tree`), in one transaction: a crash leaves
-    /// the old trees or the new ones. The change is durable when this returns, with every change so far. False when the filesystem has the new trees already.
+    /// Converts the trees that record free space (`btrfstune --convert-to-block-group-tree`), in one transaction: a crash leaves the old
+    /// trees or the new ones. The change is durable when this returns, with every change so far. False when nothing changes.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -570,8 +570,8 @@ impl Volume<'_> {
     /// ```
     ///
     /// # Errors
-    /// When the result would have a block group tree without a free space tree or with holes listed, which Linux does not mount; when there is no
-    /// space for the tree.
+    /// When the result would have a block group tree without a free space tree or with holes listed, which Linux does not mount; when there
+    /// is no space for the tree.
     pub fn convert(self, conversion: Conversion) -> Result<bool> {
         self.0.fs.sync()?;
         self.0.fs.engine().convert(conversion)

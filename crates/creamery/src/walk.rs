@@ -67,7 +67,7 @@ impl WalkEntry {
         self.kind
     }
 
-    /// Levels below the beginning.
+    /// The depth of the entry: its levels below the beginning of the walk.
     #[must_use]
     pub const fn depth(&self) -> usize {
         self.depth

@@ -1,10 +1,10 @@
 //! A server that does nothing as fast as it can: the baseline of the benchmarks. Its time is that of the kernel and the
 //! transport; additional time of a filesystem is the filesystem's own.
 //!
-//! It remembers the names that were made, their nodes, and the lengths of files, because otherwise the kernel would send more or fewer requests than to a
-//! filesystem; it keeps nothing else. Reads return zeros, writes are dropped, and a sync is
-//! done at once. For a caller that asks, every file has 4 KiB of data and a hole of 4 KiB in turn. A file that is opened again is read again: the kernel drops its pages. With
-//! `--exists` every name is a file already.
+//! It remembers the names that were made, their nodes, and the lengths of files, because otherwise the kernel would send more or fewer
+//! requests than to a filesystem; it keeps nothing else. Reads return zeros, writes are dropped, and a sync is done at once. For a caller
+//! that asks, every file has 4 KiB of data and a hole of 4 KiB in turn. A file that is opened again is read again: the kernel drops its
+//! pages. With `--exists` every name is a file already.
 //!
 //!     null [--threads N] [--exists] DIR
 

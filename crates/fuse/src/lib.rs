@@ -10,8 +10,8 @@
 //! [`AttrReply::valid`]), data for as long as its page stays. The rest becomes a request in a queue of
 //! the connection. A worker's `read` of `/dev/fuse` takes it out whole: a header, a fixed structure, then
 //! names or data. [`protocol::decode`] checks it and makes it an [`Operation`](protocol::Operation) that
-//! borrows from the request buffer. The dispatcher calls the method of [`Operations`], encodes its result
-//! behind a reply header and sends it with one `writev`. Bulk data never moves inside this process:
+//! borrows from the request buffer. The dispatcher calls the method of [`Operations`]. The transport sends its encoded
+//! result behind a reply header, with one `writev`. Bulk data never moves inside this process:
 //! `read` fills the reply buffer in place, `write` gets the request buffer, at a page.
 //!
 //! `FORGET`, `BATCH_FORGET` and `INTERRUPT` get no answer. Every other request gets exactly one, also a
@@ -29,7 +29,7 @@
 //! as it likes, and blocks one worker with it. So:
 //! - N workers blocked in operations that wait for an (N+1)th request are a deadlock. An operation must not
 //!   wait for anything that depends on the mount: it opens no file on it, waits for no unmount, and sends no notification
-//!   (asserted).
+//!   (asserted) except [`Notifier::inval_attributes`].
 //! - a program that uses its own mount has a second trap: unmapping a dirty shared mapping writes it back
 //!   under the lock of its address space, which a worker needs to get memory. Sync first, or serve from
 //!   another process.
@@ -54,10 +54,10 @@
 //!   ([`SetAttr`], [`OpenRequest`], [`protocol::WriteFlags`]), and on every change of owner or group.
 //! - `WRITEBACK_CACHE`: the kernel then owns times and sizes of files being written. And `SEEK_DATA` lies,
 //!   because lseek does not flush; leave it off.
-//! - `ASYNC_DIO`: direct reads and writes of libaio and io_uring return before their end, and the parts of a large one come all at once. Then the
-//!   kernel drops the pages of a file before such a write, and not after it: a read through the cache meanwhile leaves old content there for every reader.
-//!   So if some processes read through the cache and others write around it, drop these pages before you answer such a write
-//!   ([`NotifyQueue`]).
+//! - `ASYNC_DIO`: direct reads and writes of libaio and io_uring return before their end, and the parts of a large one come all at once.
+//!   Then the kernel drops the pages of a file before such a write, and not after it: a read through the cache meanwhile leaves old content
+//!   there for every reader. So if some processes read through the cache and others write around it, drop these pages before you answer
+//!   such a write ([`NotifyQueue`]).
 //! - `DIRECT_IO_ALLOW_MMAP` is asked for from the start: a file opened with
 //!   [`DIRECT_IO`](protocol::OpenReplyFlags::DIRECT_IO) can be mapped shared. [`Negotiation::decline`] it to forbid that.
 //! - `ATOMIC_O_TRUNC`: `open` truncates when its flags say so.

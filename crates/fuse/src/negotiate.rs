@@ -113,7 +113,7 @@ impl Negotiation {
         self.wanted -= flags;
     }
 
-    /// The agreement if the answer was sent now.
+    /// The capabilities in force if the answer were sent now.
     #[must_use]
     pub fn agreed(&self) -> InitFlags {
         let mut wanted = self.wanted;
@@ -161,7 +161,7 @@ pub struct Agreement {
     pub minor: u32,
     /// Capabilities in force.
     pub flags: InitFlags,
-    /// Largest write and read.
+    /// Largest write and read, bytes.
     pub max_write: u32,
 }
 

@@ -29,7 +29,9 @@ use crate::protocol::{EXPIRE_ONLY, NotifyCode, wire};
 use crate::transport::{Device, on_worker_thread};
 use crate::types::NodeId;
 
-/// Sends notifications and waits until the kernel has acted on them.
+/// Sends notifications and waits until the kernel has acted on them. Errors of its methods are the kernel's; an inode or a name that the
+/// kernel does not know is not an error. All methods but [`inval_attributes`](Self::inval_attributes) panic on a worker thread, where
+/// they could wait for themselves.
 ///
 /// ```no_run
 /// # fn example(session: creamery_fuse::Session) -> creamery_fuse::Result<()> {

@@ -51,7 +51,7 @@ type Context<'a> = &'a RequestContext<'a>;
 /// ```
 #[allow(unused_variables, reason = "the defaults ignore their arguments, whose names are documentation")]
 pub trait Operations: Send + Sync + 'static {
-    /// Called once, before any other method, on the thread that mounts. May change the requested capabilities.
+    /// Called once, before any other method, on the thread that mounts. May change the proposals to the kernel.
     /// An error ends the mount.
     fn init(&self, negotiation: &mut Negotiation) -> Result<()> {
         Ok(())
@@ -71,11 +71,11 @@ pub trait Operations: Send + Sync + 'static {
         Err(Errno::ENOSYS)
     }
 
-    /// Returns `lookups` references of the kernel to `node`. At zero the kernel will not name the node again.
+    /// Takes back `lookups` of the kernel's references to `node`. At zero the kernel will not name the node again.
     /// Cannot fail. Must be quick: nothing waits for it, but any request may be behind it.
     fn forget(&self, node: NodeId, lookups: u64) {}
 
-    /// Returns references of the kernel to many nodes, like [`forget`](Self::forget).
+    /// Takes back references of the kernel to many nodes, like [`forget`](Self::forget).
     fn batch_forget(&self, forgets: Forgets<'_>) {
         for (node, lookups) in forgets {
             self.forget(node, lookups);
@@ -88,7 +88,7 @@ pub trait Operations: Send + Sync + 'static {
     }
 
     /// Returns attributes of `node` with the time of birth. Called instead of [`getattr`](Self::getattr) if a caller
-    /// wants that time. `flags` are statx(2)'s (`AT_STATX_*`).
+    /// requests that time. `flags` are statx(2)'s (`AT_STATX_*`).
     fn statx(
         &self,
         ctx: Context<'_>,
@@ -159,14 +159,14 @@ pub trait Operations: Send + Sync + 'static {
         Err(Errno::ENOSYS)
     }
 
-    /// Reads into `out` and returns the number of bytes; less than its length only at the end of the file, where 0 means "no more".
+    /// Reads into `out` and returns the number of bytes; less than `out.len()` only at the end of the file, where 0 means "no more".
     /// `out` may hold bytes of an earlier answer; the method must write all bytes below the returned length.
     fn read(&self, ctx: Context<'_>, node: NodeId, read: &ReadRequest, out: &mut [u8]) -> Result<usize> {
         Err(Errno::ENOSYS)
     }
 
-    /// Writes `data`, which is a part of the request buffer and begins at a page, and returns the number of bytes written. A filesystem that keeps
-    /// the bytes beyond the answer costs the worker a new buffer.
+    /// Writes `data`, which is a part of the request buffer and begins at a page, and returns the number of bytes written. A filesystem
+    /// that keeps the bytes beyond the answer costs the worker a new buffer.
     fn write(
         &self,
         ctx: Context<'_>,
@@ -245,8 +245,8 @@ pub trait Operations: Send + Sync + 'static {
         Err(Errno::ENOSYS)
     }
 
-    /// Puts entries with attributes into the sink. Each entry that [`push`](DirectoryPlusSink::push) accepts gives the kernel a reference, like a lookup.
-    /// The default puts only names, from [`readdir`](Self::readdir), because the kernel has no fallback.
+    /// Puts entries with attributes into the sink. Each entry that [`push`](DirectoryPlusSink::push) accepts gives the kernel a reference,
+    /// like a lookup. The default puts only names, from [`readdir`](Self::readdir), because the kernel has no fallback.
     fn readdirplus(
         &self,
         ctx: Context<'_>,
@@ -357,7 +357,7 @@ pub trait Operations: Send + Sync + 'static {
         Err(Errno::ENOSYS)
     }
 
-    /// Sees every request before the methods above, except `forget` and `init`. The default does
-    /// nothing.
+    /// Called with every request before the method that answers it, also with requests that no method answers; not called for
+    /// `init`, `forget`, `batch_forget` and interrupts. The default does nothing.
     fn observe(&self, request: &Request<'_>) {}
 }

@@ -46,12 +46,19 @@ pub struct Session {
 impl Session {
     /// Mounts on `point` and answers `INIT`. When it returns, the mount is there and requests wait for
     /// [`run`](Self::run).
+    ///
+    /// # Errors
+    /// `point` cannot be opened, the kernel or `fusermount3` rejects the mount, or the errors of [`attach`](Self::attach).
     pub fn mount(operations: Arc<dyn Operations>, point: &Path, options: &MountOptions) -> Result<Self> {
         let (mount, device) = Mount::new(point, options)?;
         Self::begin(operations, mount, device)
     }
 
     /// Serves a descriptor of `/dev/fuse` that another process mounts. Waits for `INIT` and answers it.
+    ///
+    /// # Errors
+    /// `Unsupported`: the kernel's first request is not a valid `INIT`, its protocol is too old, or [`Operations::init`] fails.
+    /// `Io`: the mount ends before `INIT`, no version is agreed on, or the descriptor cannot be read. Others: writing the answer fails.
     pub fn attach(operations: Arc<dyn Operations>, fd: OwnedFd) -> Result<Self> {
         Self::begin(operations, Mount::foreign(), Device::from(fd))
     }
@@ -104,9 +111,13 @@ impl Session {
     /// then calls [`Operations::destroy`] and returns. One worker is the fastest for one client, because no other
     /// thread is ever woken. Several are needed if operations can block, or to receive interrupts.
     ///
+    /// # Errors
+    /// `Io`: cloning `/dev/fuse` for a worker fails, or a worker cannot read a request or send an answer. A mount by
+    /// [`mount`](Self::mount) is then detached.
+    ///
     /// # Panics
-    /// Never to the caller. A panic of an operation is answered with `EIO` ([`Operations::panicked`]). A panic of the transport
-    /// prints its message, detaches the mount and aborts the process.
+    /// `workers` is 0. No other panic reaches the caller. A panic of an operation is answered with `EIO` ([`Operations::panicked`]). A
+    /// panic of the transport prints its message, detaches the mount and aborts the process.
     pub fn run(self, workers: usize) -> Result<()> {
         let requests = Arc::clone(&self.requests);
         let server = Server::new(Arc::clone(&self.operations), self.agreement, workers, requests);
@@ -153,6 +164,10 @@ pub struct Unmounter {
 impl Unmounter {
     /// Unmounts; [`run`](Session::run) returns soon after. Succeeds if it is unmounted already. An operation must not
     /// call it: unmounting can wait for requests.
+    ///
+    /// # Errors
+    /// The error of umount2(2) or `fusermount3`, such as `Busy`; `NotFound`: the mount was not found in the mount table.
+    /// `Unsupported`: the session serves a descriptor of [`Session::attach`], or `fusermount3` is not installed.
     pub fn unmount(&self, how: Unmount) -> Result<()> {
         self.mount.unmount(how)
     }

@@ -127,7 +127,7 @@ fn less_than_a_header_ends_the_session_with_an_error() {
     assert!(session.run(1).is_err());
 }
 
-/// Dies at every statfs, and remembers what it was told.
+/// Panics at every statfs and forget, and remembers the messages of [`Operations::panicked`].
 #[derive(Default)]
 struct Fragile {
     told: std::sync::Mutex<Vec<String>>,

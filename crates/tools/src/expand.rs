@@ -19,8 +19,8 @@ fn is_absence(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
-/// The paths of `fs` that `pattern` stands for, by the bytes of their names. `*`, `?` and `[...]` stand for no slash, and for no dot at the
-/// beginning of a name. A path without these, or one that is there as it is, stands for itfs.
+/// Returns the paths of `fs` that `pattern` matches, sorted by the bytes of their names. `*`, `?` and `[...]` match no slash, and no dot at
+/// the beginning of a name. A path without these stands for itself, and so does one that exists exactly as it is written.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;

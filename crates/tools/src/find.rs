@@ -93,24 +93,24 @@ pub enum FileTest {
     Path(Glob),
     /// The type is one of these.
     Type(Vec<FileType>),
-    /// The size in units of `unit` bytes, rounded up.
+    /// The size in units of `unit` bytes, rounded up, compares with `count`.
     Size {
         /// Bytes of a unit, not 0.
         unit: u64,
         /// The number of units.
         count: Comparison,
     },
-    /// Its permission bits.
+    /// The permission bits compare.
     Mode(ModeTest),
-    /// Its owner.
+    /// The number of the owner compares.
     Uid(Comparison),
-    /// Its group.
+    /// The number of the group compares.
     Gid(Comparison),
-    /// The number of hard links.
+    /// The number of hard links compares.
     Links(Comparison),
-    /// It is a file of length 0, or a directory without entries.
+    /// The file is a regular file of length 0, or a directory without entries.
     Empty,
-    /// Its data changed after this time.
+    /// The data changed after this time.
     Newer(Timespec),
 }
 

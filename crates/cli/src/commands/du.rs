@@ -123,7 +123,8 @@ pub(crate) fn run(args: &DuArgs) -> Result<(), Failure> {
     out.finish().map_err(|error| Failure::new(COMMAND, error)).and(outcome)
 }
 
-/// A place below, its size and use, and its shared bytes. `below` is called for each file and directory in it.
+/// An argument as it is shown, the data of all files in it, and the bytes that they share. `below` is called for each file and directory in
+/// it.
 type Counted = (OsString, FileUsage, u64);
 
 fn of_image(

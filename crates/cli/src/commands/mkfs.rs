@@ -359,7 +359,7 @@ impl Progress for Bar {
             let of = all.map_or_else(String::new, |bytes| format!(" of {}", Human(bytes)));
             format!("{done}{of}: {}", Escaped(path))
         });
-        // Showing a name costs more than copying a small file, so only every 16th is shown.
+        // Showing a name costs more than making an empty file, so few names of empty files are shown.
         if bytes > 0 || path.len().is_multiple_of(16) {
             bar.set_message(path.escape_ascii().to_string());
         }

@@ -295,7 +295,7 @@ fn meant(args: &ShowArgs, word: &OsString) -> Result<Vec<What>, Failure> {
         return Ok(vec![What::Named(word.clone())]);
     }
     let shown = |what: What| match what {
-        // A mount that does not answer has no label.
+        // A mount that does not answer gives no label.
         What::Live(mount) => of_live(&mount).ok(),
         What::Found(shown) => Some(shown),
         What::Named(_) => None,

@@ -1,5 +1,5 @@
-//! The groups and commands of btrfs-progs, and the messages for those that this program lacks: the same under the name `btrfs` and under its
-//! own name.
+//! The groups and commands of btrfs-progs, and the messages for those that this program lacks: the same under the name `btrfs` and under
+//! its own name.
 
 use std::ffi::OsString;
 
@@ -95,7 +95,8 @@ pub(super) fn missing(path: &[&str]) -> String {
     instead.map_or_else(|| what.clone(), |(_, instead)| format!("{what}; {instead}"))
 }
 
-/// The error for the command that `args` name, behind the name of the program. `None` if btrfs-progs has no such command, or this program has it, too.
+/// The error for the command that `args` name, behind the name of the program. `None` if btrfs-progs has no such command, or this program
+/// has it, too.
 pub(crate) fn missing_of(args: &[OsString], program: &Command) -> Option<String> {
     let mut words = args.iter().skip(1).map_while(|word| word.to_str());
     let first = words.next()?;

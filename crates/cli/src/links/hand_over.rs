@@ -58,9 +58,9 @@ fn is_one_of(path: &[&str], commands: &[&[&str]]) -> bool {
     commands.iter().any(|command| path.starts_with(command))
 }
 
-/// Hands the call `all`, whose command is `path` and whose other words are `rest`, over to btrfs-progs if it is about a mount of Linux. Then this
-/// does not return.
-/// Errors: the call is about a mount of Linux, and there is no other `btrfs`.
+/// Hands the call `all`, whose command is `path` and whose other words are `rest`, over to btrfs-progs if it is about a mount of Linux.
+/// Then this does not return.
+/// Errors: the call is about a mount of Linux, and no other `btrfs` can be run.
 pub(super) fn where_linux_serves(path: &[&str], all: &[OsString], rest: &[OsString]) -> Result<(), String> {
     if is_one_of(path, &OF_DEVICES) {
         return Ok(());

@@ -204,9 +204,9 @@ impl Losses {
         }
     }
 
-    /// Prints the totals. Errors: something is lost, or may be old. Attributes that the host accepts from nobody get a line and are no failure, as
-    /// another host would accept them. `ended_by` is the failure that ended the command early: then copied files may not be durable, so no line counts
-    /// them.
+    /// Prints the totals. Errors: something is lost, or may be old. Attributes that the host does not support or permit get a line and are
+    /// no failure, as another host may accept them. `ended_by` is the failure that ended the command early: then copied files may not be
+    /// durable, so no line counts them.
     fn finish(self, ended_by: Option<String>) -> Result<(), Failure> {
         let command = self.command;
         let mut state = self.state.into_inner();

@@ -17,7 +17,7 @@ pub use creamery_check::{
     Severity, exit_status,
 };
 
-/// Checks the whole filesystem on these devices or image files. Other devices of it are searched for beside the first one.
+/// Checks the whole filesystem on these devices or image files. The check searches for its other devices beside the first one.
 ///
 /// ```
 /// use creamery::check::{CheckOptions, NoProgress, check};

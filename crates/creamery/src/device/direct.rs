@@ -1,4 +1,5 @@
-//! Direct reads and writes that are in flight while their caller goes on ([`File::start`](crate::File::start), [`File::submit`](crate::File::submit)).
+//! Direct reads and writes that are in flight while their caller goes on ([`File::start`](crate::File::start),
+//! [`File::submit`](crate::File::submit)).
 //!
 //! The rules are in `docs/use/direct-io.md`.
 
@@ -17,8 +18,8 @@ pub use creamery_fs::{DirectAt, DirectDone, DirectPart, DirectRequest, Refusal, 
 ///
 /// Dropping this does not affect the request, which owns its buffer: only the answer is lost.
 ///
-/// A device or a background thread ends the request and wakes the task that awaits it. A filesystem that is
-/// open for reading may have no such threads; there each poll completes the finished requests of the file, and may take as long as any operation.
+/// A device or a background thread ends the request and wakes the task that awaits it. A filesystem that is open for reading may have no
+/// such threads; there each poll completes the finished requests of the file, and may take as long as any operation.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;

@@ -19,22 +19,22 @@
 //! one removed and one added.
 //!
 //! # Order
-//! The beginnings themselves come first, then all other names in the byte order of the paths. The content of `a` sorts as `a/...`, and so behind `a.b`, because a dot
-//! sorts before a slash. So a directory's content waits until the names between are done. All waiting directories are
-//! prefixes of each other, and the last one comes first.
+//! The beginnings themselves come first, then all other names in the byte order of the paths. The content of `a` sorts as `a/...`, and so
+//! behind `a.b`, because a dot sorts before a slash. So a directory's content waits until the names between are done. All waiting
+//! directories are prefixes of each other, and the last one comes first.
 //!
 //! # Subvolumes
-//! A subvolume on one side only is one difference, and its content adds none. If both sides have a subvolume of one name, the two are compared like
-//! directories. A snapshot has an empty directory where its source has a subvolume; beside that subvolume the directory does not
-//! count as a name.
+//! A subvolume on one side only is one difference, and its content adds none. If both sides have a subvolume of one name, the two are
+//! compared like directories. A snapshot has an empty directory where its source has a subvolume; beside that subvolume the directory does
+//! not count as a name.
 //!
 //! # What is not read
 //! Within one filesystem two names of one inode are equal, with everything below, and so are parts of files in the same extents.
 //! The comparison reads neither the data nor the trees below then, so it does not notice damage there: it verifies nothing.
 //!
 //! # Trouble
-//! An unreadable file or directory is reported with its side, and the rest is compared. If some entries of a directory cannot be read, a name
-//! that only the other side has may be one of them, and is not reported as a difference.
+//! An unreadable file or directory is reported with its side, and the rest is compared. If some entries of a directory cannot be read, a
+//! name that only the other side has may be one of them, and is not reported as a difference.
 
 mod level;
 mod pair;
@@ -135,8 +135,8 @@ impl Node {
 }
 
 impl Filesystem {
-    /// Compares `path` in this filesystem, the old tree, with `other_path` in `other`, the new one, like `diff -r`. Symbolic links at the ends of these
-    /// paths are followed, and no others. `progress` gets each name and may cancel.
+    /// Compares `path` in this filesystem, the old tree, with `other_path` in `other`, the new one, like `diff -r`. Symbolic links at the
+    /// ends of these paths are followed, and no others. `progress` gets each name and may cancel.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;

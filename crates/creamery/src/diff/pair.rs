@@ -16,7 +16,8 @@ use crate::{FileType, Metadata};
 /// Bytes of each file in one comparison.
 const PIECE: usize = 256 << 10;
 
-/// Flags that chattr(1) shows. The others concern the storage of data; so does NOCOMPRESS, which Linux sets by itself on data that does not compress.
+/// Flags that chattr(1) shows. The others concern the storage of data; so does NOCOMPRESS, which Linux sets by itself on data that does not
+/// compress.
 const FLAGS: InodeFlags = InodeFlags::SYNC
     .union(InodeFlags::IMMUTABLE)
     .union(InodeFlags::APPEND)
@@ -39,8 +40,8 @@ enum Stop {
 type Outcome = std::result::Result<Option<DiffKind>, Stop>;
 
 impl Diff<'_> {
-    /// Compares `nodes`, which are at `below` in both trees, and reports the difference under the path `shown`. Returns whether their content
-    /// can be compared, too.
+    /// Compares `nodes`, which are at `below` in both trees, and reports the difference under the path `shown`. Returns whether their
+    /// content can be compared, too.
     pub(super) fn compare(&mut self, below: &Path, shown: &Path, nodes: [Node; 2]) -> bool {
         let Some(attributes) = self.attributes(below, nodes) else { return false };
         let lens = attributes.each_ref().map(|attributes| match file_type(attributes.kind) {
@@ -150,7 +151,7 @@ impl Diff<'_> {
         let files = [open(0)?, open(1)?];
         let mut done = 0;
         while done < len {
-            // Reading meets damage that occurs here, and then knows the side.
+            // On damage here, the range counts as different: reading it then fails, and the error has the side.
             let differs = files[0].first_unshared(&files[1], done..len).unwrap_or(Some(done..len));
             let Some(range) = differs else { break };
             done = range.end;

@@ -30,7 +30,7 @@ pub enum DiffKind {
 }
 
 impl DiffKind {
-    /// The kind as one word.
+    /// The kind of difference as one word, like `content`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -53,16 +53,16 @@ impl DiffKind {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum DiffChange {
-    /// Only the old tree has it.
+    /// Only the old tree has the name.
     Removed,
-    /// Only the new tree has it.
+    /// Only the new tree has the name.
     Added,
-    /// Both trees have it, and it differs.
+    /// Both trees have the name, and its files differ.
     Modified,
 }
 
 impl DiffChange {
-    /// The change as one letter.
+    /// The change as one letter: `D`, `A` or `M`.
     #[must_use]
     pub const fn letter(self) -> char {
         match self {
@@ -72,7 +72,7 @@ impl DiffChange {
         }
     }
 
-    /// The change as one word.
+    /// The change as one word: `removed`, `added` or `modified`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -104,8 +104,8 @@ impl DiffChange {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Difference {
-    /// The path below both beginnings, `.` for the beginnings themselves; if both are files, the name in the old tree. The path of a subvolume that only one
-    /// tree has ends with a slash.
+    /// The path below both beginnings, `.` for the beginnings themselves; if both are files, the name in the old tree. The path of a
+    /// subvolume that only one tree has ends with a slash.
     pub path: PathBuf,
     /// The change of the name.
     pub change: DiffChange,
@@ -113,7 +113,8 @@ pub struct Difference {
     pub kinds: Vec<DiffKind>,
     /// Whether the name is a subvolume that only one tree has.
     pub is_subvolume: bool,
-    /// Length in bytes of a regular file that was added or removed, or whose content or type differs; of the new one, if that is a regular file.
+    /// Length in bytes of a regular file that was added or removed, or whose content or type differs; of the new one, if that is a regular
+    /// file.
     pub len: u64,
 }
 
@@ -124,9 +125,9 @@ pub struct Difference {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum DiffSide {
-    /// The first one.
+    /// The first tree of the comparison.
     Old,
-    /// The second one.
+    /// The second tree of the comparison.
     New,
 }
 
@@ -172,7 +173,7 @@ impl From<DiffTrouble> for Error {
     }
 }
 
-/// Numbers of differences.
+/// Numbers of the differences of two trees, and of their bytes.
 ///
 /// ```
 /// # fn example(old: &creamery::Filesystem, new: &creamery::Filesystem) -> creamery::Result<()> {
@@ -202,7 +203,7 @@ pub struct DiffSummary {
 }
 
 impl DiffSummary {
-    /// Counts a difference.
+    /// Adds a difference to the numbers.
     pub fn count(&mut self, difference: &Difference) {
         let (names, bytes) = match difference.change {
             DiffChange::Added => (&mut self.added, &mut self.added_bytes),

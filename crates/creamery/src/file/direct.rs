@@ -8,9 +8,9 @@ use crate::device::direct::{DirectAt, DirectDone, DirectRequest, Refused, Starte
 
 impl File {
     /// Reads at `offset` straight into `buffer`, for programs with a cache of their own: from a device, or from memory if the data is not
-    /// written back yet. The call takes the buffer and returns it with the answer: the number of bytes read before the
-    /// end of the file. As by any read, data is verified against its checksums and repaired. Offsets and lengths in bytes should be multiples of the sector size, mostly
-    /// 4096.
+    /// written back yet. The call takes the buffer and returns it with the answer: the number of bytes read before the end of the file. As
+    /// by any read, data is verified against its checksums and repaired. Offsets and lengths in bytes should be multiples of the sector
+    /// size, mostly 4096.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -35,10 +35,11 @@ impl File {
         (buffer, outcome.map(|part| part.len))
     }
 
-    /// Writes `data` at `offset`, straight from the buffer. When the call returns, the data is on a device, no longer in memory, and every reader
-    /// sees it. It is durable, like any write, after [`sync_all`](Self::sync_all). The call takes the buffer, so that nothing changes it between its checksums
-    /// and its way to the device, and returns it with the answer: the number of bytes written, less than all only when space runs
-    /// out on the way. Two kinds of writes go through memory, take longer, and are compressed like any write; no other data is:
+    /// Writes `data` at `offset`, straight from the buffer. When the call returns, the data is on a device and in no cache, and every
+    /// reader sees it. It is durable, like any write, after [`sync_all`](Self::sync_all). The call takes the buffer, so that nothing
+    /// changes it between its checksums and its way to the device, and returns it with the answer: the number of bytes written, less than
+    /// all only when space runs out on the way. Two kinds of writes go through memory, take longer, and are compressed like any write; no
+    /// other data is:
     /// - parts that are not multiples of the sector size, mostly 4096 bytes;
     /// - writes over compressed data or over a small file that is stored in the tree itself.
     ///
@@ -99,8 +100,8 @@ impl File {
         (buffer, outcome.map(|part| (part.offset, part.len)))
     }
 
-    /// Starts a direct read or write and returns while it is in flight. Wait for the answer with [`Started::wait`], or await it.
-    /// So one thread can have many requests at the device at once. The call itself may take as long as any operation: it looks up where the data
+    /// Starts a direct read or write and returns while it is in flight. Wait for the answer with [`Started::wait`], or await it. So one
+    /// thread can have many requests at the device at once. The call itself may take as long as any operation: it looks up where the data
     /// lies, and waits if more than [`Tuning::direct_bytes`](crate::env::Tuning::direct_bytes) would be in flight.
     ///
     /// ```
@@ -134,14 +135,15 @@ impl File {
         started
     }
 
-    /// Starts a direct read or write like [`start`](Self::start), and calls `completion` once with the answer, whether the request succeeds or fails. The call happens on any
-    /// thread, also on this one before `submit` returns, and on a thread in the midst of an operation. So `completion` must be short, must not wait, and
-    /// must not call the filesystem. It must not own the filesystem or a file of it, which would stay open until the answer comes. A panic in it ends
-    /// all writing to the filesystem.
+    /// Starts a direct read or write like [`start`](Self::start), and calls `completion` once with the answer, whether the request succeeds
+    /// or fails. The call happens on any thread, also on this one before `submit` returns, and on a thread in the midst of an operation. So
+    /// `completion` must be short, must not wait, and must not call the filesystem. It must not own the filesystem or a file of it, which
+    /// would stay open until the answer comes. A panic in it ends all writing to the filesystem.
     ///
-    /// The device's own thread ends a request that waits for nothing. Background threads complete the others. A filesystem that was opened for
-    /// reading has no background threads unless [`Tuning::background_threads`](crate::env::Tuning::background_threads) sets a number. There the answer comes when a thread waits
-    /// for a lock that the request holds or for an answer of this file ([`Started::wait`]), or closes the filesystem.
+    /// The device's own thread ends a request that waits for nothing. Background threads complete the others. A filesystem that was opened
+    /// for reading has no background threads unless [`Tuning::background_threads`](crate::env::Tuning::background_threads) sets a number.
+    /// There the answer comes when a thread waits for a lock that the request holds or for an answer of this file ([`Started::wait`]), or
+    /// closes the filesystem.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -175,13 +177,14 @@ impl File {
         }
     }
 
-    /// Starts a direct read or write like [`submit`](Self::submit), for a thread that must not wait because it has other requests to serve. The request
-    /// begins at once, or comes back with `completion` and without effect. The call does not wait for locks that are held for long, for a
-    /// device, for space or for a commit, and does not read tree blocks that are not in memory.
+    /// Starts a direct read or write like [`submit`](Self::submit), for a thread that must not wait because it has other requests to serve.
+    /// The request begins at once, or comes back with `completion` and without effect. The call does not wait for locks that are held for
+    /// long, for a device, for space or for a commit, and does not read tree blocks that are not in memory.
     ///
     /// A write begins if it goes over one extent of a file that is overwritten in place (`docs/use/nocow.md`), or into preallocated space
-    /// of a file without checksums, and that extent is not shared. A read begins if its location and checksums are in memory. A thread that may
-    /// wait passes a returned request to [`submit`](Self::submit), which carries it out or returns the true error; after that more is in memory.
+    /// of a file without checksums, and that extent is not shared. A read begins if its location and checksums are in memory. A thread that
+    /// may wait passes a returned request to [`submit`](Self::submit), which carries it out or returns the true error; after that more is
+    /// in memory.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -205,7 +208,8 @@ impl File {
     /// ```
     ///
     /// # Errors
-    /// The request and its completion, with the reason why it would wait. Any other error is in the answer, like that of [`submit`](Self::submit).
+    /// The request and its completion, with the reason why it would wait. Any other error is in the answer, like that of
+    /// [`submit`](Self::submit).
     pub fn try_submit(
         &self,
         request: DirectRequest,

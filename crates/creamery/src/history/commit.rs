@@ -21,7 +21,7 @@ pub struct Commit {
     pub generation: Generation,
     /// The address of the root block of its root tree.
     pub root: Logical,
-    /// The level of that block.
+    /// The level of the block at `root`.
     pub level: u8,
     /// About the time of the commit: the newest change of a subvolume in it, as far as its trees record it.
     pub time: Option<Timespec>,

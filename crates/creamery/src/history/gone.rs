@@ -1,9 +1,9 @@
 //! Finds the files that earlier commits have and the last one does not have.
 //!
-//! A file keeps its identity as long as its subvolume, its inode number and the transaction that made it are the same: a renamed
-//! file is not gone. The search reads all leaves of all subvolumes of all commits, but none twice, and none that the last commit has. It remembers each
-//! block by a number of 64 bits; beyond [`SEEN_MAX`] blocks it no longer remembers them and may read them again. A file whose path a commit has lost waits for an older
-//! commit that still has it.
+//! A file keeps its identity as long as its subvolume, its inode number and the transaction that made it are the same: a renamed file is
+//! not gone. The search reads all leaves of all subvolumes of all commits, but none twice, and none that the last commit has. It remembers
+//! each block by a number of 64 bits; beyond [`SEEN_MAX`] blocks it no longer remembers them and may read them again. A file whose path a
+//! commit has lost waits for an older commit that still has it.
 //!
 //! If the last commit is damaged, a file that it does not show counts as gone.
 
@@ -66,7 +66,7 @@ pub struct GoneFile {
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 #[non_exhaustive]
 pub struct GoneFiles {
-    /// Number of earlier commits.
+    /// Number of earlier commits that were searched.
     pub commits: u64,
     /// Commits that could not be read completely, the newest first: there may be more files.
     pub partial: Vec<Generation>,
@@ -76,8 +76,8 @@ pub struct GoneFiles {
     pub notes: Vec<String>,
 }
 
-/// Calls `each` once for every file, directory and symbolic link that an earlier commit has and the last one does not have, in the state of the newest
-/// commit with it. Files of one commit come in the order of their paths. The data of the files is not read.
+/// Calls `each` once for every file, directory and symbolic link that an earlier commit has and the last one does not have, in the state of
+/// the newest commit with it. Files of one commit come in the order of their paths. The data of the files is not read.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;

@@ -1,29 +1,30 @@
 //! Finds the earlier commits that can still be read, and files in them that the last one does not have.
 //!
-//! A commit overwrites no tree block of the commit before. It writes new blocks, up to a new root of the root tree, and points the superblock
-//! there. The old blocks stay on the device until their space is used again or discarded. An earlier commit can be read as long as
-//! its blocks are there. Nothing is written here.
+//! A commit overwrites no tree block of the commit before. It writes new blocks, up to a new root of the root tree, and points the
+//! superblock there. The old blocks stay on the device until their space is used again or discarded. An earlier commit can be read as long
+//! as its blocks are there. Nothing is written here.
 //!
 //! # Where commits are looked for
-//! The superblock leads to the last commit, and its backups lead to up to four; the search looks in all metadata chunks for blocks of the root tree. The chunk
-//! tree is the current one: a block in a chunk that is gone counts as gone. Blocks of a transaction that was never committed are newer than the
-//! superblock, and left out.
+//! The superblock leads to the last commit, and its backups lead to up to four; the search looks in all metadata chunks for blocks of the
+//! root tree. The chunk tree is the current one: a block in a chunk that is gone counts as gone. Blocks of a transaction that was never
+//! committed are newer than the superblock, and left out.
 //!
-//! A block of the root tree that the search finds may be a root, or a part of a larger root tree whose root is gone. Each root tree begins with items of the extent
-//! tree; the last of the items that readers need are those of the data relocation tree. So a complete root tree has both.
+//! A block of the root tree that the search finds may be a root, or a part of a larger root tree whose root is gone. Each root tree begins
+//! with items of the extent tree; the last of the items that readers need are those of the data relocation tree. So a complete root tree
+//! has both.
 //!
-//! Linux also writes blocks in the midst of a transaction, when memory is short, and replaces them before the commit. Such a root tree looks whole, but
-//! its items are still those of the commit before. Each commit changes the extent tree, because it counts the commit's own blocks; so in the root tree of a commit
-//! the root of the extent tree has the transaction of the commit (HISTORY-1).
+//! Linux also writes blocks in the midst of a transaction, when memory is short, and replaces them before the commit. Such a root tree
+//! looks whole, but its items are still those of the commit before. Each commit changes the extent tree, because it counts the commit's own
+//! blocks; so in the root tree of a commit the root of the extent tree has the transaction of the commit (HISTORY-1).
 //!
 //! # What is judged
-//! - HISTORY-1: a block counts as the root of a commit only if the superblock or a backup names it, or its tree reaches from the first tree to the last and
-//!   has an extent tree of the same transaction.
-//! - HISTORY-2: a commit is whole only after each block that its trees reach was read, or was proved before: by checksum, address, generation,
-//!   level, owner and first key. A subtree is proved once, even if several commits share it. A subvolume that was deleted before the commit
-//!   does not count: its blocks are freed step by step.
-//! - HISTORY-3: data is read through the trees of its own commit, including the checksum tree. An extent that another file uses by now does not match
-//!   its checksum there, and reading it is an error.
+//! - HISTORY-1: a block counts as the root of a commit only if the superblock or a backup names it, or its tree reaches from the first tree
+//!   to the last and has an extent tree of the same transaction.
+//! - HISTORY-2: a commit is whole only after each block that its trees reach was read, or was proved before: by checksum, address,
+//!   generation, level, owner and first key. A subtree is proved once, even if several commits share it. A subvolume that was deleted
+//!   before the commit does not count: its blocks are freed step by step.
+//! - HISTORY-3: data is read through the trees of its own commit, including the checksum tree. An extent that another file uses by now does
+//!   not match its checksum there, and reading it is an error.
 //!
 //! The pointers between blocks bound the work: levels decrease by one, and the fate of a subtree is remembered.
 
@@ -52,7 +53,8 @@ use self::candidates::{Candidates, Search, map_chunks, unread_chunks};
 use self::judge::{Found, Judge};
 use crate::inspect::open_mapped;
 
-/// Lists the commits that are left in an image; [`ImageOptions::generation`](crate::ImageOptions::generation) opens one. Reads all tree blocks.
+/// Lists the commits that are left in an image; [`ImageOptions::generation`](crate::ImageOptions::generation) opens one. Reads all tree
+/// blocks.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;

@@ -1,6 +1,6 @@
 //! Progress of a search.
 
-/// Receives the progress of a search.
+/// Receives the progress of a search for commits, files or filesystems.
 ///
 /// ```
 /// use creamery::history::SearchProgress;
@@ -18,7 +18,7 @@ pub trait SearchProgress {
     fn at(&self, done: u64, of: Option<u64>);
 }
 
-/// Ignores the progress.
+/// Ignores the progress of a search.
 ///
 /// ```
 /// let _quiet: &dyn creamery::history::SearchProgress = &creamery::history::NoSearchProgress;

@@ -30,7 +30,8 @@ pub struct UndeleteOptions {
     pub generation: Option<Generation>,
     /// Existing files of the host are replaced.
     pub force: bool,
-    /// Files without checksums (NODATASUM) are copied, too. Another file may use their space by now; then the copy has the content of that file.
+    /// Files without checksums (NODATASUM) are copied, too. Another file may use their space by now; then the copy has the content of that
+    /// file.
     pub unverified: bool,
 }
 
@@ -48,9 +49,10 @@ pub struct Undeleted {
     pub generation: Generation,
 }
 
-/// Copies `path` from an earlier commit to the host: into `to`, if that is a directory. A directory comes with everything readable in it; unreadable
-/// files are reported as with [`OnError::NextFile`]. Existing files of the host stay, unless `force` is set: a file is then refused, and within
-/// a directory [`Progress::skipped`] is called. Existing directories receive the copies, and the owner and mode of their source, as with `cp -a`. The image is only read.
+/// Copies `path` from an earlier commit to the host: into `to`, if that is a directory. A directory comes with everything readable in it;
+/// unreadable files are reported as with [`OnError::NextFile`]. Without `force` existing files of the host stay: the copy of a single file
+/// is an error, and within a directory [`Progress::skipped`] is called. Existing directories receive the copies, and the owner and mode of
+/// their source, as with `cp -a`. The image is only read.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -200,8 +202,8 @@ fn place(path: &Path, to: &Path) -> PathBuf {
     }
 }
 
-/// The newest commit before the one that was read in which all data of the file can be read, and the number of its bytes there. A commit may have
-/// recorded the file before its data: an empty file does not help where the other is not empty.
+/// The newest commit before the one that was read in which all data of the file can be read, and the number of its bytes there. A commit
+/// may have recorded the file before its data: an empty file does not help where the other is not empty.
 fn older_that_is_whole(
     commits: &Commits,
     read: usize,

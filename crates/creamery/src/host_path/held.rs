@@ -11,7 +11,7 @@ use rustix::io::Errno;
 /// A shorter file holds no superblock, bytes.
 pub(super) const SMALLEST_IMAGE: u64 = 65536 + 4096;
 
-/// A file that a copy replaces. No other process can open it as an image meanwhile.
+/// A file that a copy replaces. It cannot be opened as an image meanwhile.
 #[derive(Debug)]
 pub(crate) struct Held {
     _file: File,
@@ -33,7 +33,7 @@ impl Held {
     }
 }
 
-/// A file of the host that is written in place. No other process can open it as an image meanwhile, if it was long enough for one.
+/// A file of the host that is written in place. It cannot be opened as an image meanwhile, if it was long enough for one.
 #[derive(Debug)]
 pub(crate) struct InPlace {
     file: File,

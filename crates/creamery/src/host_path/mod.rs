@@ -1,14 +1,14 @@
 //! Finds the place on the host where a command writes a file.
 //!
-//! A symbolic link at that place stands for its target, as with cp(1). Only the kernel follows it: in a sticky directory that
-//! everybody may write to (`/tmp`) the kernel refuses links of other users, `fs.protected_symlinks`, and a library that reads links itself bypasses
-//! that rule. The directory of the file is opened and stays open; the file with the name in it must be the one that the kernel reached.
+//! A symbolic link at that place stands for its target, as with cp(1). Only the kernel follows it: in a sticky directory that everybody may
+//! write to (`/tmp`) the kernel refuses links of other users, `fs.protected_symlinks`, and a library that reads links itself bypasses that
+//! rule. The directory of the file is opened and stays open; the file with the name in it must be the one that the kernel reached.
 //!
 //! A new file takes the name when it is whole. Some files are written in place instead, as by cp(1) and tar(1), because a new file would be
 //! a different one:
 //! - an open file (`/dev/stdout`, `/dev/fd/3`), a pipe, a device, and a file in a directory that takes no new name;
-//! - a file with several names, and one with another owner or group, unless the copy brings its own owner and mode: a file that others have open or name
-//!   otherwise gains no rights.
+//! - a file with several names, and one with another owner or group, unless the copy brings its own owner and mode: a file that others have
+//!   open or name otherwise gains no rights.
 //!
 //! A file that the caller may not write stays.
 //!
@@ -18,8 +18,8 @@
 //! - HOSTPATH-3: a file is cut, and a device written, only after the checks that protect an image. Shown by `host-targets/open-files` and
 //!   `host-targets/pipes-and-devices`.
 //! - HOSTPATH-4: nothing is read from a pipe or a terminal, for it would be gone.
-//! - HOSTPATH-5: a name in a directory of a copy ([`HostPath::within`]) stands for the file itself, and not for a link's target or for other names of
-//!   the file: a new file takes the name.
+//! - HOSTPATH-5: a name in a directory of a copy ([`HostPath::within`]) stands for the file itself, and not for a link's target or for
+//!   other names of the file: a new file takes the name.
 
 mod held;
 mod rights;
@@ -140,8 +140,8 @@ fn open_path(file: &File) -> String {
     format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
-/// Whether the directory keeps a file from getting a name, so that the existing file can only be written in place: the directory is not writable
-/// for the caller, it is sticky and the file belongs to another user, the file is a mount point, or it is on a read-only mount.
+/// Whether the directory keeps a file from getting a name, so that the existing file can only be written in place: the directory is not
+/// writable for the caller, it is sticky and the file belongs to another user, the file is a mount point, or it is on a read-only mount.
 pub(crate) fn is_no_place(error: &std::io::Error) -> bool {
     use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem, ResourceBusy};
     matches!(error.kind(), PermissionDenied | ResourceBusy | ReadOnlyFilesystem)
@@ -151,7 +151,8 @@ impl HostPath {
     /// Finds the destination of a regular file that the user calls `to`.
     ///
     /// # Errors
-    /// A link without a target, or one that the kernel does not follow; a path without a name at its end; a directory that cannot be opened.
+    /// A link without a target, or one that the kernel does not follow; a path without a name at its end; a directory that cannot be
+    /// opened.
     pub(crate) fn find(to: &Path) -> Result<Self> {
         let failed = on_host(to);
         let there = match open(to, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
@@ -167,8 +168,8 @@ impl HostPath {
             true => Leads::ToDescriptor,
             false => Leads::ByLinks,
         };
-        // HOSTPATH-1. A file that is not regular may have no path: a pipe behind /dev/stdout. A path without a link at its end may work where an absolute one
-        // does not, below a directory that is closed to this user.
+        // HOSTPATH-1. A file that is not regular may have no path: a pipe behind /dev/stdout. A path without a link at its end may work
+        // where an absolute one does not, below a directory that is closed to this user.
         let path = match file.filter(|file| leads == Leads::ByLinks && !is_itself(to, file)) {
             Some(file) => {
                 std::fs::read_link(open_path(file)).map_err(|error| Error::from(error).on_host(to))?
@@ -242,8 +243,9 @@ impl HostPath {
         self.leads == Leads::Nowhere
     }
 
-    /// Opens the existing file with its content, if no new file may take its place. `None` if one may, or there is no existing
-    /// file. `keeps_rights` says whether the copy brings its own owner and mode, `by_force` whether it also replaces a file that may not be written.
+    /// Opens the existing file with its content, if no new file may take its place. `None` if one may, or there is no existing file.
+    /// `keeps_rights` says whether the copy brings its own owner and mode, `by_force` whether it also replaces a file that may not be
+    /// written.
     ///
     /// # Errors
     /// The file may not be written. `Busy`: it is an image that is open elsewhere. The host's.
@@ -316,7 +318,7 @@ impl HostPath {
         InPlace::hold(file, &self.path())
     }
 
-    /// Locks a file that is not open elsewhere as an image. As long as the returned value exists, no process can open it as one.
+    /// Locks a file that is not open as an image. As long as the returned value exists, the file cannot be opened as one.
     ///
     /// # Errors
     /// `Busy`; the host's.
@@ -366,11 +368,11 @@ impl HostPath {
         &self.dir_path
     }
 
-    /// Rejects a write over an image or a disk with partitions, and over a disk with any known content. Everywhere else only an image
-    /// stands for its root directory.
+    /// Rejects a file with a Btrfs filesystem or a partition table, and a block device with any known signature. In other
+    /// arguments the path of an image stands for the root directory in it, so the user may not mean the file itself.
     ///
     /// # Errors
-    /// `AlreadyExists`: it is an image or has partitions, or it cannot be read and is long enough for an image.
+    /// `AlreadyExists`: one of these, or a file that cannot be read and is long enough for an image.
     pub(crate) fn refuse_image(&self) -> Result<()> {
         let refuse = |what: String| Err(Error::new(ErrorKind::AlreadyExists, what).on_host(&self.path()));
         let meta = self.metadata()?;

@@ -70,8 +70,8 @@ fn host_xattrs(path: &str) -> Result<Vec<(CString, Vec<u8>)>> {
     Ok(found)
 }
 
-/// Whether a copy has the owner of its source. That needs the right to give files away: the copy of another user belongs to that user, as with cp(1). So does
-/// a copy of root in a container that does not know the owner.
+/// Whether a copy has the owner of its source. That needs the right to give files away: the copy of another user belongs to that user, as
+/// with cp(1). So does a copy of root in a container that does not know the owner.
 pub(crate) fn owned(outcome: rustix::io::Result<()>) -> Result<bool> {
     match outcome {
         Err(Errno::PERM | Errno::INVAL) => Ok(false),

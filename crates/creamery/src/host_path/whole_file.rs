@@ -11,9 +11,9 @@ use super::{HostPath, InPlace, is_no_place};
 use crate::copy::{refuse_file_as_directory, refuse_part};
 use crate::progress::Progress;
 
-/// Writes the file that the user calls `to` with `write`. The new file gets its name when it is whole; until then an existing regular file keeps it, and passes on its
-/// rights. Written in place: a pipe, a device, an open file (`/dev/stdout`), a file with several names, a file of another user, and one in a directory
-/// that takes no new name from this user.
+/// Writes the file that the user calls `to` with `write`. The new file gets its name when it is whole; until then an existing regular file
+/// keeps it, and passes on its rights. Written in place: a pipe, a device, an open file (`/dev/stdout`), a file with several names, a file
+/// of another user, and one in a directory that takes no new name from this user.
 ///
 /// # Errors
 /// `AlreadyExists` for an image, unless `replaces_images`; the name of a partition that does not exist; the errors of `write`; the host's.

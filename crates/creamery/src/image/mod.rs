@@ -44,7 +44,8 @@ impl Image {
         Make::at(Target::Path(path.into()))
     }
 
-    /// Begins to make a filesystem on a device of your own (see [`device`](crate::device)), of the size of the device; [`Make::run`] makes it.
+    /// Begins to make a filesystem on a device of your own (see [`device`](crate::device)), of the size of the device; [`Make::run`] makes
+    /// it.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -273,9 +274,9 @@ impl ImageOptions {
         self
     }
 
-    /// Also opens a filesystem for writing whose first superblock is damaged while a copy is whole. Files that were synced after the last commit
-    /// are lost then, because only the first superblock leads to them. Without this option opening for writing fails, as on Linux in any case. Reading
-    /// does not need the option.
+    /// Also opens a filesystem for writing whose first superblock is damaged while a copy is whole. Files that were synced after the last
+    /// commit are lost then, because only the first superblock leads to them. Without this option opening for writing fails, as on Linux in
+    /// any case. Reading does not need the option.
     ///
     /// ```no_run
     /// let fs = creamery::Image::options().write().use_super_copy().open("disk.img")?;
@@ -288,8 +289,9 @@ impl ImageOptions {
     }
 
     /// Shows a filesystem with a damaged root tree, or damaged trees below it, in the state of an earlier commit, like the mount option
-    /// `rescue=usebackuproot`: the newest one in the superblock's backups that can be opened ([`Volume::earlier_root`](crate::volume::Volume::earlier_root) returns it). For
-    /// reading only. Files whose blocks are in use again cannot be read.
+    /// `rescue=usebackuproot`: the newest one in the superblock's backups that can be opened
+    /// ([`Volume::earlier_root`](crate::volume::Volume::earlier_root) returns it). For reading only. Files whose blocks are in use again
+    /// cannot be read.
     ///
     /// ```no_run
     /// let fs = creamery::Image::options().use_backup_root().open("disk.img")?;
@@ -302,8 +304,8 @@ impl ImageOptions {
         self
     }
 
-    /// Sets which damage is ignored to get files off a damaged filesystem, for reading only; [`Volume::notes`](crate::volume::Volume::notes) lists the parts that are left out.
-    /// Replaces earlier settings.
+    /// Sets which damage is ignored to get files off a damaged filesystem, for reading only;
+    /// [`Volume::notes`](crate::volume::Volume::notes) lists the parts that are left out. Replaces earlier settings.
     ///
     /// ```no_run
     /// let fs = creamery::Image::options().rescue("ignorebadroots:ignoredatacsums".parse()?).open("disk.img")?;
@@ -330,8 +332,9 @@ impl ImageOptions {
     }
 
     /// Shows the commit of this generation in place of the last one, for reading only, if its blocks are left:
-    /// [`history`](crate::history::history) lists such commits. Data is verified by the checksums of that commit. So reading data whose space another file uses by now
-    /// is an error, and so is reading any data if the checksum tree of that commit is gone. A file without checksums (NODATASUM) returns whatever is in its place by now.
+    /// [`history`](crate::history::history) lists such commits. Data is verified by the checksums of that commit. So reading data whose
+    /// space another file uses by now is an error, and so is reading any data if the checksum tree of that commit is gone. A file without
+    /// checksums (NODATASUM) returns whatever is in its place by now.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -395,8 +398,8 @@ impl ImageOptions {
         self
     }
 
-    /// Names another device of the filesystem. Opening also searches for devices beside the first one: files in the same directory, or block
-    /// devices of the host.
+    /// Names another device of the filesystem. Opening also searches for devices beside the first one: files in the same directory, or
+    /// block devices of the host.
     ///
     /// ```no_run
     /// let fs = creamery::Image::options().device("b.img").open("a.img")?;
@@ -420,16 +423,16 @@ impl ImageOptions {
         self
     }
 
-    /// Reads and writes the devices past the page cache of the host (O_DIRECT), so that the host does not cache the filesystem's cache a second time.
-    /// The host does not read ahead then. Requests that are not aligned go through the cache.
+    /// Reads and writes the devices past the page cache of the host (O_DIRECT), so that the host does not cache the filesystem's cache a
+    /// second time. The host does not read ahead then. Requests that are not aligned go through the cache.
     ///
     /// ```no_run
     /// let fs = creamery::Image::options().write().direct_io().open("/dev/sdb1")?;
     /// # Ok::<(), creamery::Error>(())
     /// ```
     ///
-    /// Opening fails with [`ErrorKind::Unsupported`] if the file, or its filesystem, has no direct I/O. The option does not affect devices of your own
-    /// ([`open_device`](Self::open_device)).
+    /// Opening fails with [`ErrorKind::Unsupported`] if the file, or its filesystem, has no direct I/O. The option does not affect devices
+    /// of your own ([`open_device`](Self::open_device)).
     #[must_use]
     pub fn direct_io(mut self) -> Self {
         self.io = DeviceIo::Direct;

@@ -1,16 +1,16 @@
 //! A filesystem as one page, or as a picture.
 //!
-//! The page stands alone: no script, no network, no font except the reader's own, and no address in it except that of SVG's namespace. It shows the
-//! disk map (chunks in the order of the devices' bytes, coloured by kind and fill, damage marked, the disk around a partition), the space by
-//! directory, the subvolumes, the properties of the filesystem, and the findings of a check.
+//! The page stands alone: no script, no network, no font except the reader's own, and no address in it except that of SVG's namespace. It
+//! shows the disk map (chunks in the order of the devices' bytes, coloured by kind and fill, damage marked, the disk around a partition),
+//! the space by directory, the subvolumes, the properties of the filesystem, and the findings of a check.
 //!
 //! # One pass
 //! One count ([`crate::extents::Extents::disk_usage`]) gives the space of pictures and subvolumes. Names that are
 //! too small for a picture are not kept (`treemap`). The check reads the trees once more, and no data.
 //!
 //! # Damage
-//! Readable parts are drawn, and errors are listed. To make a page of an image that opens only past damage, use the same values of `--rescue` as
-//! for any other command.
+//! Readable parts are drawn, and errors are listed. To make a page of an image that opens only past damage, use the same values of
+//! `--rescue` as for any other command.
 //!
 //! # Hostile names
 //! Names from the disk are shown as [`Escaped`] shows them, and all text goes through one function (`svg::xml`) on its way into the page.
@@ -47,7 +47,7 @@ const SHARE_SHOWN: u64 = 2_000;
 /// Errors that are listed.
 const TROUBLES_MAX: usize = 1_000;
 
-/// The data of a page or a picture.
+/// The data of a report on a filesystem, as a page or as pictures.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -210,7 +210,7 @@ impl Overview {
         })
     }
 
-    /// One picture, as an SVG file.
+    /// Returns one picture, as an SVG file.
     #[must_use]
     pub fn svg(&self, kind: PictureKind) -> String {
         match kind {

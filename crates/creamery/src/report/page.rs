@@ -14,7 +14,7 @@ overflow-wrap:anywhere}th{color:var(--faint);font-weight:normal;width:10rem}svg{
 .tree,.tree ul{list-style:none;padding-left:1.2rem}.tree span,.note{color:var(--faint)}.error{color:var(--bad)}";
 
 impl Overview {
-    /// The page: one self-contained HTML file.
+    /// Returns the page, one self-contained HTML file.
     #[must_use]
     pub fn html(&self) -> String {
         let mut page = String::new();

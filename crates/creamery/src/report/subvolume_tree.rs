@@ -41,7 +41,8 @@ impl SubvolumeTree {
             below.entry(listed.info.parent).or_default().push(number);
         }
         let mut shown = HashSet::new();
-        // Subvolumes without a parent, like the top level, are roots. Damage may make subvolumes contain each other: each is shown once.
+        // The top level is a root, and so is a subvolume whose parent is not in the table. Damage may make subvolumes contain each other:
+        // each is shown once.
         let is_root = |number: &usize| {
             let parent = self.table.subvolumes[*number].info.parent;
             parent.is_none_or(|parent| self.table.get(parent).is_none())

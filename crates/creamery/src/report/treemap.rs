@@ -1,8 +1,8 @@
 //! Space by directory: the large ones, and how much of each is exclusive.
 //!
-//! [`crate::extents::Extents::disk_usage`](crate::extents::Extents::disk_usage) gives the tree, with files and directories after their content. Names with less than a
-//! given share of all space are not kept; their bytes count in the directory above. So memory depends on the picture, and not on the
-//! number of files.
+//! [`crate::extents::Extents::disk_usage`](crate::extents::Extents::disk_usage) gives the tree, with files and directories after their
+//! content. Names with less than a given share of all space are not kept; their bytes count in the directory above. So memory depends on
+//! the picture, and not on the number of files.
 
 use std::path::Path;
 
@@ -148,8 +148,8 @@ impl Node {
     }
 }
 
-/// Divides `whole` into areas whose sizes are proportional to `weights`, in descending order, and which are about as wide as high (the layout of Bruls, Huizing
-/// and van Wijk, "Squarified Treemaps", 2000).
+/// Divides `whole` into areas whose sizes are proportional to `weights`, in descending order, and which are about as wide as high (the
+/// layout of Bruls, Huizing and van Wijk, "Squarified Treemaps", 2000).
 fn squarified(whole: Area, weights: &[f64]) -> Vec<Area> {
     let sum: f64 = weights.iter().sum();
     let mut areas = Vec::with_capacity(weights.len());

@@ -13,7 +13,7 @@ use creamery_volume::{Chunk, NamedSet, Rescue, Volume};
 
 use crate::inspect::open_mapped;
 
-/// Criteria of the search; default: the root tree.
+/// Criteria of a search for roots of a tree ([`find_roots`]); default: the root tree.
 ///
 /// ```
 /// use creamery::id::TreeId;
@@ -23,11 +23,11 @@ use crate::inspect::open_mapped;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FindRoot {
-    /// The tree.
+    /// The tree whose roots are searched.
     pub tree: TreeId,
-    /// The lowest generation.
+    /// The lowest generation of a block that counts.
     pub generation: Generation,
-    /// The lowest level.
+    /// The lowest level of a block that counts.
     pub level: u8,
     /// Goes on after the root that the superblock leads to.
     pub all: bool,
@@ -39,7 +39,7 @@ impl Default for FindRoot {
     }
 }
 
-/// A block that may be a root.
+/// A block that may be the root of a tree.
 ///
 /// ```
 /// fn line(root: &creamery::rescue::Candidate) -> String {
@@ -56,7 +56,7 @@ pub struct Candidate {
     pub level: u8,
 }
 
-/// The result of the search.
+/// The result of [`find_roots`].
 ///
 /// ```
 /// assert!(creamery::rescue::Roots::default().others.is_empty());
@@ -66,7 +66,7 @@ pub struct Candidate {
 pub struct Roots {
     /// Generation and level of the tree in the superblock, which has them for the root tree and the chunk tree only.
     pub wanted: Option<(Generation, u8)>,
-    /// The first block with these, if it ended the search.
+    /// The first block with the wanted generation and level, if it ended the search.
     pub found: Option<Candidate>,
     /// The other blocks: the newest first, and of those with one generation the last.
     pub others: Vec<Candidate>,
@@ -74,7 +74,7 @@ pub struct Roots {
     pub unread: Option<String>,
 }
 
-/// Searches for roots. The image may be open elsewhere.
+/// Searches an image for roots of a tree. The image may be open elsewhere.
 ///
 /// ```
 /// use creamery::rescue::{FindRoot, find_roots};

@@ -1,7 +1,7 @@
 //! Searches a device for filesystems whose superblocks may all be lost, by what tree blocks and superblocks say about themselves.
 //!
-//! The scan looks for a tree block or a superblock at each multiple of 4 KiB. A tree block has no magic number, but a checksum over all of it. The scan tries
-//! the possible lengths and checksum types, after it has skipped everything that does not look like a header.
+//! The scan looks for a tree block or a superblock at each multiple of 4 KiB. A tree block has no magic number, but a checksum over all of
+//! it. The scan tries the possible lengths and checksum types, after it has skipped everything that does not look like a header.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,7 +20,7 @@ const NODE_SIZES: [usize; 5] = [16 << 10, 4 << 10, 8 << 10, 32 << 10, 64 << 10];
 const NODE_MAX: usize = 64 << 10;
 /// Bytes of one read.
 const WINDOW: usize = 4 << 20;
-/// Filesystems that are listed. Tree blocks of further ones only count as `others`.
+/// Filesystems that are listed. Blocks of further ones only count as `others`.
 const FOUND_MAX: usize = 256;
 /// Superblocks that are listed for each filesystem.
 const SUPERBLOCKS_MAX: usize = 8;
@@ -59,11 +59,11 @@ pub struct FoundSuperblock {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct FoundFilesystem {
-    /// The UUID in its tree blocks: the metadata UUID.
+    /// The UUID in the tree blocks of the filesystem: the metadata UUID.
     pub fsid: Uuid,
     /// Bytes of a tree block.
     pub node_size: u32,
-    /// The checksum type of its blocks.
+    /// The checksum type of the tree blocks.
     pub checksum: ChecksumType,
     /// The newest commit that has a tree block or superblock left.
     pub generation: Generation,
@@ -77,7 +77,7 @@ pub struct FoundFilesystem {
     pub superblocks: Vec<FoundSuperblock>,
 }
 
-/// The result of a scan.
+/// The result of [`scan`].
 ///
 /// ```
 /// assert!(creamery::rescue::Scan::default().filesystems.is_empty());
@@ -108,7 +108,7 @@ type Found = BTreeMap<Uuid, FoundFilesystem>;
 /// ```
 ///
 /// # Errors
-/// The file cannot be opened. Unreadable parts are skipped and counted.
+/// The file cannot be opened, or no part of its first 4 MiB can be read. Other unreadable parts are skipped and counted.
 pub fn scan(file: impl AsRef<Path>, progress: &dyn SearchProgress) -> Result<Scan> {
     scan_device(&FileDevice::open(file.as_ref(), Access::ReadOnlyForced)?, progress)
 }

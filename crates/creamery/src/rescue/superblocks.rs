@@ -10,8 +10,8 @@ use creamery_volume::{DeviceSet, NamedSet, SuperCopies};
 use super::openable::{check_first, check_openable, check_whole};
 use crate::Image;
 
-/// Discards the log, for one that cannot be replayed: changes that were synced after the last commit are lost. Returns the address and the level of its
-/// root, `None` when there was no log.
+/// Discards the log, for one that cannot be replayed: changes that were synced after the last commit are lost. Returns the address and the
+/// level of its root, `None` when there was no log.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -67,12 +67,13 @@ pub struct SuperRecovery {
 }
 
 impl SuperRecovery {
-    /// Reads all copies on the device that is named first. That device is locked from here on; other devices of the filesystem are only read. If some copies are bad, the newest
-    /// valid one counts if the trees that it leads to can be opened, else the newest older one whose trees can all be read: the blocks of an older commit may be in use
-    /// again. One of several devices does not go back to an older copy, because the others have the last commit.
+    /// Reads all copies on the device that is named first. That device is locked from here on; other devices of the filesystem are only
+    /// read. If some copies are bad, the newest valid one counts if the trees that it leads to can be opened, else the newest older one
+    /// whose trees can all be read: the blocks of an older commit may be in use again. One of several devices does not go back to an older
+    /// copy, because the others have the last commit.
     ///
     /// # Errors
-    /// The image is open elsewhere; no copy is valid; the device also has other content.
+    /// The image is open elsewhere; no copy is valid; the device has the signature of another format.
     pub fn open(image: impl Into<NamedSet>) -> Result<Self> {
         let image = image.into().degraded();
         let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::open(image.first(), Access::ReadWrite)?);

@@ -28,11 +28,11 @@ pub struct TreeRoot {
     pub tree: TreeId,
     /// The offset of the root item: for a snapshot the transaction that made it, for most others 0.
     pub offset: u64,
-    /// The address of its root block.
+    /// The address of the tree's root block.
     pub logical: Logical,
-    /// The level of that block.
+    /// The level of the root block.
     pub level: u8,
-    /// The generation of that block.
+    /// The generation of the root block.
     pub generation: Generation,
 }
 

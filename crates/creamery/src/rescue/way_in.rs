@@ -17,7 +17,8 @@ const WORDS: [&str; 6] = ["", "ibadroots", "usebackuproot", "ibadroots:usebackup
 /// Root trees that are tried, the newest first.
 const ROOTS_MAX: usize = 16;
 
-/// The largest image file that is searched for root trees, bytes: the search reads all tree blocks. A disk is not searched: the error message would take minutes.
+/// The largest image file that is searched for root trees, bytes: the search reads all tree blocks. A disk is not searched: the error
+/// message would take minutes.
 const SEARCHED_MAX: u64 = 64 << 30;
 
 /// A way to read what is left of a filesystem.
@@ -33,11 +34,12 @@ const SEARCHED_MAX: u64 = 64 << 30;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WayIn {
-    /// It opens for reading as it is; parts of it may be damaged ([`OnError::PastDamage`](crate::progress::OnError::PastDamage)).
+    /// The filesystem opens for reading as it is; parts of it may be damaged
+    /// ([`OnError::PastDamage`](crate::progress::OnError::PastDamage)).
     Read,
-    /// It opens for reading with this value of `--rescue`.
+    /// The filesystem opens for reading with this value of `--rescue`.
     Rescue(&'static str),
-    /// It opens with the root tree at this address ([`Start::root_tree`]), with [`Rescue::ignore_bad_roots`].
+    /// The filesystem opens for reading with the root tree at this address ([`Start::root_tree`]), with [`Rescue::ignore_bad_roots`].
     RootTree(Logical),
 }
 
@@ -75,7 +77,7 @@ pub fn way_in(image: impl Into<NamedSet>) -> Option<WayIn> {
     })
 }
 
-/// Errors: the root directory cannot be listed, or is empty, which helps nobody.
+/// Errors: the root directory cannot be listed, or is empty.
 fn shows_root(opened: Result<Filesystem>) -> Result<(), ErrorKind> {
     let look = |fs: Filesystem| match fs.read_dir("/")?.next() {
         Some(Err(error)) => Err(error),

@@ -208,8 +208,8 @@ impl<'a> WriteTar<'a> {
 }
 
 impl<'a> ReadTar<'a> {
-    /// Calls `failed` for each member that cannot be made, or only in part, and goes on with the others. Without it the error of the first such member
-    /// ends the work.
+    /// Calls `failed` for each member that cannot be made, or only in part, and goes on with the others. Without it the error of the first
+    /// such member ends the work.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -264,9 +264,10 @@ impl<'a> ReadTar<'a> {
         self.fs.extractor(&self.to, &*self.failed, self.progress, Rules::default())?.run(&mut archive)
     }
 
-    /// Unpacks a layer of a container image, by the image specification of OCI. Members with names of whiteouts are not files, but
-    /// name files of the directory that are removed. They remove only earlier files, even if the layer itself has a file of that name. Directories get
-    /// the attributes of the layer and no others. A member that is not a directory replaces an existing directory with everything in it.
+    /// Unpacks a layer of a container image, by the image specification of OCI. Members with names of whiteouts are not files, but name
+    /// files of the directory that are removed. They only remove files of lower layers: a file of that name in the layer itself stays.
+    /// Directories get the attributes of the layer and no others. A member that is not a directory replaces an existing directory with
+    /// everything in it.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;

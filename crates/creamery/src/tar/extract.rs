@@ -29,8 +29,8 @@ const LEAF_OF_ONE_XATTR: usize = 101 + 25 + 30;
 /// Changes to members on the way.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Rules {
-    /// The archive is a layer above the existing files. Its directories have the attributes that it says and no others. Every other member replaces whatever
-    /// has its name. Whiteouts, which have been applied before, are not files.
+    /// The archive is a layer above the existing files. Its directories have the attributes that it says and no others. Every other member
+    /// replaces whatever has its name. Whiteouts, which have been applied before, are not files.
     pub(super) is_layer: bool,
     /// User and group that own every member.
     pub(super) owner: Option<(u32, u32)>,

@@ -33,8 +33,8 @@ impl Extractor<'_> {
         self.run(&mut archive.members()?)
     }
 
-    /// Removes links if the layer has a directory at their place. Otherwise members before the directory would follow the link, and so would whiteouts
-    /// in it. Other files stay until the directory comes, because a hard link to them may come before.
+    /// Removes links if the layer has a directory at their place. Otherwise members before the directory would follow the link, and so
+    /// would whiteouts in it. Other files stay until the directory comes, because a hard link to them may come before.
     fn make_way<R: Read>(&mut self, archive: &mut Archive<R>) -> Result<Whiteouts> {
         let mut found = Whiteouts::None;
         while let Some(member) = archive.next()? {
@@ -67,8 +67,8 @@ impl Extractor<'_> {
         Ok(())
     }
 
-    /// Removes the link with these names, if a directory must take its place, and records a file that a directory must replace. Links on the way stay and are
-    /// followed.
+    /// Removes the link with these names, if a directory must take its place, and records a file that a directory must replace. Links on
+    /// the way stay and are followed.
     fn clear(&mut self, names: &[&[u8]], is_directory: bool) -> Result<()> {
         let mut dir = self.root;
         for (at, name) in names.iter().enumerate() {

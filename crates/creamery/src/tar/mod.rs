@@ -7,7 +7,8 @@
 //! and links on the way are followed as if that directory were the root (`docs/use/tar.md`). Numbers are checked before
 //! use, and no allocation has the size of an unchecked number.
 //!
-//! The crate `tar` parses headers. Creamery parses records of extended headers, because the crate splits them at newlines, which values may contain.
+//! The crate `tar` parses headers. Creamery parses records of extended headers, because the crate splits them at newlines, which values may
+//! contain.
 
 mod acl;
 mod build;
@@ -55,7 +56,7 @@ use crate::{FileType, Filesystem};
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct TarMember {
-    /// The path; a symbolic link stands for itself.
+    /// The path in the filesystem; a symbolic link stands for itself.
     pub path: PathBuf,
     /// The name in the archive, without a leading slash; empty for the directory around the others, which gets the name `./`.
     pub name: PathBuf,

@@ -17,7 +17,7 @@ use crate::FileType;
 const EXTENDED_MAX: u64 = 4 << 20;
 /// Keys in global headers: each member must look at all of them.
 const GLOBAL_MAX: usize = 256;
-/// Bytes that are read behind the end, so that the writer of a pipe does not get EPIPE.
+/// Bytes that are read behind the end at most, so that the writer of a pipe does not get EPIPE.
 const BEHIND_MAX: u64 = 1 << 20;
 
 /// A list of a directory's content, which GNU tar puts into incremental archives in place of the directory.
@@ -283,7 +283,7 @@ impl<R: Read> Archive<R> {
             let map = self.checked(Map::new(&holes.pairs, size)?)?;
             return Ok(Member { facts, kind: EntryType::Regular, map });
         }
-        // No data follows these members, whatever the size says. POSIX allows the data of a hard link with it; nobody writes that, and some
+        // No data follows these members, even with a size. POSIX allows a hard link with its data; no program writes the data, and some
         // programs write the size.
         let has_data = !matches!(
             kind,

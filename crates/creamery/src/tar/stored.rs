@@ -43,8 +43,8 @@ enum Bytes {
 }
 
 impl TarArchive {
-    /// The archive in `file`, from its current position; messages call it `name`. A stream, like a pipe, can be read only once, so it is read
-    /// to its end now, into an unnamed file in the directory `spool`.
+    /// The archive in `file`, from its current position; messages call it `name`. A stream, like a pipe, can be read only once, so it is
+    /// read to its end now, into an unnamed file in the directory `spool`.
     ///
     /// # Errors
     /// `file` is a directory; it cannot be read; there is no space for it.
@@ -73,7 +73,7 @@ impl TarArchive {
         Self { name: name.to_owned(), bytes: Bytes::InMemory(bytes.into()), start: 0 }
     }
 
-    /// The name in messages.
+    /// The name of the archive in messages.
     #[must_use]
     pub fn name(&self) -> &Path {
         &self.name

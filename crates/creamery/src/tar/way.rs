@@ -1,7 +1,7 @@
 //! Finds the directory of a member below the destination.
 //!
-//! Links on the way are followed. They begin at the root of the extraction, and do not lead above it. Each directory on the way is looked up
-//! once. Behind a link the walk begins anew, with as many links as Linux follows.
+//! Links on the way are followed. They begin at the root of the extraction, and do not lead above it. Each directory on the way is looked
+//! up once. Behind a link the walk begins anew, with as many links as Linux follows.
 
 use std::collections::BTreeSet;
 

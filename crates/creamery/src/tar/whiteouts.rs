@@ -1,15 +1,15 @@
 //! Whiteouts: the members of a container layer that remove files of the layers below
 //! (the image specification of OCI, "Image Layer Filesystem Changeset").
 //!
-//! A member `DIR/.wh.NAME` removes `NAME`, with everything in it, and `DIR/.wh..wh..opq` removes everything in `DIR`. Whiteouts apply to lower layers
-//! only, wherever they are in the archive: files of the layer itself stay. So an archive is read twice. The first pass applies its whiteouts
-//! to the files of lower layers, and the second adds all other members (`layer.rs`). Nothing is
-//! remembered in between, so a layer may be large.
+//! A member `DIR/.wh.NAME` removes `NAME`, with everything in it, and `DIR/.wh..wh..opq` removes everything in `DIR`. Whiteouts apply to
+//! lower layers only, wherever they are in the archive: files of the layer itself stay. So an archive is read twice. The first pass applies
+//! its whiteouts to the files of lower layers, and the second adds all other members (`layer.rs`). Nothing is remembered in between, so a
+//! layer may be large.
 //!
 //! A file of a layer cannot have a name with this prefix: such members are whiteouts, or rejected, and never reach the filesystem.
 //!
-//! A whiteout names an entry, not the target of a link: no link is followed on the way to it. If a directory on the way does not exist in lower
-//! layers, or is not a directory there, the whiteout removes nothing.
+//! A whiteout names an entry, not the target of a link: no link is followed on the way to it. If a directory on the way does not exist in
+//! lower layers, or is not a directory there, the whiteout removes nothing.
 
 use creamery_base::{Error, ErrorKind, Result};
 

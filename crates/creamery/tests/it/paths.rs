@@ -466,7 +466,7 @@ fn a_path_that_ends_in_a_slash_is_a_directorys_as_in_std() {
         let removed = std_kind(std::fs::remove_dir(host(path)));
         assert_eq!(our_kind(fs.remove_dir(path)), removed, "rmdir {path}");
     }
-    // A link keeps its target's files from being removed.
+    // A link is not followed: its target's files stay.
     assert_eq!(kind(fs.remove_dir_all("/link/")), ErrorKind::NotADirectory);
     assert!(fs.exists("/dir/kept") && !fs.exists("/elsewhere") && !fs.exists("/new"));
     // The path of a directory may end with a slash.

@@ -126,8 +126,8 @@ fn bad_copies() -> Result<()> {
     Ok(())
 }
 
-/// The first sector of a file without checksums is unreadable in one copy, and another one is rotten in the other copy: as long as the device has not
-/// failed, its copy is read where possible.
+/// The first sector of a file without checksums is unreadable in one copy, and another one is rotten in the other copy: as long as the
+/// device has not failed, its copy is read where possible.
 fn one_sector() -> Result<()> {
     let (world, path) = (world("raid1", 2)?, Path::new(NOCOW));
     let sectors = &world.sectors[path];
@@ -140,8 +140,8 @@ fn one_sector() -> Result<()> {
     Ok(())
 }
 
-/// Of two tree blocks in one row of RAID5 one is unreadable in one place, and the other is rotten in another: after one is restored, the other one
-/// can be, too.
+/// Of two tree blocks in one row of RAID5 one is unreadable in one place, and the other is rotten in another: after one is restored, the
+/// other one can be, too.
 fn side_by_side() -> Result<()> {
     let world = world("raid5", 3)?;
     let blocks = extents(&world, Kind::Tree);

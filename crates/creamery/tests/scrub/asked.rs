@@ -1,5 +1,5 @@
-//! The requests of a scrub to devices and trees: it reads everything in use once, nothing else, and searches each tree once for each part of a block
-//! group.
+//! The requests of a scrub to devices and trees: it reads everything in use once, nothing else, and searches each tree once for each part
+//! of a block group.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;

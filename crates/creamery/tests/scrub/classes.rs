@@ -126,7 +126,7 @@ fn device_stats(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// Gives the filesystem another UUID, and leaves the tree blocks with theirs.
+/// Gives the filesystem another UUID, and leaves the old one in the tree blocks.
 fn rename(world: &World) -> Result<()> {
     for disk in &world.set.disks {
         for offset in SUPERBLOCK_OFFSETS.into_iter().filter(|at| at + SECTOR <= crate::content::LEN) {

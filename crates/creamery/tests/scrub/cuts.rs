@@ -1,4 +1,5 @@
-//! Power cuts at any moment of a repair: with any part of its writes done, nothing is worse than before, and a new scrub completes the repair.
+//! Power cuts at any moment of a repair: with any part of its writes done, nothing is worse than before, and a new scrub completes the
+//! repair.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;

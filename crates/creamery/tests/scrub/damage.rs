@@ -73,7 +73,8 @@ pub(crate) fn findings_of(report: &Report) -> BTreeMap<Found, Outcome> {
     findings
 }
 
-/// Damages the set, scrubs it, and expects the prediction: findings and counters, each byte afterwards, all files, and the findings of a second scrub.
+/// Damages the set, scrubs it, and expects the prediction: findings and counters, each byte afterwards, all files, and the findings of a
+/// second scrub.
 pub(crate) fn judge(world: &World, damage: &Damage) -> Result<Counts> {
     let to_read = Prediction::of(world, damage, Scrubs::ToRead);
     let mut prediction = Prediction::of(world, damage, Scrubs::ToMend);

@@ -1,4 +1,4 @@
-//! A disk in memory that fails as a test wants it, and records its requests. A copy of it is cheap: copies share their pages.
+//! A disk in memory with the failures that a test sets, and with a record of its requests. A copy of it is cheap: copies share their pages.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -86,7 +86,8 @@ fn faulty_reads(profile: Profile) -> Result<()> {
     Ok(())
 }
 
-/// A whole member is bad, except for its first superblock: all of it is repaired if the profile tolerates that, and otherwise reported as lost.
+/// A whole member is bad, except for its first superblock: all of it is repaired if the profile tolerates that, and otherwise reported as
+/// lost.
 fn whole_members(profile: Profile) -> Result<()> {
     for world in worlds(profile)? {
         for (member, hurt) in
@@ -184,7 +185,7 @@ pub(crate) fn borne(world: &World, random: &mut Random, hurts: &[Hurt]) -> Damag
     damage
 }
 
-/// Whether everything is repaired, and would be if a part of it was not.
+/// Whether everything is repaired, and each tree block even without the repair of other sectors.
 fn is_borne(world: &World, damage: &Damage) -> bool {
     Prediction::of(world, damage, Scrubs::ToMend).is_all_mended() && are_blocks_borne(world, damage)
 }

@@ -118,7 +118,7 @@ fn of_a_device_that_is_done(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The end of a device counts as one error, and no longer when the next scrub can read it.
+/// A device that fails counts as one error, which the scrub that resumes does not keep.
 fn failed_device(dir: &Path) -> Result<()> {
     let engine = open()?;
     let recorder = begin(dir, &engine)?;

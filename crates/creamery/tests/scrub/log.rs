@@ -1,5 +1,5 @@
-//! A set of RAID5 that Linux has mounted, with a log of a sync after the last commit: copies of its members are scrubbed. The kernel does not see
-//! these copies.
+//! A set of RAID5 that Linux has mounted, with a log of a sync after the last commit: copies of its members are scrubbed. The kernel does
+//! not see these copies.
 
 use std::fs::File;
 use std::io::Write;

@@ -1,8 +1,8 @@
 //! Scrub on failing devices, with rot and power cuts: it repairs what a profile tolerates, reports the rest, and makes nothing worse.
 //!
-//! The sets lie in memory, laid out by hand from an image of one device ([`world`]): of every profile, with all places known from the on-disk format. A
-//! prediction ([`predict`]) gives for each kind of damage the findings of a scrub, place by place, and the content afterwards.
-//! Every change tests a share of the cases, `CREAMERY_MATRIX=whole` all of them.
+//! The sets lie in memory, laid out by hand from an image of one device ([`world`]): of every profile, with all places known from the
+//! on-disk format. A prediction ([`predict`]) gives for each kind of damage the findings of a scrub, place by place, and the content
+//! afterwards. Every change tests a share of the cases, `CREAMERY_MATRIX=whole` all of them.
 
 mod areas;
 mod asked;

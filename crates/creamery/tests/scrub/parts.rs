@@ -1,4 +1,5 @@
-//! A scrub in several parts: counts that one device made for others stay theirs if those end early, and all parts together find and count the same as one scrub.
+//! A scrub in several parts: if devices end early, the errors that another device's scrub counted for them stay in their counts; and all
+//! parts together find and count the same as one scrub.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! The place of a scrub: it moves on with each batch and never back, a scrub that fails at once keeps it, and a cancelled scrub of parity rows ends
-//! there.
+//! The place of a scrub: it moves on with each batch and never back, a scrub that fails at once keeps it, and a cancelled scrub of parity
+//! rows ends there.
 
 use std::collections::BTreeMap;
 use std::num::NonZero;

@@ -1,8 +1,8 @@
 //! The predicted findings of a scrub for damage, place by place, with the sectors that it repairs and those that are lost.
 //!
-//! A sector of data is restored if one of its copies is good, or if its place in the row has no more bad columns than the row has parity.
-//! A tree block is restored if each of its sectors has a correct copy, or its row without some columns gives it. Parity is judged if all data of its place is known: data that is
-//! lost, or is unreadable and has no checksum, is unknown.
+//! A sector of data is restored if one of its copies is good, or if its place in the row has no more bad columns than the row has parity. A
+//! tree block is restored if each of its sectors has a correct copy, or its row without some columns gives it. Parity is judged if all data
+//! of its place is known: data that is lost, or is unreadable and has no checksum, is unknown.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,5 @@
-//! Rot in every place of every profile: in data, in tree blocks, in P, in Q, in a copy of a superblock; in one, two and three copies or columns at once.
+//! Rot in every place of every profile: in data, in tree blocks, in P, in Q, in a copy of a superblock; in one, two and three copies or
+//! columns at once.
 
 use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::Case;
@@ -86,7 +87,7 @@ fn each_place(profile: Profile) -> Result<()> {
     Ok(())
 }
 
-/// Many sectors at once, of each kind and unused ones: what the profile tolerates, and more.
+/// Many sectors at once, of each kind and unused ones: as many as the profile tolerates, and more.
 fn everywhere(profile: Profile) -> Result<()> {
     let content = Content::small(16 << 10)?;
     let mut lost = 0;

@@ -1,5 +1,5 @@
-//! Layouts from a conversion of another filesystem, and more unusual ones: tree blocks and extents continue in the next element, block groups begin and
-//! end at any sector. The kernel never sees these.
+//! Layouts from a conversion of another filesystem, and more unusual ones: tree blocks and extents continue in the next element, block
+//! groups begin and end at any sector. The kernel never sees these.
 
 use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::Case;

@@ -1,4 +1,5 @@
-//! Trees with references to used areas, damaged in all copies: those areas are not scrubbed, and the scrub reports that and goes on with the next group.
+//! Trees with references to used areas, damaged in all copies: those areas are not scrubbed, and the scrub reports that and goes on with
+//! the next group.
 
 use std::collections::BTreeSet;
 

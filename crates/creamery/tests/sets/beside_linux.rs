@@ -1,9 +1,8 @@
 //! Scrubs, judged by Linux' own. A repair of ours restores every byte, and Linux' scrub then finds nothing and changes nothing;
 //! after a repair of Linux, ours finds the set whole.
 //!
-//! Rot goes into sectors in use: of data, of tree blocks, of P and Q. Data without checksums gets none, nor does its row: nothing shows the correct
-//! content there. Linux meets rot only beneath a filesystem that it mounted whole.
-//! is right there. Linux meets rot only beneath a filesystem that it has mounted whole.
+//! Rot goes into sectors in use: of data, of tree blocks, of P and Q. Data without checksums gets none, nor does its row: nothing shows the
+//! correct content there. Linux meets rot only beneath a filesystem that it mounted whole.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -244,7 +243,8 @@ fn same_rows(before: &[PathBuf], files: &[PathBuf], places: &[Place]) -> Result<
     Ok(())
 }
 
-/// Linux repairs rot beneath its own mount. Our scrub then finds nothing, or as many errors as Linux if the profile does not tolerate the loss.
+/// Linux repairs rot beneath its own mount. Our scrub then finds nothing, or as many errors as Linux if the profile does not tolerate the
+/// loss.
 fn mended_by_linux(
     bench: &Bench,
     before: &[PathBuf],

@@ -12,7 +12,8 @@ use creamery_testkit::{KernelLog, LoopDevice, Random, Run, create_snapshot, crea
 use crate::Shape;
 use crate::seen::Seen;
 
-/// The smallest size of a member; members are up to as many MiB larger. On smaller ones Linux at times lacks space for its reservations with large nodes.
+/// The smallest size of a member; members are larger by less than [`SIZE_MORE_MIB`]. On smaller ones Linux at times lacks space for its
+/// reservations with large nodes.
 const SIZE_MIN: u64 = 352 << 20;
 const SIZE_MORE_MIB: u64 = 20;
 

@@ -1,9 +1,10 @@
-//! Filesystems of several devices that Linux made: every profile, on as many members as it takes, with each checksum and three sizes of nodes.
+//! Filesystems of several devices that Linux made: every profile, on each number of members from its minimum to six, with each checksum and
+//! three sizes of nodes.
 //!
-//! The kernel's own mount is the reference. A set is read whole, without each member and each pair of members, and with rot in each stripe of its
-//! chunks. Every change tests one set of each profile, `CREAMERY_MATRIX=whole` all of them.
+//! The kernel's own mount is the reference. A set is read whole, without each member and each pair of members, and with rot in each stripe
+//! of its chunks. Every change tests one set of each profile, `CREAMERY_MATRIX=whole` all of them.
 //!
-//! The kernel never mounts a changed set: only the library reads the copies with rot.
+//! The kernel never mounts a set with rot: only the library reads such copies.
 
 mod beside_linux;
 mod edited;
@@ -116,7 +117,7 @@ fn random_stripe(shape: &Shape, oracle: &Oracle) -> usize {
     Random::new(seed_of(&shape.name())).below(oracle.stripes_max() as u64) as usize
 }
 
-/// Runs `creamery check` on these members, all data and all parity.
+/// Checks these members with the library, all data and all parity.
 fn checked<P: AsRef<Path>>(files: &[P]) -> Result<Report> {
     let options = CheckOptions { check_data_csum: true, check_parity: true, ..CheckOptions::default() };
     check(files, &options, &NoProgress).context("the check reads the set")

@@ -148,7 +148,7 @@ fn parity_of(chunk: &Chunk) -> usize {
     }
 }
 
-/// The number of any stripes of a chunk that may be lost.
+/// The number of stripes of a chunk that may be lost, whichever they are.
 fn borne_by(chunk: &Chunk) -> usize {
     let flags = chunk.flags;
     match () {

@@ -142,7 +142,8 @@ fn as_it_lies(files: &[PathBuf], oracle: &Oracle, truth: &Seen, path: &Path) -> 
     Ok(content)
 }
 
-/// Checks a set without redundancy: rotten data cannot be read, and everything else is correct. Returns the number of files that cannot be read.
+/// Checks a set without redundancy: rotten data cannot be read, and everything else is correct. Returns the number of files that cannot be
+/// read.
 fn told(files: &[PathBuf], oracle: &Oracle, truth: &Seen, rotten: &[usize]) -> Result<usize> {
     let fs = Image::open(&files[0]).context("trees are whole")?;
     let seen = Seen::by_us(&fs)?;

@@ -55,7 +55,8 @@ fn word(name: &str, value: &str) -> Result<CString, Failure> {
         .map_err(|_| Failure::Other(Error::invalid(format!("mount option {name} with a NUL in it"))))
 }
 
-/// Gives the mount at `point`, a path that leads exactly to its root directory, the flags of `options`; the kernel's FUSE options cannot change any more.
+/// Gives the mount at `point`, a path that leads exactly to its root directory, the flags of `options`; the kernel's FUSE options cannot
+/// change any more.
 pub(super) fn remount(point: &Path, options: &MountOptions) -> creamery_base::Result<()> {
     match rustix::mount::mount_remount(point, options.flags, c"") {
         Ok(()) => Ok(()),

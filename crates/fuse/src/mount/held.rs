@@ -1,7 +1,8 @@
 //! A mount whose root directory is open.
 //!
-//! The kernel reuses the number of a mount only after nothing holds the mount any more. So a caller that holds a mount can read the
-//! mount table, ask the server and unmount, and all three concern one mount, even if other processes mount and unmount at the same path meanwhile.
+//! The kernel reuses the number of a mount only after nothing holds the mount any more. So a caller that holds a mount can read the mount
+//! table, ask the server and unmount, and all three concern one mount, even if other processes mount and unmount at the same path
+//! meanwhile.
 //!
 //! # Invariants
 //! - HELDMOUNT-1: the server is asked, and the mount is detached, through the descriptor and not through a path.
@@ -46,7 +47,8 @@ impl HeldMount {
         self.number
     }
 
-    /// Asks the server for the attributes of the root directory. The kernel does not answer from its cache, and does not check permissions of that directory.
+    /// Asks the server for the attributes of the root directory. The kernel does not answer from its cache, and does not check permissions
+    /// of that directory.
     ///
     /// # Errors
     /// `ENOTCONN`, `ECONNABORTED`: the server has died. `EACCES`: this process may not enter the mount. The server's error.

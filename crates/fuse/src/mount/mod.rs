@@ -2,8 +2,8 @@
 //! for that purpose and sends the descriptor of `/dev/fuse` over a socket.
 //!
 //! # Invariants
-//! - MOUNT-1: the mount point is opened once, and mount(2) gets the open directory. Unmounting opens the parent directory of the path
-//!   and unmounts the mount with the recorded numbers (see `pinned`), so neither follows a link that was put there later. A mount that was not
+//! - MOUNT-1: the mount point is opened once, and mount(2) gets the open directory. Unmounting opens the parent directory of the path and
+//!   unmounts the mount with the recorded numbers (see `pinned`), so neither follows a link that was put there later. A mount that was not
 //!   found in the table is not unmounted.
 //! - MOUNT-2: a mount is unmounted by the method that made it.
 //! - MOUNT-3: at most one successful unmount, and at a session's end only of the mount with our connection or unique number: the
@@ -34,7 +34,7 @@ use rustix::fs::{Mode, OFlags, open};
 use self::table::Row;
 use crate::transport::Device;
 
-/// The kind of an unmount.
+/// The kind of an unmount: what happens while files are in use.
 ///
 /// ```no_run
 /// # fn example(session: creamery_fuse::Session) -> creamery_base::Result<()> {
@@ -47,9 +47,10 @@ use crate::transport::Device;
 pub enum Unmount {
     /// Fails while files are open or directories in use.
     WhenIdle,
-    /// Removes the mount at once; it is gone after the last use.
+    /// Detaches the mount from the directory tree at once; the session ends after the last use.
     Lazy,
-    /// Removes the mount at once, and ends the connection: further requests of its users fail, and the session ends.
+    /// Detaches the mount from the directory tree at once, and ends the connection: further requests of its users fail, and the session
+    /// ends.
     Now,
 }
 

@@ -8,7 +8,7 @@ use rustix::fs::{AtFlags, StatxFlags, statx};
 /// A bit of statx(2).
 const STATX_MNT_ID_UNIQUE: u32 = 0x4000;
 
-/// The number of a mount.
+/// The number that identifies a mount.
 ///
 /// ```no_run
 /// use creamery_fuse::PinnedPoint;

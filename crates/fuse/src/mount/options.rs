@@ -89,6 +89,9 @@ impl MountOptions {
     }
 
     /// Takes a list with commas and returns the options that do not belong to the transport, in their order.
+    ///
+    /// # Errors
+    /// The errors of [`apply`](Self::apply) for the first bad option; the options before it are taken.
     pub fn parse<'a>(&mut self, list: &'a str) -> Result<Vec<&'a str>> {
         let mut rest = Vec::new();
         for word in list.split(',').filter(|word| !word.is_empty()) {
@@ -100,6 +103,9 @@ impl MountOptions {
     }
 
     /// Takes one option. False if it does not belong to the transport.
+    ///
+    /// # Errors
+    /// The option is the kernel's own: `fd`, `rootmode`, `user_id` or `group_id` with a value.
     pub fn apply(&mut self, word: &str) -> Result<bool> {
         if let Some(&(_, flag, on)) = FLAGS.iter().find(|(name, ..)| *name == word) {
             self.flags.set(flag, on);

@@ -1,9 +1,9 @@
 //! A mount point whose directory is open.
 //!
-//! Root unmounts and remounts paths below directories of other users. Between reading the mount table and the system call such a user can replace a
-//! directory on the way with a symbolic link, and the path then leads to another mount. So the directory is opened once, the mount
-//! on the name in it is identified by its number, and umount(2) goes through the open directory. The kernel does not rename or remove a name that
-//! is a mount point in this namespace, so the name leads to the same mount until the unmount.
+//! Root unmounts and remounts paths below directories of other users. Between reading the mount table and the system call such a user can
+//! replace a directory on the way with a symbolic link, and the path then leads to another mount. So the directory is opened once, the
+//! mount on the name in it is identified by its number, and umount(2) goes through the open directory. The kernel does not rename or remove
+//! a name that is a mount point in this namespace, so the name leads to the same mount until the unmount.
 //!
 //! # Invariants
 //! - PINNED-1: umount(2) is called for a mount with the expected number, and follows no link at the end of its path.

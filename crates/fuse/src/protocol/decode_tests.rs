@@ -8,7 +8,7 @@ fn of(opcode: Opcode) -> Sample {
     samples().into_iter().find(|sample| sample.header.opcode == opcode as u32).unwrap()
 }
 
-/// Checks what the sample of `opcode` decodes to.
+/// Checks the operation that the sample of `opcode` decodes to.
 fn check(opcode: Opcode, want: Operation<'_>) {
     let sample = of(opcode);
     let request = decode(&sample.header, &sample.body, &[], EXT).unwrap();
@@ -97,7 +97,7 @@ fn both_layouts_of_a_transport_decode_alike() {
         let fixed = if name.iter().any(|&opcode| opcode as u32 == sample.header.opcode) {
             0
         } else {
-            // Where the fixed structure ends: what is left decodes from the second piece.
+            // The end of the fixed structure: the rest decodes from the second piece.
             (0..=sample.body.len())
                 .find(|&at| {
                     let (body, rest) = sample.body.split_at(at);

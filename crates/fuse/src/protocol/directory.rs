@@ -26,7 +26,7 @@ pub struct DirectoryEntry<'a> {
     pub name: &'a [u8],
 }
 
-/// Whether an entry fit.
+/// Whether an entry fit into the reply.
 ///
 /// ```
 /// use creamery_fuse::protocol::{DirectoryEntry, DirectorySink, Pushed};

@@ -14,7 +14,7 @@ use crate::Errno;
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Malformed {
-    /// The defect.
+    /// The defect of the request, in words.
     pub what: &'static str,
     /// `EIO` for a request that is too short or torn, `EINVAL` for a value that makes no sense.
     pub errno: Errno,

@@ -19,11 +19,11 @@ use crate::types::{
 /// ```
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Request<'a> {
-    /// Its number.
+    /// The number of the request.
     pub unique: u64,
     /// The inode; for an operation with a name, the parent.
     pub node: NodeId,
-    /// The operation.
+    /// The operation of the request.
     pub operation: Operation<'a>,
     /// Security context and supplementary groups, undecoded; empty unless negotiated.
     pub extensions: &'a [u8],

@@ -90,7 +90,7 @@ impl Crew {
         }
     }
 
-    /// Runs `read`, which may wait for a request, and counts a request that it returns.
+    /// Runs `read`, which may wait for a request, and counts one request as taken, whatever it returns.
     pub(super) fn read<T, E>(&self, read: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
         self.reading.fetch_add(1, Ordering::SeqCst);
         let result = read();

@@ -3,8 +3,8 @@
 //! A client that waits for each answer sends its next request some ten microseconds after it. If the worker sleeps
 //! meanwhile, its processor goes idle, and waking that takes longer than most requests do, above all on a virtual machine, where an
 //! idle processor is given back to the host. Measured on one with two processors, a single client made files two and a half
-//! times as fast with lingering, and two clients a fifth faster. While it lingers, a worker yields to every thread that wants
-//! to run, so on a busy processor it costs next to nothing: two system calls for each request.
+//! times as fast with lingering, and two clients a fifth faster. While it lingers, a worker yields to every thread that can
+//! run, so on a busy processor it costs next to nothing: two system calls for each request.
 //!
 //! Lingering does not help if requests are rare. A worker that lingered in vain several times in a row stops, and only tries
 //! again now and then.

@@ -58,7 +58,7 @@ pub struct Attr {
     pub ctime: Timespec,
     /// Type and permission bits.
     pub mode: u32,
-    /// Names.
+    /// Number of hard links.
     pub nlink: u32,
     /// Owner.
     pub uid: u32,
@@ -132,7 +132,7 @@ impl StatxReply {
     }
 }
 
-/// Space and files.
+/// Space and inodes of the filesystem, as in statvfs(3).
 ///
 /// ```
 /// use creamery_fuse::Statfs;
@@ -143,17 +143,17 @@ impl StatxReply {
 pub struct Statfs {
     /// All blocks, in units of `block_size`.
     pub blocks: u64,
-    /// Free blocks.
+    /// Free blocks, in units of `block_size`.
     pub free: u64,
-    /// Free blocks for users.
+    /// Free blocks for unprivileged users, in units of `block_size`.
     pub available: u64,
-    /// Inodes.
+    /// All inodes.
     pub files: u64,
     /// Free inodes.
     pub files_free: u64,
-    /// Unit of the counts, and preferred size of I/O.
+    /// Unit of the counts, and preferred size of I/O, bytes.
     pub block_size: u32,
-    /// Longest name.
+    /// Longest name, bytes.
     pub name_len_max: u32,
 }
 

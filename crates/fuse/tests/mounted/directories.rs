@@ -82,11 +82,11 @@ fn forgets_arrive_when_caches_are_dropped() {
     for index in 0..500 {
         fs::write(mount.path(format!("{index}")), "x").unwrap();
     }
-    // Others may drop caches, too, and at any time: what was forgotten counts.
+    // Other processes may drop caches, too, and at any time: forgotten references count.
     let forgotten = || mount.fs.counters.forgotten.load(Ordering::SeqCst);
     assert!(mount.fs.references() + forgotten() >= 500);
-    // Forgets have no answer: their arrival is seen at the counters only, and a request of ours queues behind
-    // them as little as before them.
+    // Forgets have no answer: only the counters show their arrival, and a request of ours queues neither behind
+    // nor before them.
     wait_until("500 references to go", || {
         fs::write("/proc/sys/vm/drop_caches", "2").unwrap();
         forgotten() >= 500

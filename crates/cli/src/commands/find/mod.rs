@@ -123,7 +123,7 @@ fn find(
         let failed = images.failed(&place.image);
         let fs = images.open(&place.image, Purpose::Read)?;
         let question = read(words, Some((fs, &failed)))?;
-        // After an unreadable place the others are still searched.
+        // The walk goes on after an unreadable entry.
         let mut first = None;
         for entry in fs.walk_unfollowed(&place.path).map_err(&failed)?.at_most(question.depth_max) {
             let found = entry.and_then(|entry| {

@@ -62,8 +62,8 @@ impl Scrub {
         Self { without_read_ahead: true, ..self }
     }
 
-    /// Also rewrites parity that does not match its data if the data has no checksum, and takes that data as correct. Without this such parity is
-    /// reported and left.
+    /// Also rewrites parity that does not match its data if the data has no checksum, and takes that data as correct. Without this such
+    /// parity is reported and left.
     #[must_use]
     pub fn rewriting_parity(self) -> Self {
         Self { accepts_unsummed: true, ..self }
@@ -115,8 +115,8 @@ impl Scrub {
         Ok(StatusFile::new(dir, fsid, place))
     }
 
-    /// Scrubs the filesystem on an image, each of its devices separately. A repair needs all devices, each one named: it does not write to a device that it found
-    /// itself. The findings on the only device of a filesystem are added to its error counters
+    /// Scrubs the filesystem on an image, each of its devices separately. A repair needs all devices, each one named: it does not write to
+    /// a device that it found itself. The findings on the only device of a filesystem are added to its error counters
     /// ([`device_errors`](crate::volume::Volume::device_errors)).
     ///
     /// # Errors

@@ -23,13 +23,14 @@ pub trait Progress: Sync {
     /// `bytes` of data and tree blocks are scrubbed, of all devices together. Returns whether to go on.
     fn scrubbed(&self, bytes: u64) -> bool;
 
-    /// All devices are scrubbed, and the scrub looks for the files of the remaining damage, one finding after the other. Returns whether to go on with that.
+    /// All devices are scrubbed, and the scrub looks for the files of the remaining damage, one finding after the other. Returns whether to
+    /// go on with that.
     fn names_on(&self) -> bool {
         true
     }
 }
 
-/// Ignores the progress, and goes on.
+/// Ignores the progress of a scrub, and never cancels it.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;

@@ -10,7 +10,7 @@ use creamery_volume::Volume;
 
 use crate::check::DamagedFile;
 
-/// The part of a report about one device.
+/// The part of a scrub report about one device.
 ///
 /// ```no_run
 /// # fn example(device: &creamery::check::scrub::DeviceReport) {
@@ -26,7 +26,7 @@ pub struct DeviceReport {
     pub path: PathBuf,
     /// The counters of the device.
     pub counts: Counts,
-    /// The end of the scrub of this device.
+    /// How the scrub of this device ended.
     pub ended: Ended,
 }
 
@@ -44,7 +44,7 @@ pub struct Damage {
     pub finding: Finding,
     /// The files that it affects, a few at most.
     pub files: Vec<DamagedFile>,
-    /// The number of further files.
+    /// The number of affected files that are not in `files`.
     pub more_files: u64,
 }
 
@@ -64,11 +64,12 @@ pub struct Damage {
 pub struct Report {
     /// The filesystem's UUID.
     pub uuid: Uuid,
-    /// Whether it repairs; a resumed scrub keeps its mode.
+    /// Whether the scrub repairs; a resumed scrub keeps its mode.
     pub mode: Mode,
-    /// Each device.
+    /// The report of each device.
     pub devices: Vec<DeviceReport>,
-    /// Findings, as many as are kept: first the remaining ones, then the repaired ones. They include those of all scrubs that this one resumed.
+    /// Findings, as many as are kept: first the remaining ones, then the repaired ones. They include those of all scrubs that this one
+    /// resumed.
     pub damages: Vec<Damage>,
     /// The number of remaining findings that did not fit. Their files are not named.
     pub left_out: u64,
@@ -153,7 +154,7 @@ impl Report {
         all
     }
 
-    /// The end of the scrub: that of the device with the worst end.
+    /// How the scrub ended: the worst end of its devices.
     #[must_use]
     pub fn ended(&self) -> Ended {
         self.devices.iter().map(|device| device.ended).max().unwrap_or(Ended::Whole)

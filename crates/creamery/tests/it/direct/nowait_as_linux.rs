@@ -1,5 +1,5 @@
-//! Writes that must not wait: which ones begin, and which come back. The states are those of fstests' btrfs/226, made by Linux; the test asks Linux and the
-//! library.
+//! Writes that must not wait: which ones begin, and which come back. The states are those of fstests' btrfs/226, made by Linux; the test
+//! asks Linux and the library.
 
 use std::fs::{File as HostFile, OpenOptions as HostOptions};
 use std::io::IoSlice;
