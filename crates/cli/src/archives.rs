@@ -41,10 +41,7 @@ pub(crate) fn open_one(command: &'static str, path: &Path) -> Result<TarArchive,
 /// Opens several archives.
 pub(crate) fn open_all(command: &'static str, paths: &[PathBuf]) -> Result<Vec<TarArchive>, Failure> {
     if paths.iter().filter(|path| is_stream(path)).count() > 1 {
-        return Err(Failure::usage(
-            command,
-            "there is one standard input, and two archives are to come from it",
-        ));
+        return Err(Failure::usage(command, "only one archive can come from standard input"));
     }
     paths.iter().map(|path| open_one(command, path)).collect()
 }

@@ -62,7 +62,7 @@ pub(crate) enum Command {
     /// Work with subvolumes and snapshots.
     #[command(subcommand, alias = "sub")]
     Subvolume(crate::commands::subvolume::SubvolumeCommand),
-    /// Count what subvolumes have.
+    /// Count the data of subvolumes.
     #[command(subcommand)]
     Quota(crate::commands::quota::QuotaCommand),
     /// Work with quota groups and their limits.
@@ -76,12 +76,12 @@ pub(crate) enum Command {
     Filesystem(FilesystemCommand),
     Tune(crate::commands::tune::TuneArgs),
     Check(crate::commands::check::CheckArgs),
-    /// Read everything that is in use, and mend what is bad.
+    /// Read everything in use, and repair errors.
     #[command(subcommand)]
     Scrub(crate::commands::scrub::ScrubCommand),
     History(crate::commands::history::HistoryArgs),
     Undelete(crate::commands::undelete::UndeleteArgs),
-    /// Help where a filesystem cannot be opened.
+    /// Repair a filesystem that cannot be opened.
     #[command(subcommand)]
     Rescue(crate::commands::rescue::RescueCommand),
     Restore(crate::commands::restore::RestoreArgs),
@@ -96,11 +96,11 @@ pub(crate) enum Command {
 
 /// List directories.
 ///
-/// One name a line, by the bytes of the names, with those that begin with a dot.
+/// Prints one name a line, sorted by bytes, including names that begin with a dot.
 #[derive(Args, Debug)]
 #[command(disable_help_flag = true)]
 pub(crate) struct LsArgs {
-    /// What to list; IMAGE alone is its root directory.
+    /// The files and directories; IMAGE alone is its root directory.
     #[arg(value_name = "IMAGE:/PATH", required = true)]
     pub(crate) places: Vec<OsString>,
 
@@ -112,15 +112,15 @@ pub(crate) struct LsArgs {
     #[arg(short = 'a', long, overrides_with = "almost_all")]
     pub(crate) all: bool,
 
-    /// All entries but . and .., which is what is done without it, too.
+    /// List all entries but . and .. (default).
     #[arg(short = 'A', long, overrides_with = "all")]
     pub(crate) almost_all: bool,
 
-    /// One entry a line, which is what is done without it, too.
+    /// List one entry a line (default).
     #[arg(short = '1')]
     pub(crate) single_column: bool,
 
-    /// With -l sizes such as 1.5K.
+    /// With -l, print sizes such as 1.5K.
     #[arg(short = 'h', long)]
     pub(crate) human_readable: bool,
 
@@ -150,7 +150,7 @@ pub(crate) struct CatArgs {
     #[arg(value_name = "IMAGE:/PATH", required = true)]
     pub(crate) places: Vec<OsString>,
 
-    /// Go on past what cannot be read out of a damaged image: lost bytes are zeros, each stretch is named, and the exit status is 1.
+    /// Continue past damage: lost bytes are zeros, each lost range is printed, and the exit status is 1.
     #[arg(long)]
     pub(crate) ignore_errors: bool,
 
@@ -158,7 +158,7 @@ pub(crate) struct CatArgs {
     pub(crate) view: ViewArgs,
 }
 
-/// Show everything that is known about files.
+/// Show all attributes of files.
 #[derive(Args, Debug)]
 pub(crate) struct StatArgs {
     /// The files.
@@ -182,8 +182,8 @@ pub(crate) struct StatArgs {
 /// Each end is a path of the host or IMAGE:/PATH. When the destination is a directory the
 /// copies go into it; a source that ends with "/." copies the content of the directory, as
 /// with cp(1). Without -a and -p a copy gets the permissions of its source, the time of the
-/// copy and, in an image, owner 0:0. As a SOURCE, "-" is standard input and a pipe is what
-/// comes out of it; as DEST, "-" is standard output, and a pipe or a device is written to.
+/// copy and, in an image, owner 0:0. As a SOURCE, "-" is standard input, and a pipe is read to
+/// its end; as DEST, "-" is standard output, and a pipe or a device is written to.
 ///
 /// Examples:
 ///   creamery cp -a ./rootfs/. disk.img:/
@@ -193,11 +193,11 @@ pub(crate) struct StatArgs {
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment, override_usage = "creamery cp [OPTIONS] <SOURCE>... <DEST>")]
 pub(crate) struct CpArgs {
-    /// What to copy, then where to.
+    /// The sources, then the destination.
     #[arg(value_name = "SOURCE", required = true)]
     pub(crate) places: Vec<OsString>,
 
-    /// Directories with all that is in them.
+    /// Copy directories recursively.
     #[arg(short = 'r', short_alias = 'R', long)]
     pub(crate) recursive: bool,
 
@@ -205,11 +205,11 @@ pub(crate) struct CpArgs {
     #[arg(short = 'a', long)]
     pub(crate) archive: bool,
 
-    /// Keep modes, owners, times, xattrs and ACLs, but not recursive by that, and links are followed.
+    /// Keep modes, owners, times, xattrs and ACLs; not recursive, follows symbolic links.
     #[arg(short = 'p', long)]
     pub(crate) preserve: bool,
 
-    /// Replace an image by a copy, and a file of the host that you may not write; other files are replaced without it, too.
+    /// Replace also images, and files of the host that you may not write.
     #[arg(short = 'f', long)]
     pub(crate) force: bool,
 
@@ -218,11 +218,11 @@ pub(crate) struct CpArgs {
     #[arg(num_args = 0..=1, require_equals = true)]
     pub(crate) reflink: ReflinkWhen,
 
-    /// Go on past what cannot be read out of a damaged image: lost parts of files are holes, each is named, and the exit status is 1.
+    /// Continue past damage: lost parts of files are holes, each is printed, and the exit status is 1.
     #[arg(long)]
     pub(crate) ignore_errors: bool,
 
-    /// Write what is lost to FILE, as JSON (`creamery help json`).
+    /// Write the losses to FILE, as JSON (`creamery help json`).
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
 
@@ -240,10 +240,10 @@ pub(crate) struct CpArgs {
 /// When copies share data.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) enum ReflinkWhen {
-    /// Where it is possible.
+    /// Share data where possible.
     #[default]
     Auto,
-    /// Or fail.
+    /// Share data, or fail.
     Always,
     Never,
 }
@@ -265,11 +265,11 @@ pub(crate) struct MkdirArgs {
     #[arg(value_name = "IMAGE:/PATH", required = true)]
     pub(crate) places: Vec<OsString>,
 
-    /// Parents too, and no error when the directory exists.
+    /// Create parents too; accept existing directories.
     #[arg(short = 'p', long)]
     pub(crate) parents: bool,
 
-    /// Permission bits, octal [default: 755, or what the default ACL of the parent says].
+    /// Permission bits, octal [default: 755, or by the default ACL of the parent].
     #[arg(short = 'm', long, value_name = "MODE", value_parser = parse_mode)]
     pub(crate) mode: Option<u32>,
 
@@ -280,15 +280,15 @@ pub(crate) struct MkdirArgs {
 /// Remove files.
 #[derive(Args, Debug)]
 pub(crate) struct RmArgs {
-    /// What to remove.
+    /// The files.
     #[arg(value_name = "IMAGE:/PATH", required = true)]
     pub(crate) places: Vec<OsString>,
 
-    /// Directories with all that is in them.
+    /// Remove directories and their content.
     #[arg(short = 'r', short_alias = 'R', long)]
     pub(crate) recursive: bool,
 
-    /// No error when there is no such file.
+    /// Ignore missing files.
     #[arg(short = 'f', long)]
     pub(crate) force: bool,
 
@@ -296,10 +296,10 @@ pub(crate) struct RmArgs {
     pub(crate) write: WriteArgs,
 }
 
-/// Set space aside for a file, or give some back.
+/// Allocate space for a file, or deallocate it.
 ///
 /// The options are those of fallocate(1). Without -p and -z the holes of the range get space,
-/// which reads as zeros, and a file that does not exist is created, unless its size is to be kept.
+/// which reads as zeros. A missing file is created, unless -n is given.
 ///
 /// Examples:
 ///   creamery fallocate -l 1G disk.img:/swap
@@ -319,7 +319,7 @@ pub(crate) struct FallocateArgs {
     #[arg(short = 'o', long, value_name = "SIZE", default_value = "0")]
     pub(crate) offset: Size,
 
-    /// The file keeps its size; space may lie behind its end.
+    /// Keep the size of the file; space may lie behind its end.
     #[arg(short = 'n', long)]
     pub(crate) keep_size: bool,
 
@@ -369,11 +369,11 @@ pub(crate) enum FilesystemCommand {
     Usage(crate::commands::usage::UsageArgs),
 }
 
-/// Give free space back: tell the device which bytes nobody needs.
+/// Discard free space of an image or device.
 ///
-/// An image file then takes as much of the host's disk as is used in it; a disk need not
-/// keep the rest. It is what fstrim(8) does on a mount of Linux. To have that done with
-/// whatever is freed, mount with -o discard=async.
+/// An image file then takes only as much of the host's disk as is used in it. fstrim(8) does
+/// the same on a mount of Linux. To discard space whenever it is freed, mount with
+/// -o discard=async.
 ///
 /// Examples:
 ///   creamery filesystem trim disk.img
@@ -381,11 +381,11 @@ pub(crate) enum FilesystemCommand {
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct TrimArgs {
-    /// An image that is not mounted, or where one is.
+    /// An image that is not mounted, or a mount point.
     #[arg(value_name = "IMAGE|DIR")]
     pub(crate) place: PathBuf,
 
-    /// Leave out pieces of free space that are smaller.
+    /// Skip smaller ranges of free space.
     #[arg(short, long, value_name = "SIZE", default_value = "0")]
     pub(crate) minimum: Size,
 
@@ -393,7 +393,7 @@ pub(crate) struct TrimArgs {
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// Write from a copy of the superblock when the first one is damaged; what was synced after the last commit is lost then.
+    /// Write from another superblock copy if the first one is damaged; changes synced after the last commit are lost.
     #[arg(long)]
     pub(crate) usesupercopy: bool,
 }
@@ -450,6 +450,6 @@ pub(crate) struct DumpTreeArgs {
 fn parse_mode(text: &str) -> Result<u32, String> {
     match u32::from_str_radix(text, 8) {
         Ok(mode) if mode <= 0o7777 => Ok(mode),
-        _ => Err("want an octal mode from 0 to 7777".to_owned()),
+        _ => Err("expected an octal mode from 0 to 7777".to_owned()),
     }
 }

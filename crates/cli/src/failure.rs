@@ -193,13 +193,13 @@ fn on_one_line(line: &str) -> String {
 const FULL_HOST: &str = "make room on the host, where this is written";
 
 /// Advice when a file is too long for the host: the limit depends on the host's filesystem.
-const LONG_FOR_HOST: &str = "the host keeps no file of that length here; want less";
+const LONG_FOR_HOST: &str = "the host's filesystem limits the file size; use a smaller size";
 
 fn usual_advice(command: &str, kind: ErrorKind) -> Option<&'static str> {
     Some(match (command, kind) {
         ("mkfs", ErrorKind::AlreadyExists) => "use -f to overwrite it",
-        ("mkfs", ErrorKind::NoSpace) => "give more with -b",
-        ("umount", ErrorKind::Busy) => "close the files, and leave the directories first",
+        ("mkfs", ErrorKind::NoSpace) => "use a larger size with -b",
+        ("umount", ErrorKind::Busy) => "close its files and leave its directories first",
         (_, ErrorKind::Busy) => "unmount or close it first",
         (_, ErrorKind::Corrupt | ErrorKind::Unreadable)
             if command != "check" && !command.starts_with("rescue") =>
@@ -209,7 +209,7 @@ fn usual_advice(command: &str, kind: ErrorKind) -> Option<&'static str> {
         ("rm", ErrorKind::IsADirectory) => "use -r for directories",
         ("cat", ErrorKind::IsADirectory) => "use ls",
         ("cp", ErrorKind::IsADirectory) => "use -r or -a",
-        ("mkdir", ErrorKind::AlreadyExists) => "use -p if that is fine",
+        ("mkdir", ErrorKind::AlreadyExists) => "use -p to accept that",
         ("mkdir", ErrorKind::NotFound) => "use -p to make parents too",
         (_, ErrorKind::NotFound) => "check the path",
         (_, ErrorKind::NameTooLong) => "names have at most 255 bytes",
@@ -218,7 +218,7 @@ fn usual_advice(command: &str, kind: ErrorKind) -> Option<&'static str> {
         ("mkfs", ErrorKind::IsADirectory) => "name an image file or a block device",
         (_, ErrorKind::NotADirectory | ErrorKind::IsADirectory) => "check the path",
         (_, ErrorKind::PermissionDenied) if rustix::process::geteuid().is_root() => {
-            "the host refuses it to root, too: see its attributes (lsattr) and how it is mounted; another user's mount lets root in with -o allow_other"
+            "the host refuses this to root: see its attributes (lsattr) and mount options; another user's mount admits root with -o allow_other"
         }
         (_, ErrorKind::PermissionDenied) => "check the permissions, or run as root",
         _ => return None,
@@ -271,9 +271,9 @@ pub(crate) fn usage(error: &clap::Error, cli: &clap::Command, args: &[OsString])
 fn not_a_number(error: &clap::Error) -> Option<(String, &'static str)> {
     let why = std::error::Error::source(error)?.downcast_ref::<ParseIntError>()?;
     let ours = match why.kind() {
-        IntErrorKind::Zero => "want at least 1",
-        IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "too large a number",
-        _ => "want a whole number",
+        IntErrorKind::Zero => "expected at least 1",
+        IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "number is too large",
+        _ => "expected a whole number",
     };
     Some((why.to_string(), ours))
 }

@@ -90,7 +90,7 @@ impl<'a> Images<'a> {
         if place.image.is_dir() {
             let what = Error::unsupported(format!("{} is a directory of the host", place.image.display()));
             let advice =
-                "name an image that is not mounted, as IMAGE:/PATH, or use `btrfs` on a mount of the kernel";
+                "name an image that is not mounted (IMAGE:/PATH), or use `btrfs` on a mount of the kernel";
             return Err(Failure::new(self.command, what).advise(advice));
         }
         Ok(place)
@@ -168,12 +168,12 @@ impl<'a> Images<'a> {
     }
 
     fn on_a_mount(&self, path: &Path) -> Failure {
-        let what = Error::unsupported(format!("{} is on a live mount, and no image", path.display()));
+        let what = Error::unsupported(format!("{} is on a live mount, expected an image", path.display()));
         let there = match self.command {
             command if OF_THE_HOST.contains(&command) => format!("use `{command}` of the host"),
             _ => "use the programs of the host".to_owned(),
         };
-        let advice = format!("name an image that is not mounted, as IMAGE:/PATH; on a mount {there}");
+        let advice = format!("name an image that is not mounted (IMAGE:/PATH); on a mount {there}");
         Failure::new(self.command, what).advise(advice)
     }
 
@@ -320,7 +320,7 @@ fn typed(set: &NamedSet) -> String {
 
 /// Advice on how to read the rest of a damaged image.
 fn past_damage(image: &str, within: &str) -> String {
-    format!("what is whole comes out with `creamery cp -a --ignore-errors{within} {}:/ DIR`", quoted(image))
+    format!("copy the intact parts with `creamery cp -a --ignore-errors{within} {}:/ DIR`", quoted(image))
 }
 
 /// Quotes a name as one word for a shell.

@@ -105,22 +105,21 @@ pub(crate) fn end(command: &str) -> Option<(String, u8)> {
     let what = match (command, DONE.load(Ordering::Relaxed)) {
         ("mkfs", _) => "no filesystem was made".to_owned(),
         ("quota enable" | "quota rescan" | "qgroup assign" | "qgroup remove", _) => {
-            "the rest is counted by `creamery quota rescan -W`".to_owned()
+            "`creamery quota rescan -W` counts the rest".to_owned()
         }
         ("subvolume delete" | "subvolume sync", _) => {
-            "the rest is dropped by `creamery subvolume sync`, or by who writes to the image next".to_owned()
+            "`creamery subvolume sync` or the next writer drops the rest".to_owned()
         }
-        _ if ARCHIVE_IN_PLACE.load(Ordering::Relaxed) => "the archive ends in its midst".to_owned(),
+        _ if ARCHIVE_IN_PLACE.load(Ordering::Relaxed) => "the archive is incomplete".to_owned(),
         _ if let Some(left) = LEFT.get() => (*left).to_owned(),
-        (_, count) if IN_PLACE.load(Ordering::Relaxed) => format!(
-            "{count} files and directories are done, and a file that is written where it lies ends in its midst"
-        ),
+        (_, count) if IN_PLACE.load(Ordering::Relaxed) => {
+            format!("{count} files and directories are done, and a file written in place is incomplete")
+        }
         ("tune", 0) => "no tree block was changed".to_owned(),
         ("tune", count) => format!(
-            "{count} tree blocks have the new UUID, and nobody opens the filesystem before `creamery tune -u` was called for \
-             it again"
+            "{count} tree blocks have the new UUID; the filesystem cannot be opened until `creamery tune -u` completes"
         ),
-        (_, count) => format!("{count} files and directories are done, and of others nothing is left"),
+        (_, count) => format!("{count} files and directories are done, and none is incomplete"),
     };
     Some((format!("ended by {name}: {what}"), 128 + u8::try_from(signal).ok()?))
 }

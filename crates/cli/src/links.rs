@@ -83,10 +83,7 @@ fn fsck(args: &[OsString]) -> ExitCode {
         return ExitCode::from(OPERATIONAL_ERROR);
     }
     if !is_automatic {
-        say(&format!(
-            "fsck.btrfs: nothing is done here; `creamery check {}` looks at all of it",
-            shown(device)
-        ));
+        say(&format!("fsck.btrfs does nothing; to check it, use `creamery check {}`", shown(device)));
     }
     ExitCode::SUCCESS
 }

@@ -60,8 +60,8 @@ pub(crate) fn live_at(command: &'static str, path: &Path) -> Result<LiveBtrfs, F
 fn at(command: &'static str, path: &Path) -> Result<LiveBtrfs, Failure> {
     let live = LiveBtrfs::at(path).map_err(|error| Failure::new(command, error))?;
     live.ok_or_else(|| {
-        let text = format!("{} is on no mount of Btrfs", path.display());
-        let advice = "name a path on a live mount, or one in an image that is not mounted, as IMAGE:/PATH";
+        let text = format!("{} is not on a Btrfs mount", path.display());
+        let advice = "name a path on a live mount, or IMAGE:/PATH in an image that is not mounted";
         Failure::new(command, Error::unsupported(text)).advise(advice)
     })
 }

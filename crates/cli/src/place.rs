@@ -42,7 +42,7 @@ impl JustMade {
         if self.0.insert(name.to_owned()) {
             return Ok(());
         }
-        let what = format!("{}: what was just made in {target} has this name, and stays", source.display());
+        let what = format!("{}: not overwriting the file just made in {target}", source.display());
         Err(Error::new(ErrorKind::AlreadyExists, what))
     }
 }

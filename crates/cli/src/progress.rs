@@ -26,7 +26,7 @@ pub(crate) fn left(state: &ProgressState, out: &mut dyn std::fmt::Write) {
 /// Of commands that may take long.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub(crate) struct ProgressArgs {
-    /// Say on stderr how far it is, a line every few seconds, and in the end what was done; on a terminal the first is shown anyway.
+    /// Print progress on stderr every few seconds, and a summary at the end; a terminal shows progress anyway.
     #[arg(long)]
     pub(crate) progress: bool,
 }

@@ -24,7 +24,9 @@ fn parse(text: &OsStr) -> Result<Timespec, Error> {
     let wrong = || {
         let shown = Escaped(text.as_encoded_bytes());
         let most = i64::MAX;
-        Error::invalid(format!("SOURCE_DATE_EPOCH is '{shown}', want seconds since 1970, 0 to {most}"))
+        Error::invalid(format!(
+            "SOURCE_DATE_EPOCH: expected seconds since 1970, 0 to {most}, found '{shown}'"
+        ))
     };
     let sec = digits.and_then(|text| text.parse().ok()).ok_or_else(wrong)?;
     Ok(Timespec { sec, nsec: 0 })

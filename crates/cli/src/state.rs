@@ -17,7 +17,7 @@ pub(crate) fn dir() -> Result<PathBuf, Error> {
         false => of("HOME", ".local/state/creamery"),
     };
     of("XDG_STATE_HOME", "creamery").or(lasting).ok_or_else(|| {
-        let what = "the status of scrubs has no place: neither XDG_STATE_HOME nor HOME is an absolute path";
+        let what = "no directory for the scrub status: neither XDG_STATE_HOME nor HOME is an absolute path";
         Error::invalid(what).advise("set XDG_STATE_HOME")
     })
 }

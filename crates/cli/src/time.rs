@@ -58,7 +58,9 @@ fn of_day(hour: u32, minute: u32, second: u32) -> Option<i64> {
 /// Parses `@SECONDS[.FRACTION]`, or a date with a time: `2026-11-25T18:00:00.5+01:00`, in which everything behind the day may be missing.
 pub(crate) fn parse_time(text: &str) -> Result<Timespec, String> {
     let read = if let Some(seconds) = text.strip_prefix('@') { of_seconds(seconds) } else { of_date(text) };
-    read.ok_or_else(|| format!("'{text}' is no time, want @SECONDS, or a date such as 2026-11-25T18:00:00Z"))
+    read.ok_or_else(|| {
+        format!("invalid time '{text}': expected @SECONDS or a date such as 2026-11-25T18:00:00Z")
+    })
 }
 
 fn of_seconds(text: &str) -> Option<Timespec> {
@@ -108,7 +110,7 @@ fn of_date(text: &str) -> Option<Timespec> {
 pub(crate) fn parse_stamp(text: &str, now: SystemTime) -> Result<Timespec, String> {
     let seconds = now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let (this_year, ..) = civil(i64::try_from(seconds).unwrap_or(0).div_euclid(DAY));
-    of_stamp(text, this_year).ok_or_else(|| format!("'{text}' is no stamp, want [[CC]YY]MMDDhhmm[.ss]"))
+    of_stamp(text, this_year).ok_or_else(|| format!("invalid stamp '{text}': expected [[CC]YY]MMDDhhmm[.ss]"))
 }
 
 fn of_stamp(text: &str, this_year: i64) -> Option<Timespec> {

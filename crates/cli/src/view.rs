@@ -33,7 +33,7 @@ pub(crate) struct ViewArgs {
 #[derive(Args, Debug, Clone, Default)]
 #[command(next_help_heading = crate::help::RESCUE)]
 pub(crate) struct RescueArgs {
-    /// Where the root tree is damaged, read what an earlier commit left.
+    /// If the root tree is damaged, read an earlier commit.
     #[arg(long)]
     usebackuproot: bool,
 
@@ -54,7 +54,7 @@ pub(crate) struct RescueArgs {
 #[derive(Args, Debug, Clone, PartialEq, Eq, Default)]
 #[command(next_help_heading = crate::help::DEVICES)]
 pub(crate) struct DeviceArgs {
-    /// Another device of the filesystem (may be repeated) [default: those that are found beside IMAGE].
+    /// Another device of the filesystem (may be repeated) [default: those found beside IMAGE].
     #[arg(long = "device", value_name = "PATH")]
     set_devices: Vec<PathBuf>,
 
@@ -150,7 +150,7 @@ pub(crate) struct WriteArgs {
     #[command(flatten)]
     pub(crate) view: ViewArgs,
 
-    /// Write from a copy of the superblock when the first one is damaged; what was synced after the last commit is lost then.
+    /// Write from another superblock copy if the first one is damaged; changes synced after the last commit are lost.
     #[arg(long, help_heading = crate::help::RESCUE)]
     pub(crate) usesupercopy: bool,
 }
@@ -188,8 +188,8 @@ pub(crate) fn follow(matches: &ArgMatches) {
 /// Refuses these options if one is given: `path` is on a live mount, which shows the filesystem as it was mounted.
 pub(crate) fn refuse_on_mount(path: &Path) -> Result<(), Error> {
     let Some(option) = GIVEN.get() else { return Ok(()) };
-    let what = format!("{} is on a live mount, and {option} is about an image", path.display());
-    Err(Error::invalid(what).advise("unmount it first, or mount the image with a mount option for that"))
+    let what = format!("{} is on a live mount, but {option} requires an image", path.display());
+    Err(Error::invalid(what).advise("unmount it first, or use a mount option instead"))
 }
 
 /// Calls [`refuse_on_mount`] if `path` is on a live mount.

@@ -46,11 +46,11 @@ fn below(mut command: Command, path: &str) -> Command {
         return command;
     }
     let option = Arg::new(ID).long("wait").value_name("SECONDS").value_parser(seconds);
-    command.arg(option.help("Where an image is in use, wait for it, at most this long"))
+    command.arg(option.help("Wait at most this long for an image that is in use"))
 }
 
 fn seconds(text: &str) -> Result<u64, String> {
-    text.parse().map_err(|_| "want a whole number of seconds".to_owned())
+    text.parse().map_err(|_| "expected a whole number of seconds".to_owned())
 }
 
 /// Makes opens wait as `matches` say.

@@ -52,7 +52,7 @@ fn usage_errors_are_one_line_and_status_2() {
         ("mkfs -b many x.img", "many"),
         ("mkfs --shrink x.img", "--rootdir"),
         ("nonsense", "nonsense"),
-        ("cp one", "a destination is missing"),
+        ("cp one", "missing destination"),
         ("inspect-internal dump-tree", "IMAGE"),
         ("inspect-internal nonsense", "nonsense"),
     ] {

@@ -102,7 +102,11 @@ fn old(run: Run, wanted: u64) -> Result<Finished> {
     let stderr = said.stderr_text();
     let last = stderr.lines().last().unwrap_or_default();
     ensure!(said.code == Some(1), "what may be old ends as if it were not: {said}");
-    for word in ["disk.img: generation", &format!("since generation {wanted} cannot be"), "missing or old"] {
+    for word in [
+        "disk.img: generation",
+        &format!("since generation {wanted} cannot be"),
+        "later changes may be missing",
+    ] {
         ensure!(last.contains(word), "not a word in the end of what is old: {said}");
     }
     Ok(said)

@@ -138,7 +138,7 @@ fn mount(bench: &Bench) -> Result<()> {
     ensure!(by_ioctl(3).output()?.code != Some(0), "the ioctl writes to what is read-only");
     ensure!(lies()?.stdout == before, "what is read-only was changed");
     bench.creamery().run(["mount", "-o", "remount,rw"]).arg(&image).arg(mount.dir()).ok()?;
-    expect_refusal(ours(&[]).arg("/proc/version"), &["/proc/version", "no mount of an image"])?;
+    expect_refusal(ours(&[]).arg("/proc/version"), &["/proc/version", "not on a mount of an image"])?;
     judge_mount(bench, &image, mount)?;
     judge(bench, &image)
 }

@@ -396,7 +396,8 @@ fn refused(bench: &Bench) -> Result<()> {
     std::os::unix::fs::symlink("file", at("link"))?;
     std::os::unix::fs::symlink("nowhere", at("dangling"))?;
     Run::new("mkfifo").arg(at("pipe")).ok()?;
-    let words = [("directory", "is a directory"), ("pipe", "no regular file"), ("dangling", "no such file")];
+    let words =
+        [("directory", "is a directory"), ("pipe", "not a regular file"), ("dangling", "no such file")];
     let listed = |place: &Path| bench.creamery().run(["filesystem", "fiemap"]).arg(place);
     for (name, what) in words {
         expect_refusal(listed(&at(name)), &["filesystem fiemap", name, what])?;
@@ -409,7 +410,7 @@ fn refused(bench: &Bench) -> Result<()> {
         expect_refusal(listed(&at("file")).args(options), &["file", what])?;
     }
     expect_refusal(listed(&bench.scratch.dir("elsewhere")?), &["is a directory"])?;
-    expect_refusal(listed(&image), &["disk.img", "on no mount"])?;
+    expect_refusal(listed(&image), &["disk.img", "not on a mount"])?;
     // Listing needs read permission on the file.
     Run::new("chmod").arg("755").arg(mount.dir()).ok()?;
     for (mode, may) in [("600", false), ("604", true)] {

@@ -83,7 +83,7 @@ fn pages(bench: &Bench) -> Result<()> {
     }
     for words in [&["nonsense"][..], &["ls", "nonsense"], &["mount-options", "x"]] {
         let run = bench.creamery().run(["help"]).args(words);
-        expect_refusal(run, &["no command and no page", "`creamery help` lists"])?;
+        expect_refusal(run, &["unknown command or page", "`creamery help` lists"])?;
     }
     Ok(())
 }

@@ -423,7 +423,7 @@ fn refusals(bench: &Bench) -> Result<()> {
         "/",
         &["there is no commit of generation 1000", "creamery history"],
     )?;
-    refused(&["undelete"], "/file", &["name where", "goes"])
+    refused(&["undelete"], "/file", &["expected a target for", "list deleted files"])
 }
 
 fn scan(bench: &Bench) -> Result<()> {

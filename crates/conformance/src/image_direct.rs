@@ -111,7 +111,7 @@ fn words(bench: &Bench) -> Result<()> {
     mkfs_empty(bench.creamery(), &[], "256M", &image)?;
     let dir = bench.scratch.dir("mounted")?;
     let mount = |option: &str| bench.creamery().run(["mount", "-o", option]).arg(&image).arg(&dir);
-    expect_refusal(mount("direct_io"), &["direct_io", "directio is for the image"])?;
+    expect_refusal(mount("direct_io"), &["direct_io", "use directio"])?;
     expect_failure(bench.creamery().run(["stats", "--direct-io"]).arg(&image), &["--direct-io"])?;
     Ok(())
 }

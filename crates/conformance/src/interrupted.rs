@@ -77,8 +77,8 @@ fn interrupt(bench: &Bench, words: &[&std::ffi::OsStr], by: Signal) -> Result<()
     let is_an_archive = words.iter().any(|word| *word == "-c");
     let is_in_place = words.iter().any(|word| Path::new(word).ends_with(IN_PLACE));
     let left = match (is_an_archive, is_in_place) {
-        (true, true) => "the archive ends in its midst",
-        (true, false) => "no archive was made, and what had its name stays",
+        (true, true) => "the archive is incomplete",
+        (true, false) => "no archive was made; an existing file is unchanged",
         (false, _) => "are done",
     };
     ensure!(last.contains(&format!("ended by {name}: ")) && last.contains(left), "{words:?}: {last}");

@@ -137,7 +137,7 @@ fn alone(ours: &str) -> Result<()> {
     ensure!(have.iter().all(|name| theirs.contains(name)), "{have:?} and {theirs:?}");
     for name in theirs.iter().filter(|name| !have.contains(name)) {
         let missing = Run::new(ours).args([name, "start"]).output()?;
-        ensure!(missing.stderr_text().contains("is not there in creamery"), "{name}: {missing}");
+        ensure!(missing.stderr_text().contains("is not part of creamery"), "{name}: {missing}");
     }
     Ok(())
 }
@@ -201,8 +201,8 @@ fn refusals(ours: &str) -> Result<()> {
     for (words, says) in [
         ("nonsense", "unknown command 'nonsense'"),
         ("s", "scrub, send, subvolume"),
-        ("send", "send is not there in creamery"),
-        ("balance start", "balance start is not there in creamery"),
+        ("send", "send is not part of creamery"),
+        ("balance start", "balance start is not part of creamery"),
         ("subvolume list", "required"),
     ] {
         expect_refusal(Run::new(ours).args(words.split_whitespace()), &[says])?;

@@ -238,7 +238,7 @@ fn told_everywhere(bench: &Bench) -> Result<()> {
 
     let options = ["mount", "-o", "remount,rw"];
     let refused = bench.creamery().run(options).arg(&host.image).arg(&dir).output()?;
-    expect_loss(&refused, &["nothing can be written", "No space left"])?;
+    expect_loss(&refused, &["the filesystem aborted", "No space left"])?;
     drop((file, root));
     expect_loss(&host.umount()?, &WHY)?;
     host.expect_the_last_commit()

@@ -268,7 +268,7 @@ fn subvol_beside_subvolid(bench: &Bench) -> Result<()> {
         ("subvol=a,subvolid=257", Err(OTHER)),
         ("subvol=b,subvolid=5", Err(OTHER)),
         ("subvol=/,subvolid=256", Err(OTHER)),
-        ("subvolid=256,subvol=", Err("want the path of a subvolume")),
+        ("subvolid=256,subvol=", Err("expected a path")),
     ];
     let (image, point) = (bench.scratch.file("disk.img"), bench.scratch.file("point"));
     mkfs_empty(bench.creamery(), &[], "256M", &image)?;

@@ -147,7 +147,7 @@ fn two_of_one_name(bench: &Bench) -> Result<()> {
     }
     let content =
         |path: &str| Ok::<_, anyhow::Error>(bench.creamery().run(["cat"]).arg(at(path)).ok()?.stdout);
-    let words = ["has this name", "stays"];
+    let words = ["not overwriting the file just made in"];
     expect_refusal(bench.creamery().run(["cp"]).args(["/a/f", "/b/f"].map(at)).arg(&target), &words)?;
     ensure!(fs::read(target.join("f"))? == b"one", "the first one is there");
     expect_refusal(bench.creamery().run(["cp"]).args(host.map(|dir| dir.join("f"))).arg(at("/d")), &words)?;

@@ -116,7 +116,7 @@ fn refused(bench: &Bench) -> Result<()> {
         }
         both_refuse(&["-f", "-u", "-m"], &["-m"])?;
         let asked = run(&["-u"]).input("no\n").output()?;
-        ensure!(asked.code == Some(1) && asked.stderr_text().contains("stays as it is"), "{asked}");
+        ensure!(asked.code == Some(1) && asked.stderr_text().contains("the UUID is unchanged"), "{asked}");
         Ok(())
     })?;
     run(&["-m"]).ok()?;

@@ -122,14 +122,14 @@ fn image_or_mount_point(bench: &Bench) -> Result<()> {
         if words.starts_with("subvolume snapshot") {
             refused = refused.arg(dir.join("copy"));
         }
-        expect_refusal(refused, &["is on a live mount", "is about an image", "unmount it first"])
+        expect_refusal(refused, &["is on a live mount", "requires an image", "unmount it first"])
             .with_context(|| words.to_owned())?;
     }
     // Places on no mount have their own errors.
     let (plain, none) = (bench.scratch.dir("plain")?, bench.scratch.file("none"));
     for (words, place, told) in [
         ("filesystem fiemap --subvol x", &none, "no such file"),
-        ("filesystem fiemap --subvol x", &image, "no mount of an image"),
+        ("filesystem fiemap --subvol x", &image, "not on a mount of an image"),
         ("filesystem defragment -r --subvol x", &plain.join("none"), "no such file"),
         ("filesystem trim --usesupercopy", &plain, "nothing is mounted there"),
     ] {
@@ -209,7 +209,7 @@ fn handed_over(bench: &Bench) -> Result<()> {
     let copies = bench.scratch.dir("copies")?;
     bench.creamery().copy_to(&copies.join("btrfs"))?;
     let before = format!("OURS:{}:{}", wrappers.display(), copies.display());
-    let came_back = expect_failure(call(&before, "subvolume list", linux.dir()), &["came back"])?;
+    let came_back = expect_failure(call(&before, "subvolume list", linux.dir()), &["called this"])?;
     ensure!(came_back.stderr_text().contains("copies/btrfs"), "{came_back}");
     call(&format!("{before}:PATH"), "subvolume list", linux.dir()).ok()?;
     // All filesystems: those of Linux, and then ours, each once, also through a wrapper. Other cases have some mounted, too.
@@ -244,7 +244,7 @@ fn handed_over(bench: &Bench) -> Result<()> {
     linux.unmount()?;
     // A call about an image is not handed over.
     call("OURS:PATH", "subvolume list", &image).ok()?;
-    expect_failure(call("OURS:PATH", "balance start", &image), &["balance start is not there in creamery"])
+    expect_failure(call("OURS:PATH", "balance start", &image), &["balance start is not part of creamery"])
         .map(drop)
 }
 
@@ -340,7 +340,7 @@ fn missing_commands(bench: &Bench) -> Result<()> {
         let linked = Run::new(&link).args(words.split(' ')).output()?;
         ensure!(own.code == Some(2) && linked.code == Some(1), "{words}: {own}\n{linked}");
         let text = own.stderr_text().trim().trim_start_matches("creamery: ").to_owned();
-        ensure!(text.contains("is not there in creamery") && text.contains("; "), "{words}: {text}");
+        ensure!(text.contains("is not part of creamery") && text.contains("; "), "{words}: {text}");
         let by_link = linked.stderr_text().trim().trim_start_matches("btrfs: ").to_owned();
         ensure!(by_link == text, "{words}: {text}\nby the link {by_link}");
     }

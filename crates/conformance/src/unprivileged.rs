@@ -188,7 +188,7 @@ fn unasked(bench: &Bench) -> Result<()> {
     let want = "root: 1, mounted: 0\nroot, read-only by now: 1, mounted: 0\nroot, read-only: 0, mounted: 0\nnobody: 1, mounted: 0\n";
     ensure!(out == want, "{said}");
     let lines: Vec<&str> = why.lines().collect();
-    let says = |line: &&str| line.contains("is unmounted, but") && line.contains("is not known");
+    let says = |line: &&str| line.contains("is unmounted, but") && line.contains("may not be durable");
     ensure!(lines.len() == 3 && lines.iter().all(says), "{said}");
     btrfs_check(&dir.join("disk.img"))
 }

@@ -80,7 +80,7 @@ fn first_steps(bench: &Bench) -> Result<()> {
         &["mount:", "died", "user 0 or root can unmount it: `creamery umount mnt`"],
         &["was still the mount of", "died", "unmounted"],
         &[
-            "user 65534 may not write to its root directory, which is 0:0's",
+            "user 65534 may not write to its root directory (owner 0:0,",
             "fakeroot",
             "uid=65534",
             "mkfs --owner",
@@ -138,7 +138,7 @@ fn advice(bench: &Bench) -> Result<()> {
     let errors = said.stderr_text();
     let notes: Vec<&str> = errors.lines().collect();
     let own = &["65534:65534's", "`chmod u+rwx mnt`", "fakeroot"][..];
-    let wanted = [&["0:0's", "fakeroot", "uid=65534,gid=65534", "mkfs --owner"][..], own, own, own, own];
+    let wanted = [&["owner 0:0", "fakeroot", "uid=65534,gid=65534", "mkfs --owner"][..], own, own, own, own];
     let is_said = |(line, words): (&&str, &&[&str])| words.iter().all(|word| line.contains(word));
     ensure!(notes.len() == wanted.len() && notes.iter().zip(&wanted).all(is_said), "{notes:#?}");
     let is_owners = |line: &&str| !line.contains("-o uid=") && !line.contains("--owner");

@@ -84,7 +84,7 @@ impl Negotiation {
 
     pub(crate) fn from_wire(init: &wire::InitIn, flags2: u32) -> Result<Self, Error> {
         if init.minor < MINOR_MIN {
-            let what = format!("speaking FUSE 7.{} (7.{MINOR_MIN}, Linux 5.4, is needed)", init.minor);
+            let what = format!("expected FUSE 7.{MINOR_MIN} or later (Linux 5.4), found 7.{}", init.minor);
             return Err(Error::new(ErrorKind::Unsupported, what));
         }
         let bits = u64::from(init.flags) | u64::from(flags2) << 32;

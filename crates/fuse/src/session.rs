@@ -185,7 +185,7 @@ fn handshake(operations: &dyn Operations, device: &Device) -> Result<Agreement> 
     let mut buffers = Buffers::new(MAX_WRITE as usize);
     for _ in 0..ROUNDS {
         let Received::Request(len) = receive(device, &mut buffers)? else {
-            return Err(Error::new(ErrorKind::Io, "waiting for INIT, unmounted meanwhile"));
+            return Err(Error::new(ErrorKind::Io, "unmounted before INIT"));
         };
         let Parts { header, body, .. } = buffers.split(len)?;
         let refuse = |errno: Errno, what: &str| {
@@ -198,7 +198,7 @@ fn handshake(operations: &dyn Operations, device: &Device) -> Result<Agreement> 
                 .map_err(|errno| Error::from(std::io::Error::from(errno)).context("answering INIT"))
         };
         if Opcode::from_number(header.opcode) != Some(Opcode::Init) {
-            return refuse(Errno::EIO, "waiting for INIT, got another request");
+            return refuse(Errno::EIO, "expected INIT, found another request");
         }
         // Only the first two words of the structure are the same in every major version.
         match wire::MajorMinor::read_from_prefix(body) {
@@ -207,12 +207,12 @@ fn handshake(operations: &dyn Operations, device: &Device) -> Result<Agreement> 
                 continue;
             }
             Ok((version, _)) if version.major == MAJOR => {}
-            _ => return refuse(Errno::EPROTO, "speaking FUSE with a kernel of another age"),
+            _ => return refuse(Errno::EPROTO, "unknown major version of FUSE"),
         }
         let Ok(Operation::Init { init, flags2 }) =
             decode(&header, body, &[], InitFlags::empty()).map(|request| request.operation)
         else {
-            return refuse(Errno::EPROTO, "reading INIT, which is malformed");
+            return refuse(Errno::EPROTO, "malformed INIT");
         };
         let mut negotiation = match Negotiation::from_wire(&init, flags2) {
             Ok(negotiation) => negotiation,

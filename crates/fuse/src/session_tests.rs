@@ -102,8 +102,8 @@ fn a_kernel_we_cannot_talk_to_gets_an_error_and_so_does_the_caller() {
     let other = sample(Opcode::Getattr).bytes();
     for (first, words) in [
         (init(7, 30), "7.30"),
-        (init(6, 1), "another age"),
-        (torn, "another age"),
+        (init(6, 1), "unknown major version"),
+        (torn, "unknown major version"),
         (other, "another request"),
     ] {
         let (kernel, fd) = Kernel::new();

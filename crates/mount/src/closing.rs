@@ -107,6 +107,6 @@ impl Watch {
         }
         serde_json::from_slice(&words)
             .map(Some)
-            .map_err(|_| Error::new(creamery_base::ErrorKind::Io, "the server ended without a word"))
+            .map_err(|_| Error::new(creamery_base::ErrorKind::Io, "the server ended without an answer"))
     }
 }

@@ -419,7 +419,7 @@ impl Channel {
         }
         let text = read_text::<NUMBER>(&self.dir, key, order).map_err(|error| told(error, &self.point))?;
         serde_json::from_slice(&text).map_err(|error| {
-            let what = format!("{}: reading what the mount tells", self.point.display());
+            let what = format!("{}: reading the answer of the mount", self.point.display());
             Error::with_source(ErrorKind::Io, what, error)
         })
     }
@@ -428,9 +428,8 @@ impl Channel {
 fn find(place: &Path) -> Result<MountedImage> {
     // The directory itself is not examined: its server may have died, and then reading its attributes fails.
     match ImageName::metadata(place) {
-        Ok(meta) if !meta.is_dir() => mount_of(place)?.ok_or_else(|| {
-            Error::invalid(format!("{}: no mount of this image is to be seen", place.display()))
-        }),
+        Ok(meta) if !meta.is_dir() => mount_of(place)?
+            .ok_or_else(|| Error::invalid(format!("{}: no mount of this image is visible", place.display()))),
         // The image may be removed since.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             mount_of(place)?.ok_or_else(|| Error::from(error).context(place.display()))
@@ -457,7 +456,7 @@ pub(crate) fn is_of_a_dead_server(error: &Error) -> bool {
 /// Adds advice to the error of a mount whose server died.
 pub(crate) fn with_way_out(error: Error, place: &Path) -> Error {
     match is_of_a_dead_server(&error) {
-        true => error.advise(format!("`creamery umount {}` clears it away", place.display())),
+        true => error.advise(format!("use `creamery umount {}`", place.display())),
         false => error,
     }
 }
@@ -472,15 +471,15 @@ fn told(error: std::io::Error, point: &Path) -> Error {
     use rustix::io::Errno as Raw;
     let raw = Raw::from_io_error(&error);
     let what = match raw {
-        Some(Raw::NOTTY) => "the program that serves this mount does not know what it is asked",
-        Some(Raw::NOTCONN | Raw::CONNABORTED) => "the program that served this mount is gone",
+        Some(Raw::NOTTY) => "the server of this mount does not know this request",
+        Some(Raw::NOTCONN | Raw::CONNABORTED) => "the server of this mount has died",
         _ => "asking the mount",
     };
     let told = Error::from(error).context(format_args!("{}: {what}", point.display()));
     let told = with_way_out(told, point);
     match raw {
-        Some(Raw::ACCESS) => told.advise("its mounter may ask; a mount with -o allow_other lets others in"),
-        Some(Raw::PERM) => told.advise("root and its mounter may ask"),
+        Some(Raw::ACCESS) => told.advise("ask as its mounter, or mount it with -o allow_other"),
+        Some(Raw::PERM) => told.advise("ask as root or as its mounter"),
         _ => told,
     }
 }

@@ -42,7 +42,7 @@ pub(crate) fn ask_in_person(mounter: u32, min: u64, tell: impl FnOnce(&[u8]) -> 
     let mut text = Vec::new();
     stream.take(WORDS_MAX).read_to_end(&mut text)?;
     let outcome: BytesDone = serde_json::from_slice(&text)
-        .map_err(|error| Error::with_source(ErrorKind::Io, "reading what the mount tells", error))?;
+        .map_err(|error| Error::with_source(ErrorKind::Io, "reading the answer of the mount", error))?;
     outcome.into_result()
 }
 

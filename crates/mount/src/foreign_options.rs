@@ -19,26 +19,22 @@ const NO_SELINUX: Option<&str> = Some("files are not labelled by the mount");
 
 const OF_LINUX: [Foreign; 28] = [
     ("acl", Takes::Nothing, None),
-    ("noacl", Takes::Nothing, Some("access control lists count all the same")),
-    ("autodefrag", Takes::Nothing, Some("files are put together when asked: creamery filesystem defragment")),
+    ("noacl", Takes::Nothing, Some("access control lists stay in effect")),
+    ("autodefrag", Takes::Nothing, Some("not automatic: use `creamery filesystem defragment`")),
     ("noautodefrag", Takes::Nothing, None),
     ("barrier", Takes::Nothing, None),
-    (
-        "nobarrier",
-        Takes::Nothing,
-        Some("the device is flushed all the same, so that a commit survives a power cut"),
-    ),
-    ("clear_cache", Takes::Nothing, Some("the free space tree is kept; creamery check looks at it")),
-    ("nodatasum", Takes::Nothing, Some("new files have checksums; nodatacow is without")),
-    ("enospc_debug", Takes::Nothing, Some("nothing more is said when space is short")),
+    ("nobarrier", Takes::Nothing, Some("the device is still flushed, so that a commit survives a power cut")),
+    ("clear_cache", Takes::Nothing, Some("the free space tree is kept; `creamery check` verifies it")),
+    ("nodatasum", Takes::Nothing, Some("new files have checksums; use nodatacow for none")),
+    ("enospc_debug", Takes::Nothing, Some("no more messages are printed when space is short")),
     ("noenospc_debug", Takes::Nothing, None),
     (
         "fatal_errors",
         Takes::Word(&["bug", "panic"]),
-        Some("after an error nothing is written any more; nothing panics"),
+        Some("an error makes the mount read-only; nothing panics"),
     ),
     ("metadata_ratio", Takes::Number, Some("chunks for metadata are made when they are needed")),
-    ("rescan_uuid_tree", Takes::Nothing, Some("the tree of UUIDs is not searched for what is missing")),
+    ("rescan_uuid_tree", Takes::Nothing, Some("the UUID tree is not rescanned")),
     ("skip_balance", Takes::Nothing, None),
     (
         "space_cache",
@@ -48,27 +44,27 @@ const OF_LINUX: [Foreign; 28] = [
         ),
     ),
     ("nospace_cache", Takes::Nothing, Some("a free space tree is kept where there is one")),
-    ("ssd_spread", Takes::Nothing, Some("space is chosen as ever")),
+    ("ssd_spread", Takes::Nothing, Some("the allocator is unchanged")),
     ("nossd_spread", Takes::Nothing, None),
-    ("thread_pool", Takes::NumberAbove0, Some("there are as many threads as are needed")),
-    ("user_subvol_rm_allowed", Takes::Nothing, Some("`creamery help mount` says who may delete a subvolume")),
+    ("thread_pool", Takes::NumberAbove0, Some("the number of threads is automatic")),
+    ("user_subvol_rm_allowed", Takes::Nothing, Some("for the rules see `creamery help mount`")),
     ("mand", Takes::Nothing, None),
     ("nomand", Takes::Nothing, None),
     ("iversion", Takes::Nothing, None),
-    ("noiversion", Takes::Nothing, Some("changes are counted all the same")),
+    ("noiversion", Takes::Nothing, Some("changes are still counted")),
     ("context", Takes::Anything, NO_SELINUX),
     ("fscontext", Takes::Anything, NO_SELINUX),
     ("defcontext", Takes::Anything, NO_SELINUX),
     ("rootcontext", Takes::Anything, NO_SELINUX),
 ];
 
-const FOR_DEBUGGING: &str = "it is for debugging Linux, which takes it only where it was built for that";
+const FOR_DEBUGGING: &str = "only for debugging builds of Linux";
 
 /// Names that Linux 6.18 does not accept either, with any value, and why.
 const REFUSED: [(&str, &str); 10] = [
-    ("alloc_start", "Linux has dropped it, and it had long done nothing"),
-    ("subvolrootid", "Linux has dropped it, and it had long done nothing"),
-    ("recovery", "Linux has dropped it; ro,rescue=usebackuproot does the same"),
+    ("alloc_start", "Linux dropped it; leave it out"),
+    ("subvolrootid", "Linux dropped it; leave it out"),
+    ("recovery", "Linux dropped it; use ro,rescue=usebackuproot"),
     ("inode_cache", "Linux dropped it in 5.11; leave it out"),
     ("noinode_cache", "Linux dropped it in 5.11; leave it out"),
     ("check_int", "Linux dropped it in 6.7; here every block is checked before it is written"),

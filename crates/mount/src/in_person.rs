@@ -58,7 +58,8 @@ pub(crate) fn ask(mounter: u32, tell: impl FnOnce(&[u8]) -> Result<()>) -> Resul
     let listener = UnixListener::from(socket);
     let address: SocketAddr = listener.local_addr()?;
     let name = address.as_abstract_name().unwrap_or_default();
-    let len = u8::try_from(name.len()).map_err(|_| Error::unsupported("a socket with a name so long"))?;
+    let len =
+        u8::try_from(name.len()).map_err(|_| Error::unsupported("socket name is longer than 255 bytes"))?;
     tell(&[&[len], name].concat())?;
     listener.set_nonblocking(true)?; // the server has connected by now
     loop {

@@ -80,6 +80,6 @@ fn check_regular(meta: &std::fs::Metadata, path: &Path) -> Result<()> {
     match meta.file_type() {
         kind if kind.is_file() => Ok(()),
         kind if kind.is_dir() => Err(Error::new(ErrorKind::IsADirectory, path.display().to_string())),
-        _ => Err(Error::invalid(format!("{}: no regular file", path.display()))),
+        _ => Err(Error::invalid(format!("{}: not a regular file", path.display()))),
     }
 }

@@ -155,8 +155,8 @@ pub(crate) fn point_named(place: &Path) -> Result<PathBuf> {
     let mut points: Vec<PathBuf> = mounts.into_iter().map(|mounted| mounted.point).collect();
     points.dedup();
     match &points[..] {
-        [] => Err(Error::invalid(format!("{}: no mount of this image is to be seen", place.display()))
-            .advise("`creamery mounts` lists the mounts that there are")),
+        [] => Err(Error::invalid(format!("{}: no mount of this image is visible", place.display()))
+            .advise("`creamery mounts` lists all mounts")),
         [point] => Ok(point.clone()),
         _ => {
             let all: Vec<_> = points.iter().map(|point| point.display().to_string()).collect();

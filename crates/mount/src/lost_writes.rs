@@ -47,7 +47,7 @@ impl LostWrites {
         if self.first.set(told.clone()).is_ok()
             && let Some(tell) = self.tell.get()
         {
-            tell(&format!("lost: {told}; creamery stats counts what follows"));
+            tell(&format!("lost: {told}; `creamery stats` counts later losses"));
         }
         true
     }
@@ -67,7 +67,7 @@ impl LostWrites {
         match self.first.get() {
             None => Ok(()),
             Some(first) => {
-                let what = format!("{} writes of mappings were lost, the first: {first}", self.count());
+                let what = format!("{} writes of mapped pages were lost, the first: {first}", self.count());
                 Err(Error::new(ErrorKind::Io, what))
             }
         }

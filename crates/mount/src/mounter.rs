@@ -63,9 +63,7 @@ impl Root {
         }
         let mode = self.mode & 0o7777;
         let ways = ways.join(", or ");
-        format!(
-            "user {user} may not write to its root directory, which is {uid}:{gid}'s and has mode {mode:o}: {ways}"
-        )
+        format!("user {user} may not write to its root directory (owner {uid}:{gid}, mode {mode:o}): {ways}")
     }
 }
 
@@ -91,7 +89,7 @@ mod tests {
                 (7, 0),
                 0o555,
                 false,
-                &["mode 555: make it writable with `chmod u+rwx mnt`", "-o fakeroot"],
+                &["mode 555): make it writable with `chmod u+rwx mnt`", "-o fakeroot"],
                 &["uid=", "--owner"],
             ),
             ((7, 8), 0o077, true, &["`chmod u+rwx mnt`"], &["fakeroot", "uid=", "--owner"]),

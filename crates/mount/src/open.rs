@@ -81,12 +81,12 @@ fn open_on(volume: Volume, options: &Options, gather_syncs: bool) -> Result<Arc<
     {
         let what = match volume.superblock().device_count() {
             0 | 1 => {
-                "what was synced after the last commit waits in a log: `creamery touch IMAGE:/` writes it into a commit, a mount for writing \
-                 shows it, and ro,nologreplay shows the last commit"
+                "the log has writes that the last commit lacks: replay it with `creamery touch IMAGE:/` or a read-write mount, or mount the last commit \
+                 with ro,nologreplay"
             }
             _ => {
-                "what was synced after the last commit waits in a log, which a mount for writing would replay, and a filesystem of several devices \
-                 is not mounted for writing: ro,nologreplay shows the last commit, and Linux replays the log"
+                "the log has writes that the last commit lacks, and a filesystem of several devices cannot be mounted read-write here: mount the last \
+                 commit with ro,nologreplay, or replay the log with Linux"
             }
         };
         return Err(Error::new(ErrorKind::ReadOnly, what));

@@ -25,7 +25,7 @@ fn commit_interval(seconds: u64) -> Duration {
 /// The value of `subvol=`. An empty one is refused, as on Linux.
 fn path_of_subvolume(word: &str, value: &str) -> Result<String> {
     if value.is_empty() {
-        let what = format!("mount option {word}: want the path of a subvolume, such as subvol=/home");
+        let what = format!("mount option {word}: expected a path, such as subvol=/home");
         return Err(Error::invalid(what));
     }
     Ok(value.to_owned())
@@ -36,7 +36,7 @@ fn discard_policy(value: &str) -> Result<DiscardPolicy> {
     match value {
         "" | "sync" => Ok(DiscardPolicy::Sync),
         "async" => Ok(DiscardPolicy::Async),
-        _ => Err(Error::invalid(format!("mount option discard={value}: want sync or async"))),
+        _ => Err(Error::invalid(format!("mount option discard={value}: expected sync or async"))),
     }
 }
 
@@ -72,8 +72,8 @@ fn compress(word: &str) -> Result<Option<Compress>> {
 }
 
 /// The error for `direct_io`, which means another thing to FUSE.
-const OF_FUSE: &str = "mount option direct_io: it is for files of a FUSE mount, which would not be kept in the kernel's cache; directio is for the \
-                       image, which is then read and written past the host's cache";
+const OF_FUSE: &str = "mount option direct_io: not supported for files of the mount; use directio to read and write the image past the host's \
+                       cache";
 
 /// Options of mount(8) and fstab that do not concern a filesystem.
 const IGNORED: [&str; 10] =
@@ -284,12 +284,11 @@ impl Options {
         if options.owner.is_fakeroot
             && (options.transport.allow_other || options.transport.default_permissions)
         {
-            let what = "mount option fakeroot: who may use the mount is root in it, so not with allow_other, nor with \
-                        default_permissions";
+            let what = "mount option fakeroot: cannot be used with allow_other or default_permissions";
             return Err(Error::invalid(what));
         }
         if let (Some((word, what)), false) = (&options.of_readers, options.transport.read_only()) {
-            let what = format!("mount option {word}: only a mount that writes nothing (ro) {what}");
+            let what = format!("mount option {word}: requires ro: it {what}");
             return Err(Error::invalid(what));
         }
         Ok(options)
@@ -396,10 +395,10 @@ impl Options {
             return Ok(());
         }
         let (name, value) = word.split_once('=').unwrap_or((word, ""));
-        let not_a_number = || Error::invalid(format!("mount option {word}: want a number"));
+        let not_a_number = || Error::invalid(format!("mount option {word}: expected a number"));
         let number = || number(value).ok_or_else(not_a_number);
         // The largest number means nobody, in Linux as in chown(2).
-        let nobody = || Error::invalid(format!("mount option {word}: no owner has this number"));
+        let nobody = || Error::invalid(format!("mount option {word}: invalid ID"));
         let id =
             || number().and_then(|id| u32::try_from(id).ok().filter(|&id| id != u32::MAX).ok_or_else(nobody));
         match name {
@@ -433,7 +432,7 @@ impl Options {
             "rescue" => self.rescue(rescue::parse(value)?, word),
             "device" if !value.is_empty() => self.devices.push(value.into()),
             "device" => {
-                return Err(Error::invalid("mount option device: want a path, such as device=/dev/sdb"));
+                return Err(Error::invalid("mount option device: expected a path, such as device=/dev/sdb"));
             }
             "degraded" if value.is_empty() => self.degraded = true,
             "lockstats" if value.is_empty() => self.lock_statistics = true,
@@ -444,8 +443,8 @@ impl Options {
             "fakeroot" if value.is_empty() => self.fakeroot(),
             _ => {
                 return Err(Error::invalid(format!(
-                    "mount option \"{word}\" does not exist here; \
-                     known are ro, rw, subvol=, subvolid=, commit=, discard=, flushoncommit, nodelalloc, nodatacow, compress=, compress-force=, max_inline=, notreelog, ssd, nossd, nologreplay, usesupercopy, usebackuproot, rescue=, device=, degraded, directio, lockstats, uid=, gid=, fakeroot, allow_other, those of mount(8), and those of Linux' Btrfs that change nothing here (`creamery help mount-options`)"
+                    "unknown mount option \"{word}\": \
+                     expected ro, rw, subvol=, subvolid=, commit=, discard=, flushoncommit, nodelalloc, nodatacow, compress=, compress-force=, max_inline=, notreelog, ssd, nossd, nologreplay, usesupercopy, usebackuproot, rescue=, device=, degraded, directio, lockstats, uid=, gid=, fakeroot, allow_other, or one of mount(8); see `creamery help mount-options`"
                 )));
             }
         }
@@ -460,7 +459,7 @@ impl Options {
         let refused = |why| Err(Error::invalid(format!("mount option {word}: {why}")));
         match foreign_options::look_up(word) {
             Known::No => Ok(false),
-            Known::NoSuchValue => refused("it does not take that value"),
+            Known::NoSuchValue => refused("invalid value"),
             Known::Harmless => Ok(true),
             Known::Note(note) => {
                 self.notes.push(format!("mount option {word}: {note}"));

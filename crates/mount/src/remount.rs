@@ -21,13 +21,8 @@ pub fn remount(dir: &Path, options: &Options) -> Result<()> {
     let told = channel.statistics()?;
     let why_not = match told.filesystem.aborted {
         _ if to_be_read_only => None,
-        _ if told.opened_for_reading => Some(format!(
-            "it was mounted read-only, and {} is open only for reading",
-            mounted.image.display()
-        )),
-        aborted => {
-            aborted.map(|aborted| format!("nothing can be written to it any more: {}", aborted.reason))
-        }
+        _ if told.opened_for_reading => Some(format!("{} is open only for reading", mounted.image.display())),
+        aborted => aborted.map(|aborted| format!("the filesystem aborted: {}", aborted.reason)),
     };
     if let Some(why_not) = why_not {
         let message = format!("{}: {why_not}: unmount it and mount it read-write", dir.display());
@@ -35,7 +30,7 @@ pub fn remount(dir: &Path, options: &Options) -> Result<()> {
     }
     if let Some(word) = options.first_that_changes(&told.writing) {
         let message = format!(
-            "mount option {word}: how {} is written was said when it was mounted, and stays: unmount it and mount it again",
+            "mount option {word}: a remount cannot change how {} is written: unmount it and mount it again",
             mounted.image.display()
         );
         return Err(Error::new(ErrorKind::Unsupported, message));

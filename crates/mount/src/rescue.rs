@@ -20,9 +20,9 @@ pub(crate) fn parse(value: &str) -> Result<Word> {
     let why = match Rescue::by_word(value) {
         Some(rescue) => return Ok(Word::Reading(rescue)),
         None if value.contains(':') => {
-            "one word each, as on Linux 6.18: rescue=nologreplay,rescue=usebackuproot".to_owned()
+            "expected one word each: rescue=nologreplay,rescue=usebackuproot".to_owned()
         }
-        None => format!("want usesupercopy, {}", Rescue::WORDS),
+        None => format!("expected usesupercopy, {}", Rescue::WORDS),
     };
     Err(Error::invalid(format!("mount option rescue={value}: {why}")))
 }
@@ -30,9 +30,9 @@ pub(crate) fn parse(value: &str) -> Result<Word> {
 /// The reason why a writable mount must not ignore this damage.
 pub(crate) fn only_readers(what: Rescue) -> &'static str {
     match what {
-        Rescue { use_backup_root: true, .. } => "goes by an earlier root, whose blocks may be in use again",
-        Rescue { no_log_replay: true, .. } => "passes over a log",
-        _ => "passes over damage",
+        Rescue { use_backup_root: true, .. } => "reads an earlier root, whose blocks may be in use again",
+        Rescue { no_log_replay: true, .. } => "ignores a log",
+        _ => "ignores damage",
     }
 }
 
@@ -62,7 +62,9 @@ mod tests {
 
     #[test]
     fn others_are_refused_with_the_reason() {
-        for (word, reason) in [("nologreplay:usebackuproot", "one word each"), ("", "want"), ("x", "want")] {
+        for (word, reason) in
+            [("nologreplay:usebackuproot", "one word each"), ("", "expected"), ("x", "expected")]
+        {
             let error = parse(word).unwrap_err().to_string();
             assert!(error.contains(reason) && error.contains(word), "{word}: {error}");
         }

@@ -117,7 +117,7 @@ impl Mounted {
         let tell: Tell = Arc::new(tell);
         self.tell = Some(Arc::clone(&tell));
         if let Some(replayed) = self.fs.replayed() {
-            tell(&format!("replayed what was synced after the last commit: {replayed}"));
+            tell(&format!("replayed the log: {replayed}"));
         }
         self.lost_writes.tell_to(Arc::clone(&tell));
         self.subvolumes.tell_to(Arc::clone(&tell));

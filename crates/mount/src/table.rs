@@ -83,11 +83,8 @@ impl MountedImage {
     /// The error that another mount hides this one.
     pub(crate) fn hidden(&self) -> Error {
         let (image, point) = (self.image.display(), self.point.display());
-        Error::new(
-            ErrorKind::NotFound,
-            format!("{image} is mounted at {point}, and another mount hides it there"),
-        )
-        .advise("unmount that one first")
+        Error::new(ErrorKind::NotFound, format!("{image}: another mount hides its mount at {point}"))
+            .advise("unmount that first")
     }
 
     /// Another reachable mount of the same filesystem. Prefers one of a directory: only through one can the server be asked.
@@ -292,7 +289,7 @@ pub(crate) fn mounted_at(dir: &Path) -> Result<MountedImage> {
     if is_ours || may_be_ours && Channel::open(&mounted).is_ok_and(|channel| channel.statistics().is_ok()) {
         return Ok(mounted);
     }
-    Err(Error::invalid(format!("{}: a {kind} is mounted there, not an image of ours", dir.display())))
+    Err(Error::invalid(format!("{}: expected a mount of an image, found {kind}", dir.display())))
 }
 
 /// The mount of ours at `dir`, held: the row of the table and later operations concern this mount.
@@ -306,7 +303,7 @@ pub(crate) fn held_at(dir: &Path) -> Result<(MountedImage, PinnedPoint, HeldMoun
     if mounted.id == held.number().id {
         return Ok((mounted, point, held));
     }
-    Err(Error::new(ErrorKind::NotFound, format!("{}: another mount is there by now", dir.display())))
+    Err(Error::new(ErrorKind::NotFound, format!("{}: another mount took its place", dir.display())))
 }
 
 /// The mounts below the mount with the number `id`, and below those: mount point, type and source, in words. `None` without any.

@@ -85,9 +85,7 @@ pub fn clear_dead(dir: &Path) -> Result<Option<String>> {
     match held.ask() {
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
             let by = mounted.mounter;
-            let what = format!(
-                "{shown}: user {by} has mounted {image} there, and the mount lets nobody else in: {remedy}"
-            );
+            let what = format!("{shown}: only user {by} may access this mount of {image}: {remedy}");
             return Err(Error::new(ErrorKind::PermissionDenied, what));
         }
         Err(error) if says_dead(&error) => {}
@@ -95,7 +93,7 @@ pub fn clear_dead(dir: &Path) -> Result<Option<String>> {
     }
     let asker = rustix::process::geteuid();
     if !asker.is_root() && asker.as_raw() != mounted.mounter {
-        let what = format!("{shown}: the server of {image}, which is mounted there, has died: {remedy}");
+        let what = format!("{shown}: the server of {image} has died: {remedy}");
         return Err(Error::new(ErrorKind::PermissionDenied, what));
     }
     let is_cleared = if asker.is_root() {
@@ -124,8 +122,8 @@ fn expect_nothing_below(mounted: &MountedImage, dir: &Path) -> Result<()> {
     let Some(below) = shown_below(mounted.id)? else { return Ok(()) };
     let (image, shown) = (mounted.image.display(), dir.display());
     let what = format!(
-        "{shown}: the server of {image}, which is mounted there, has died, but other mounts lie below it: {below}: unmount these first, \
-         or, once their paths lead nowhere any more, everything with `creamery umount -l {shown}`"
+        "{shown}: the server of {image} has died, but other mounts lie below it: {below}: unmount these first, \
+         or, if their paths are no longer reachable, everything with `creamery umount -l {shown}`"
     );
     Err(Error::new(ErrorKind::Busy, what))
 }
@@ -207,13 +205,13 @@ impl Server {
                     (false, _) => {}
                 }
                 let by = mounted.mounter;
-                let what = "whether everything that was written is durable is not known";
+                let what = "some changes may not be durable";
                 let asked = format!("{what}: its server, which user {by} started, could not be asked: {why}");
                 Err(Error::new(ErrorKind::Io, asked))
             }
             Self::Speaks(watch) => match watch.end(LIVES_ON_AGAIN, || Ok(!mounted.lives_on()?))? {
                 Some(End { failure: Some(failure), why, aborted, log }) => {
-                    let lost = if aborted { "what came after the last commit is lost: " } else { "" };
+                    let lost = if aborted { "changes after the last commit are lost: " } else { "" };
                     let seen = log.map_or_else(String::new, |log| format!(" (the log is {log})"));
                     Err(Error::new(why.kind(), format!("{lost}{failure}{seen}")))
                 }
@@ -232,8 +230,8 @@ fn stays(mounted: &MountedImage) -> Result<Unmounted> {
         let point = other.point.display();
         if other.is_of_a_directory() == Some(false) {
             let what = format!(
-                "still mounted at {point}, which is a file: its server can be asked through a directory only, so the changes of the last seconds \
-                 are durable when it commits"
+                "still mounted at {point}, a file, through which no sync is possible: the changes of the last seconds are durable after its next \
+                 commit"
             );
             return Err(Error::new(ErrorKind::Io, what));
         }
@@ -254,10 +252,10 @@ fn place_left(other: Option<MountedImage>) -> Unmounted {
 /// A message about changes on a mount whose server died. The mount table shows its current flags, and not those of the mount call.
 const fn died(is_read_only: bool) -> &'static str {
     if is_read_only {
-        "the program that served it had died: nothing is lost if it was read-only from the start, or since creamery mount -o remount,ro; \
-         if it was written and then made read-only in another way, what was not committed is lost"
+        "its server had died: nothing is lost if it was read-only from the start, or since creamery mount -o remount,ro; \
+         if it was made read-only in another way, uncommitted changes are lost"
     } else {
-        "the program that served it had died, and what it had not committed is lost"
+        "its server had died, and uncommitted changes are lost"
     }
 }
 
@@ -292,14 +290,11 @@ fn has_users(mounted: &MountedImage) -> bool {
 fn in_use(mounted: &MountedImage) -> Error {
     let what = match shown_below(mounted.id) {
         Ok(Some(below)) => {
-            format!("other mounts lie below it: {below} (-l detaches it all the same, and these with it)")
+            format!("other mounts lie below it: {below} (-l detaches it and these)")
         }
         Ok(None) | Err(_) => match shown(&users_of(mounted)) {
-            Some(users) => format!("{users} (-l detaches it all the same)"),
-            None => {
-                "files are open there, or it is somebody's working directory (-l detaches it all the same)"
-                    .to_owned()
-            }
+            Some(users) => format!("{users} (-l detaches it anyway)"),
+            None => "it has open files or is a working directory (-l detaches it anyway)".to_owned(),
         },
     };
     Error::new(ErrorKind::Busy, what)
@@ -330,7 +325,7 @@ fn wait_until_closed(image: &Path) -> Result<()> {
             break; // gone, or not accessible for this user: nothing to wait for
         }
         if begun.elapsed() > SILENT_MAX {
-            return Err(error.context("whether the image is closed and durable is not to be known"));
+            return Err(error.context("the image may not be closed and durable yet"));
         }
         std::thread::sleep(LOOK_AGAIN);
     }

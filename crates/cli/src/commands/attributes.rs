@@ -15,9 +15,9 @@ use crate::view::{LongHelp, WriteArgs};
 
 /// Change permission bits of files in an image.
 ///
-/// MODE is octal, or a list as in chmod(1): u+s, go-w, a=rX, g=u. One that names nobody
-/// leaves the bits of the umask alone. A number of less than five digits lets a directory
-/// keep its set-user-ID and set-group-ID bits.
+/// MODE is octal, or a list as in chmod(1): u+s, go-w, a=rX, g=u. Without u, g, o and a, the
+/// bits of the umask stay. With a number of less than five digits a directory keeps its
+/// set-user-ID and set-group-ID bits.
 ///
 /// Examples:
 ///   creamery chmod 4755 disk.img:/usr/bin/su
@@ -33,7 +33,7 @@ pub(crate) struct ChmodArgs {
     #[arg(value_name = "IMAGE:/PATH", required = true)]
     places: Vec<OsString>,
 
-    /// Directories with all that is in them; links in them are left alone.
+    /// Change directories recursively; skip symbolic links in them.
     #[arg(short = 'R', long)]
     recursive: bool,
 
@@ -86,8 +86,8 @@ fn change_all(
 ///
 /// OWNER is USER, USER:GROUP, USER: (with the group that the user logs in with) or :GROUP.
 /// Each is a number, or a name in the image's own /etc/passwd and /etc/group; the names of
-/// the host mean nothing in an image. As on Linux, what is no directory loses its
-/// set-user-ID and set-group-ID bits and its capabilities.
+/// the host are not used. As on Linux, a file loses its set-user-ID and set-group-ID bits
+/// and its capabilities; a directory keeps them.
 ///
 /// Examples:
 ///   creamery chown 1000:1000 disk.img:/home/ada
@@ -102,11 +102,11 @@ pub(crate) struct ChownArgs {
     #[arg(value_name = "IMAGE:/PATH", required = true)]
     places: Vec<OsString>,
 
-    /// Directories with all that is in them, and the links in them themselves.
+    /// Change directories recursively, and symbolic links in them themselves.
     #[arg(short = 'R', long)]
     recursive: bool,
 
-    /// A symbolic link itself.
+    /// Change a symbolic link itself.
     #[arg(short = 'h', long)]
     no_dereference: bool,
 
@@ -124,7 +124,7 @@ pub(crate) fn chown(args: &ChownArgs) -> Result<(), Failure> {
         let failed = images.failed(&place.image);
         let fs = images.open(&place.image, Purpose::Write)?;
         let owner = Owner::parse(&args.owner, fs).map_err(|error| match error.kind() {
-            ErrorKind::NotFound => failed(error).advise("give a number"),
+            ErrorKind::NotFound => failed(error).advise("use a numeric ID"),
             _ => failed(error),
         })?;
         let change = AttributeChange { uid: owner.uid, gid: owner.gid, ..AttributeChange::default() };
@@ -137,11 +137,11 @@ pub(crate) fn chown(args: &ChownArgs) -> Result<(), Failure> {
     images.finish(outcome)
 }
 
-/// Change the times of files in an image; files that do not exist are made, empty.
+/// Change the times of files in an image; missing files are created, empty.
 ///
-/// Without -d, -t and -r the time is now. A DATE is @SECONDS since 1970, with a fraction if
-/// wanted, or one such as 2026-11-25T18:00:00Z; what tells no offset is UTC, and so is a
-/// STAMP: an image has no time zone.
+/// Without -d, -t and -r the time is now. A DATE is @SECONDS since 1970, optionally with a
+/// fraction, or a date such as 2026-11-25T18:00:00Z. A DATE without an offset and a STAMP are
+/// in UTC: an image has no time zone.
 ///
 /// Examples:
 ///   creamery touch disk.img:/etc/fstab
@@ -154,31 +154,31 @@ pub(crate) struct TouchArgs {
     #[arg(value_name = "IMAGE:/PATH", required = true)]
     places: Vec<OsString>,
 
-    /// The time of the last access; without -m only that.
+    /// Change the access time; without -m only that.
     #[arg(short = 'a')]
     access: bool,
 
-    /// The time of the last change of the data; without -a only that.
+    /// Change the modification time; without -a only that.
     #[arg(short = 'm')]
     modification: bool,
 
-    /// Make no files.
+    /// Do not create files.
     #[arg(short = 'c', long)]
     no_create: bool,
 
-    /// This time.
+    /// Use this time.
     #[arg(short = 'd', long, value_parser = parse_time, allow_hyphen_values = true, group = "time")]
     date: Option<creamery::attributes::Timespec>,
 
-    /// The same as [[CC]YY]MMDDhhmm[.ss].
+    /// Use this time: [[CC]YY]MMDDhhmm[.ss].
     #[arg(short = 't', value_name = "STAMP", group = "time")]
     stamp: Option<String>,
 
-    /// The times of this file, of an image or of the host.
+    /// Use the times of this file, in an image or on the host.
     #[arg(short = 'r', long, value_name = "[IMAGE:/]PATH", group = "time")]
     reference: Option<OsString>,
 
-    /// A symbolic link itself, which is never made.
+    /// Change a symbolic link itself; create no files.
     #[arg(short = 'h', long)]
     no_dereference: bool,
 

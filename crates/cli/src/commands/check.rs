@@ -26,7 +26,7 @@ const WRONG_CALL: u8 = 16;
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct CheckArgs {
-    /// The image or device, or a partition of one (disk.raw@2); of several devices those that are not named are found beside the first.
+    /// The image or device, or a partition of one (disk.raw@2); its other devices are found beside it, unless you name them.
     #[arg(value_name = "IMAGE", required_unless_present = "explain")]
     images: Vec<PathBuf>,
 
@@ -34,15 +34,15 @@ pub(crate) struct CheckArgs {
     #[arg(long, value_name = "NUMBER", exclusive = true, value_parser = numbered)]
     explain: Option<Problem>,
 
-    /// What `btrfs check` has and this has not: said plainly, not as a slip of the pen.
+    /// Not supported: `btrfs check` has it.
     #[arg(long, hide = true)]
     repair: bool,
 
-    /// As always: nothing is ever written. For scripts that say so to `btrfs check`.
+    /// Ignored: check never writes.
     #[arg(long, hide = true)]
     readonly: bool,
 
-    /// What `btrfs check` does to save memory, and is done here anyhow.
+    /// Ignored: check always saves memory.
     #[arg(long, hide = true, value_name = "MODE", value_parser = ["original", "lowmem"])]
     mode: Option<String>,
 
@@ -50,7 +50,7 @@ pub(crate) struct CheckArgs {
     #[arg(long)]
     check_data_csum: bool,
 
-    /// Read all parity of RAID5 and RAID6, too, and compare it with what its data has.
+    /// Read all parity of RAID5 and RAID6, too, and compare it with the data.
     #[arg(long)]
     check_parity: bool,
 
@@ -58,11 +58,11 @@ pub(crate) struct CheckArgs {
     #[arg(long)]
     json: bool,
 
-    /// Say on stderr what is being looked at, a line for each part; on a terminal it is said anyway.
+    /// Print progress on stderr, a line for each part; a terminal shows it anyway.
     #[arg(short, long)]
     progress: bool,
 
-    /// How many threads read and verify [default: one for each core, at most 8].
+    /// Number of threads [default: one for each core, at most 8].
     #[arg(long, value_name = "N")]
     threads: Option<NonZeroUsize>,
 
@@ -79,7 +79,7 @@ impl CheckArgs {
 
 fn numbered(word: &str) -> Result<Problem, String> {
     let found = word.parse().ok().and_then(Problem::from_number);
-    found.ok_or_else(|| "no finding has this number; `creamery help findings` lists all".to_owned())
+    found.ok_or_else(|| "unknown finding; `creamery help findings` lists all".to_owned())
 }
 
 fn explain(problem: Problem) -> Result<(), Failure> {
@@ -94,7 +94,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Failure> {
         return explain(problem);
     }
     if args.repair {
-        let what = Failure::usage("check", "it verifies and never writes, so it repairs nothing");
+        let what = Failure::usage("check", "--repair is not supported: check never writes");
         return Err(what.status(WRONG_CALL));
     }
     let mut options = CheckOptions {

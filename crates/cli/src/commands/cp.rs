@@ -20,12 +20,12 @@ use crate::output::Output;
 use crate::place::{End, JustMade, Place, is_image};
 
 /// Advice on how to get the undamaged parts of a file.
-const BRINGS_MORE: &str = "what is whole of a damaged file comes with --ignore-errors";
+const BRINGS_MORE: &str = "use --ignore-errors to copy the intact parts";
 
 pub(crate) fn run(args: &CpArgs) -> Result<(), Failure> {
     let told = |error| Failure::new("cp", error);
     let Some((to, from)) = args.places.split_last().filter(|(_, from)| !from.is_empty()) else {
-        return Err(Failure::usage("cp", "a destination is missing behind the source"));
+        return Err(Failure::usage("cp", "missing destination after the source"));
     };
     if to.is_empty() {
         return Err(nameless("the destination"));
@@ -41,7 +41,7 @@ pub(crate) fn run(args: &CpArgs) -> Result<(), Failure> {
         if from.iter().any(is_nameless) {
             return Err(nameless("a source"));
         }
-        let both = told(Error::invalid("both ends are on the host"));
+        let both = told(Error::invalid("both paths are on the host"));
         let meant = args.places.iter().find_map(meant).unwrap_or_else(|| "IMAGE:/PATH".into());
         return Err(both.advise(format!("name a file in an image as {meant}, or use cp(1)")));
     }
@@ -64,8 +64,8 @@ pub(crate) fn run(args: &CpArgs) -> Result<(), Failure> {
 }
 
 fn nameless(what: &str) -> Failure {
-    let error = Error::invalid(format!("{what} is an empty name"));
-    Failure::new("cp", error).advise("name a file in an image as IMAGE:/PATH, or one of the host")
+    let error = Error::invalid(format!("{what} is empty"));
+    Failure::new("cp", error).advise("name a file in an image (IMAGE:/PATH) or on the host")
 }
 
 fn is_nameless(end: &End) -> bool {
@@ -130,7 +130,7 @@ fn check_target(images: &mut Images<'_>, to: &End, sources: usize) -> Result<(),
         End::Host(path) if path.is_dir() => return Ok(()),
         End::Host(path) => Failure::new("cp", Error::from(ErrorKind::NotADirectory).on_host(path)),
     };
-    Err(error.advise("several sources need a directory to go to"))
+    Err(error.advise("several sources need a directory as destination"))
 }
 
 fn copy_all(
@@ -209,12 +209,10 @@ fn copy(
             copied.map_err(|error| match (error.kind(), error.is_on_host()) {
                 _ if options.replace_images => failed(error),
                 (ErrorKind::AlreadyExists, true) if target.is_dir() => {
-                    failed(error).advise("have it replaced with --force")
+                    failed(error).advise("use --force to replace it")
                 }
-                (ErrorKind::AlreadyExists, true) => failed(error).advise(format!(
-                    "name a place in it as {}:/, or have it replaced with --force",
-                    target.display()
-                )),
+                (ErrorKind::AlreadyExists, true) => failed(error)
+                    .advise(format!("use {}:/ to copy into it, or --force to replace it", target.display())),
                 _ => failed(error),
             })
         }

@@ -18,10 +18,10 @@ use crate::progress::ProgressArgs;
 use crate::size::Human;
 use crate::view::WriteArgs;
 
-/// Have files with equal content share their data.
+/// Let files with equal content share their data.
 ///
-/// What is named and all that is below it is looked at. Whole files are compared, byte by byte;
-/// nobody sees anything change but the space that is free.
+/// Directories are searched recursively. Whole files are compared, byte by byte. Only the free
+/// space changes.
 ///
 /// Examples:
 ///   creamery dedupe disk.img:/home disk.img:/srv

@@ -24,10 +24,10 @@ use crate::progress::ProgressArgs;
 use crate::size::{Human, Size};
 use crate::view::{WriteArgs, refuse_if_on_mount};
 
-/// Put files together that lie in many places, or compress them.
+/// Defragment files, or compress them.
 ///
-/// What a file has, and its times, stay the same. What it shared with others, such as
-/// snapshots, it has for itself then, so the filesystem may become fuller.
+/// Content and times stay the same. Rewritten data is no longer shared with other files or
+/// snapshots, so the filesystem may become fuller.
 ///
 /// Examples:
 ///   creamery filesystem defragment disk.img:/var/log/journal
@@ -56,7 +56,7 @@ pub(crate) struct DefragmentArgs {
     #[arg(short, long, value_name = "SIZE")]
     length: Option<Size>,
 
-    /// Leave pieces of at least so many bytes where they are.
+    /// Skip extents of at least this size.
     #[arg(short, long, value_name = "SIZE", default_value = "32M")]
     threshold: Size,
 
@@ -166,9 +166,9 @@ impl Work<'_> {
         let meta = std::fs::symlink_metadata(path).map_err(|error| failed(at(path, error)))?;
         if !meta.is_dir() || !self.args.recursive {
             return self.live(path).map_err(failed)?.ok_or_else(|| {
-                let text = format!("{} is on no mount of an image", path.display());
-                let advice = "name a file on a live mount, or one in an image that is not mounted, as IMAGE:/PATH; on a mount of the \
-                              kernel use `btrfs`";
+                let text = format!("{} is not on a mount of an image", path.display());
+                let advice = "name a file on a live mount, or IMAGE:/PATH in an image that is not mounted; on a mount of the kernel \
+                              use `btrfs`";
                 failed(Error::unsupported(text)).advise(advice)
             });
         }

@@ -26,13 +26,13 @@ pub(crate) enum DeviceCommand {
     Survey(super::survey::SurveyArgs),
 }
 
-/// Print the errors that devices had, as Linux counted them.
+/// Print the error counts of devices, as Linux keeps them.
 ///
-/// Linux keeps the numbers in the filesystem, and a scrub adds what it finds. Other errors that
-/// Creamery meets are reported to the reader or the writer, and are not counted.
+/// Linux keeps the numbers in the filesystem, and a scrub adds the errors that it finds. Creamery
+/// reports other errors to the reader or the writer, and does not count them.
 ///
-/// With -z the numbers are printed as they were, and set to 0. On a live mount that is for root,
-/// and on a mount of an image for its mounter, too. Images of several devices are not written to.
+/// With -z the numbers are printed, and then set to 0. On a live mount only root may do that,
+/// and on a mount of an image its mounter, too. Images of several devices are not written to.
 ///
 /// Examples:
 ///   creamery device stats disk.img
@@ -41,7 +41,7 @@ pub(crate) enum DeviceCommand {
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct StatsArgs {
-    /// The image, or a directory of a live mount, which can be one of Linux' own Btrfs; or a device of that, alone.
+    /// The image, a directory of a live mount (also of Linux' own Btrfs), or one device of the latter.
     #[arg(value_name = "IMAGE|DEVICE|PATH")]
     place: OsString,
 

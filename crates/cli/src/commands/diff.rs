@@ -25,14 +25,13 @@ use crate::view::ViewArgs;
 ///   A                 only NEW has it
 ///   M content,mode    both have it, and these differ: content, mode, owner, xattr, time
 ///                     (of modification), flags (of chattr), or type alone
-/// A subvolume that only one has ends with a slash, and what is in it is not listed. "." is
+/// A subvolume that only one has ends with a slash, and its content is not listed. "." is
 /// OLD and NEW themselves, and comes first. A renamed file is a D and an A.
 ///
-/// In one image parts of files that lie in the same extents are equal without being read, so
-/// damage there is not noticed.
+/// In one image, shared extents count as equal without being read, so damage there is not
+/// noticed.
 ///
-/// The exit status is 0 when nothing differs, 1 when something does, and 2 when something
-/// went wrong or could not be read.
+/// The exit status is 0 without differences, 1 with differences, and 2 after an error.
 ///
 /// Examples:
 ///   creamery diff disk.img:/snapshots/monday disk.img:/home
@@ -40,11 +39,11 @@ use crate::view::ViewArgs;
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct DiffArgs {
-    /// What it was.
+    /// The old state.
     #[arg(value_name = "OLD")]
     old: OsString,
 
-    /// What it is now.
+    /// The new state.
     #[arg(value_name = "NEW")]
     new: OsString,
 

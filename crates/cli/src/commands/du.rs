@@ -19,10 +19,10 @@ use crate::view::ViewArgs;
 
 /// Show how much data files refer to, and how much of it they share.
 ///
-/// Exclusive is what no other file refers to, nor the file itself elsewhere: snapshots and
-/// clones share. Set shared is what all files of an argument share, each piece once.
-/// Directories are counted with all below, subvolumes too. On a live mount, which can be one
-/// of Linux' own Btrfs, what is not written back yet counts nothing.
+/// Exclusive is data with a single reference: snapshots and clones share. Set shared is the
+/// data that the files of an argument share, each extent once. Directories are counted with all
+/// below, subvolumes too. On a live mount (also of Linux' own Btrfs) data that is not written
+/// back yet does not count.
 ///
 /// Examples:
 ///   creamery filesystem du disk.img
@@ -149,7 +149,7 @@ fn of_image(
 
 fn of_mount(live: &LiveBtrfs, below: &mut dyn FnMut(OsString, FileUsage)) -> Result<Counted, Failure> {
     let each = |path: &Path, usage| below(path.as_os_str().to_owned(), usage);
-    let counted = live.disk_usage(each, |error| warn(&format!("{error}: it is not counted")));
+    let counted = live.disk_usage(each, |error| warn(&format!("{error}: not counted")));
     let (usage, set_shared) = counted.map_err(|error| Failure::new(COMMAND, error))?;
     Ok((live.path().as_os_str().to_owned(), usage, set_shared))
 }

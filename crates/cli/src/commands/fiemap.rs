@@ -22,14 +22,14 @@ use crate::view::{ViewArgs, refuse_if_on_mount};
 ///
 /// The columns are those of filefrag -v, in blocks (inline data in bytes): where an extent
 /// begins and ends in the file, where it lies in the filesystem's addresses, its length,
-/// where it would lie if it went on from the one before, and its flags:
+/// where it would lie if it continued the one before, and its flags:
 ///   last         no extent of the file lies behind it
 ///   unknown_loc  it lies nowhere yet
 ///   delalloc     it is in memory, and gets its place when it is written back
 ///   encoded      it is compressed
-///   not_aligned  it is no whole number of blocks
+///   not_aligned  its length is not a whole number of blocks
 ///   inline       it is in the tree, beside the inode
-///   unwritten    space that is set aside, and reads as zeros
+///   unwritten    it is preallocated, and reads as zeros
 ///   shared       another file refers to it, or this one at another place
 ///   eof          the file ends within it, or before it
 /// Holes are not listed.
@@ -44,7 +44,7 @@ pub(crate) struct FiemapArgs {
     #[arg(value_name = "IMAGE:/PATH|PATH")]
     place: OsString,
 
-    /// Write back first what is in memory, so that all of it lies somewhere.
+    /// Write back the data in memory first.
     #[arg(long)]
     sync: bool,
 
@@ -108,8 +108,8 @@ fn on_a_mount(args: &FiemapArgs, path: PathBuf, request: &FiemapRequest) -> Resu
     let failed = |error| Failure::new(COMMAND, error);
     refuse_if_on_mount(&path).map_err(failed)?;
     let file = LiveFile::open(&path).map_err(failed)?.ok_or_else(|| {
-        let text = format!("{} is on no mount of an image", path.display());
-        let advice = "name a file on a live mount, or one in an image that is not mounted, as IMAGE:/PATH; \
+        let text = format!("{} is not on a mount of an image", path.display());
+        let advice = "name a file on a live mount, or IMAGE:/PATH in an image that is not mounted; \
                       elsewhere use `filefrag`";
         failed(Error::unsupported(text)).advise(advice)
     })?;

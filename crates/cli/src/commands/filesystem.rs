@@ -48,7 +48,7 @@ fn trim(args: &TrimArgs) -> Result<u64, Failure> {
     let failed = |error| Failure::new("filesystem trim", error);
     let not_trimmed = |error: creamery::Error| match error.kind() {
         ErrorKind::Unsupported => {
-            failed(error).advise("the device, or the host's filesystem, cannot discard")
+            failed(error).advise("the device or the host's filesystem does not support discard")
         }
         _ => failed(error),
     };

@@ -19,7 +19,7 @@ pub(crate) enum GenerateCommand {
     Man(ManArgs),
 }
 
-/// Print what a shell needs to complete this program's words.
+/// Print completions for a shell.
 ///
 /// Examples:
 ///   creamery generate completions bash > ~/.local/share/bash-completion/completions/creamery

@@ -13,7 +13,7 @@ use crate::output::{Output, writing};
 /// Explain a command, or print a page about a topic.
 ///
 /// The pages are those of the documentation: `creamery help rescue`, `creamery help mount-options`.
-/// Without words the commands and the pages are listed.
+/// Without arguments it lists the commands and the pages.
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct HelpArgs {
@@ -39,7 +39,7 @@ pub(crate) fn run(args: &HelpArgs, program: Command) -> Result<(), Failure> {
     };
     let explained = explained(args, program);
     if explained.is_none() && page.is_none() {
-        let what = format!("no command and no page is called \"{}\"", args.words.join(" "));
+        let what = format!("unknown command or page \"{}\"", args.words.join(" "));
         return Err(Failure::usage("help", &what).advise("`creamery help` lists them"));
     }
     let mut out = Output::new();

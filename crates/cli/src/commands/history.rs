@@ -23,10 +23,10 @@ const COMMAND: &str = "history";
 /// again. One line each, the newest first: the generation, the time of the newest change of
 /// a subvolume, and what is left:
 ///   whole           each tree block can be read
-///   2 blocks gone   so many of those that were met cannot be read any more
-///   discarded       what is gone is all zeros: the device was told to forget it
-/// Whether the data of a file is there still is seen when it is read. Commands that read show
-/// a commit with --generation N. All tree blocks are read.
+///   2 blocks gone   so many tree blocks cannot be read any more
+///   discarded       the missing blocks are all zeros: the device discarded them
+/// Only reading a file shows whether its data is still there. Commands that read show a commit
+/// with --generation N. All tree blocks are read.
 ///
 /// Examples:
 ///   creamery history disk.img

@@ -13,8 +13,7 @@ use crate::view::{RescueArgs, WriteArgs};
 
 /// Print the label of a filesystem, or change it.
 ///
-/// Without LABEL the one that there is is printed, as btrfs-progs prints it. An empty one
-/// takes it away.
+/// Without LABEL it prints the label, as btrfs-progs does. An empty LABEL removes it.
 ///
 /// Examples:
 ///   creamery filesystem label disk.img
@@ -31,7 +30,7 @@ pub(crate) struct LabelArgs {
     #[arg(value_name = "LABEL")]
     label: Option<OsString>,
 
-    /// Write from a copy of the superblock when the first one is damaged; what was synced after the last commit is lost then.
+    /// Write from another superblock copy if the first one is damaged; changes synced after the last commit are lost.
     #[arg(long)]
     usesupercopy: bool,
 

@@ -43,7 +43,7 @@ use crate::source_date;
 /// Two runs over the same tree make the same bytes when SOURCE_DATE_EPOCH (seconds since
 /// 1970) is set and -U is given: access, change and birth times become that time, and newer
 /// modification times too. Without a source the root directory is the caller's: with --owner 0:0
-/// the bytes are the same whoever calls.
+/// the bytes do not depend on the caller.
 ///
 /// Examples:
 ///   creamery mkfs -b 10G -L backup disk.img
@@ -96,8 +96,8 @@ pub(crate) struct MkfsArgs {
     #[arg(short = 'O', long, value_name = "LIST", help_heading = "Layout")]
     features: Vec<String>,
 
-    /// Leave out what this version of Linux, such as 5.15, cannot write, and refuse it where it is asked for. Which -s it can
-    /// write depends on the machine's memory pages, too.
+    /// Use only features that this version of Linux, such as 5.15, can write; refuse others. Which -s it can write depends on the
+    /// machine's page size, too.
     #[arg(long, value_name = "LINUX-VERSION", help_heading = "Layout")]
     compat: Option<LinuxVersion>,
 
@@ -117,15 +117,15 @@ pub(crate) struct MkfsArgs {
     #[arg(short = 'b', long, value_name = "SIZE", help_heading = "Creation")]
     byte_count: Option<Size>,
 
-    /// Fill the filesystem, or the directory TARGET of it, with what is in DIR. Several go one above the other.
+    /// Fill the filesystem, or its directory TARGET, from DIR; may be repeated, later ones on top.
     #[arg(short = 'r', long, value_name = "DIR[:/TARGET]", help_heading = "Creation")]
     rootdir: Vec<OsString>,
 
-    /// Fill it with what is in an archive, which may be packed with gzip or zstd; - is standard input. Several go one above the other.
+    /// Fill it from an archive, plain or packed with gzip or zstd; - is standard input; may be repeated, later ones on top.
     #[arg(long, value_name = "ARCHIVE", help_heading = "Creation")]
     from_tar: Vec<PathBuf>,
 
-    /// The archives are layers of a container image, the lowest one first: .wh.NAME and .wh..wh..opq say what is gone.
+    /// The archives are layers of a container image, the lowest one first: .wh.NAME and .wh..wh..opq delete files.
     #[arg(long, requires = "from_tar", conflicts_with = "rootdir", help_heading = "Creation")]
     oci_whiteouts: bool,
 
@@ -133,7 +133,7 @@ pub(crate) struct MkfsArgs {
     #[arg(short = 'u', long, value_name = "[TYPE:]PATH", requires = "source", help_heading = "Creation")]
     subvol: Vec<OsString>,
 
-    /// Cut the finished filesystem to the size it needs; -b is the most it may take on the way.
+    /// Shrink the finished filesystem to the size it needs; -b limits its size until then.
     #[arg(long, requires = "source", help_heading = "Creation")]
     shrink: bool,
 
@@ -146,22 +146,22 @@ pub(crate) struct MkfsArgs {
     #[arg(help_heading = "Creation")]
     owner: Option<(u32, u32)>,
 
-    /// Do not discard what the target held before.
+    /// Do not discard the old content of the target.
     #[arg(short = 'K', long, help_heading = "Creation")]
     nodiscard: bool,
 
-    /// Overwrite another filesystem, a partition table, or a file that holds anything.
+    /// Overwrite another filesystem, a partition table, or a file with content.
     #[arg(short = 'f', long, help_heading = "Creation")]
     force: bool,
 
-    /// Print nothing but errors, and what --json prints.
+    /// Print only errors, and the output of --json.
     #[arg(short = 'q', long, conflicts_with = "progress")]
     quiet: bool,
 
     #[command(flatten)]
     progress: ProgressArgs,
 
-    /// Print what was made as JSON.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
 }
@@ -296,11 +296,11 @@ fn callers() -> (u32, u32) {
 
 /// Parses `UID:GID`.
 fn parse_owner(text: &str) -> Result<(u32, u32), String> {
-    let wrong = || "want UID:GID, both numbers".to_owned();
+    let wrong = || "expected UID:GID, both numbers".to_owned();
     let (uid, gid) = text.split_once(':').ok_or_else(wrong)?;
     let number = |text: &str| match text.parse() {
         // This number stands for no user, in Linux and in chown(2).
-        Ok(u32::MAX) => Err(format!("no owner has the number {}", u32::MAX)),
+        Ok(u32::MAX) => Err(format!("{} is not a valid ID", u32::MAX)),
         number => number.map_err(|_| wrong()),
     };
     Ok((number(uid)?, number(gid)?))

@@ -22,13 +22,12 @@ const READY: &[u8] = b"mounted\n";
 
 /// Mount an image.
 ///
-/// The filesystem is read-write unless -o ro is given. The command returns once the mount answers; the program goes
-/// on in the background until `creamery umount DIR`, or until it is told to end by SIGTERM. If something goes wrong it
-/// says so in its log: a file in $XDG_STATE_HOME/creamery, else in /var/log/creamery or /run/creamery for root, in
-/// ~/.local/state/creamery or $XDG_RUNTIME_DIR/creamery for others. `creamery stats DIR` tells its path. A mount that
-/// ends well leaves no log.
+/// The filesystem is read-write unless -o ro is given. The command returns once the mount answers. Its server runs in
+/// the background until `creamery umount DIR` or SIGTERM. It writes errors to its log: a file in
+/// $XDG_STATE_HOME/creamery, else in /var/log/creamery or /run/creamery for root, in ~/.local/state/creamery or
+/// $XDG_RUNTIME_DIR/creamery for others. `creamery stats DIR` prints its path. A mount that ends well leaves no log.
 ///
-/// `creamery help mount-options` has all that -o takes. Used most: ro, subvol=PATH, compress=zstd, discard=async, commit=SECONDS,
+/// `creamery help mount-options` lists all options. Used most: ro, subvol=PATH, compress=zstd, discard=async, commit=SECONDS,
 /// noatime, allow_other, fakeroot, and for damaged images ro,rescue=WORD.
 #[derive(Args, Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MountArgs {
@@ -51,7 +50,7 @@ pub(crate) struct MountArgs {
     #[arg(short = 'F', long)]
     pub(crate) foreground: bool,
 
-    /// Say more.
+    /// Print more.
     #[arg(short = 'v', long)]
     pub(crate) verbose: bool,
 
@@ -59,18 +58,18 @@ pub(crate) struct MountArgs {
     #[arg(long, hide = true)]
     pub(crate) announce: bool,
 
-    /// Unknown options are no error.
+    /// Ignore unknown options.
     #[arg(long, hide = true)]
     pub(crate) sloppy: bool,
 }
 
 /// Unmount, and return when the image is closed and durable.
 ///
-/// The exit status tells: 0 when everything that was done on the mount is in the image. When not, it is unmounted all the
-/// same, and the message says what is lost, why, and where the log is.
+/// The exit status is 0 when all changes are in the image. Otherwise it is unmounted, too, and the message says which
+/// changes are lost, why, and where the log is.
 #[derive(Args, Debug, Clone, PartialEq, Eq)]
 pub(crate) struct UmountArgs {
-    /// Where it is mounted, or the image that is.
+    /// The mount point, or the mounted image.
     #[arg(value_name = "DIR|IMAGE")]
     pub(crate) place: PathBuf,
 
@@ -110,11 +109,11 @@ pub(crate) fn umount(args: &UmountArgs) -> Result<(), Failure> {
     match left {
         Unmounted::Closed | Unmounted::Part => {}
         Unmounted::StillAt(point) => warn(&format!(
-            "{place}: the image is still mounted at {}; what was done is durable",
+            "{place}: the image is still mounted at {}; all changes are durable",
             point.display()
         )),
         Unmounted::StillElsewhere => warn(&format!(
-            "{place}: the image is still mounted in another mount namespace, and is closed when that ends"
+            "{place}: the image is still mounted in another mount namespace; it is closed when that ends"
         )),
     }
     Ok(())
@@ -122,10 +121,10 @@ pub(crate) fn umount(args: &UmountArgs) -> Result<(), Failure> {
 
 pub(crate) fn parse_options(args: &MountArgs) -> Result<Options, Error> {
     let source = std::path::absolute(&args.image).unwrap_or_else(|_| args.image.clone());
-    let source = source.to_str().ok_or_else(|| Error::invalid("an image path that is not UTF-8"))?;
+    let source = source.to_str().ok_or_else(|| Error::invalid("image path is not UTF-8"))?;
     let mut lists = Vec::new();
     for list in &args.options {
-        lists.push(list.to_str().ok_or_else(|| Error::invalid("mount options that are not UTF-8"))?);
+        lists.push(list.to_str().ok_or_else(|| Error::invalid("mount options are not UTF-8"))?);
     }
     let mut options = match args.sloppy {
         true => Options::parse_sloppy(source, lists)?,
@@ -146,7 +145,7 @@ fn serve(args: &MountArgs) -> Result<(), Error> {
     let fs = opened.map_err(|error| with_way_in(&options.set(&args.image), error))?;
     // The warning goes out here, while there is a terminal.
     if options.transport.read_only() && !is_asked {
-        warn_of(&image, "it is a seed, which others are made from: mounted read-only");
+        warn_of(&image, "a seed device: mounted read-only");
     }
     fs.engine().volume().notes().iter().for_each(|note| warn_of(&image, note));
     let of_image = |error: Error| match error.is_on_host() {
@@ -193,7 +192,7 @@ fn end_on_signals(mut signals: Signals, unmounter: Unmounter, image: &Path) {
     std::thread::spawn(move || {
         for _ in signals.forever() {
             if let Err(error) = unmounter.unmount() {
-                say(&image, &format!("told to end, which another signal may try again: {error}"));
+                say(&image, &format!("a signal could not unmount it, send another to retry: {error}"));
             }
         }
     });
@@ -244,7 +243,7 @@ fn start_in_background(args: &MountArgs) -> Result<(), Error> {
 /// Writes to the log, with the time, that the end was not clean. Returns the error for the exit status.
 fn about_end(image: &Path, error: Error) -> Error {
     let error = error.context(image.display());
-    say(image, "ended, and not everything is durable");
+    say(image, "ended; some changes are not durable");
     error
 }
 

@@ -20,11 +20,11 @@ const TARGET_MAX: usize = 4095;
 /// Where new names go.
 #[derive(Args, Debug)]
 struct Target {
-    /// The new names go into this directory.
+    /// Put the new names into this directory.
     #[arg(short = 't', long, value_name = "IMAGE:/DIR", conflicts_with = "no_target_directory")]
     target_directory: Option<OsString>,
 
-    /// The destination is the new name, also where a directory has it.
+    /// Use the destination as the new name, even if it is a directory.
     #[arg(short = 'T', long)]
     no_target_directory: bool,
 }
@@ -46,7 +46,7 @@ impl Target {
                 }
                 Ok((from, to))
             }
-            _ => Err(Failure::usage(command, "a destination is missing behind the source")),
+            _ => Err(Failure::usage(command, "missing destination after the source")),
         }
     }
 
@@ -70,7 +70,7 @@ impl Target {
 /// Move and rename files within an image.
 ///
 /// When the destination is a directory the files go into it. Between subvolumes of an image
-/// what is moved is copied, with its data shared, and removed. From one image to another, or
+/// files are copied, with their data shared, and removed. From one image to another, or
 /// to the host, use cp -a and rm -r.
 ///
 /// Examples:
@@ -79,18 +79,18 @@ impl Target {
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment, override_usage = "creamery mv [OPTIONS] <IMAGE:/SOURCE>... <IMAGE:/DEST>")]
 pub(crate) struct MvArgs {
-    /// What to move, then where to.
+    /// The sources, then the destination.
     #[arg(value_name = "IMAGE:/PATH", required = true)]
     places: Vec<OsString>,
 
     #[command(flatten)]
     target: Target,
 
-    /// A file that has the new name goes, which is what is done without it, too.
+    /// Replace existing files (default).
     #[arg(short = 'f', long, overrides_with = "no_clobber")]
     force: bool,
 
-    /// What has the new name stays, and the source where it is.
+    /// Do not replace existing files.
     #[arg(short = 'n', long)]
     no_clobber: bool,
 
@@ -111,12 +111,12 @@ pub(crate) fn run(args: &MvArgs) -> Result<(), Failure> {
     });
     let images: Vec<Option<&Path>> = images.collect();
     if images.iter().any(|image| *image != images[0]) || images[0].is_none() {
-        let what = match images[0] {
-            None if images.iter().all(Option::is_none) => "it moves within an image, and this is on the host",
-            _ => "it moves within one image, and not out of it",
+        let (what, advice) = match images[0] {
+            None if images.iter().all(Option::is_none) => ("all paths are on the host", "use mv(1)"),
+            _ => ("expected all paths in one image", "use `creamery cp -a`, then remove the source"),
         };
         let failure = Failure::new("mv", Error::new(ErrorKind::CrossDevice, what)).plain();
-        return Err(failure.advise("use `creamery cp -a`, and remove the source when that is done"));
+        return Err(failure.advise(advice));
     }
     let to = Place::parse(to);
     let names = Names::new("mv", args.verbose, ProgressArgs::default());
@@ -154,8 +154,8 @@ fn move_all(
 /// Make links in an image.
 ///
 /// A hard link is one more name of a file, in its own subvolume. A symbolic link (-s) holds
-/// a text, which is what stands before the last argument as it is. Where the link would be a
-/// directory, it is made in that.
+/// the text before the last argument, unchanged. If the name of the link is a directory, the
+/// link is made in it.
 ///
 /// Examples:
 ///   creamery ln disk.img:/usr/bin/vim disk.img:/usr/bin/vi
@@ -171,15 +171,15 @@ pub(crate) struct LnArgs {
     #[command(flatten)]
     target: Target,
 
-    /// Symbolic links.
+    /// Make symbolic links.
     #[arg(short = 's', long)]
     symbolic: bool,
 
-    /// A file that has the name of the link goes.
+    /// Replace existing files.
     #[arg(short = 'f', long)]
     force: bool,
 
-    /// A symbolic link to a directory, where the link is to be, stands for itself.
+    /// Treat a destination that is a symbolic link to a directory as a file.
     #[arg(short = 'n', long)]
     no_dereference: bool,
 
@@ -211,14 +211,14 @@ fn link_all(args: &LnArgs, images: &mut Images<'_>, from: &[OsString], to: &Plac
             return options.symlink(fs, text, &to.path).map_err(|error| match error.kind() {
                 // The error can also be about the name.
                 ErrorKind::NameTooLong if text.len() > TARGET_MAX => {
-                    failed(error).plain().advise("it has at most 4095 bytes")
+                    failed(error).plain().advise("the maximum is 4095 bytes")
                 }
                 _ => failed(error),
             });
         }
         let place = Place::parse(text);
         if place.image != to.image {
-            let what = "a hard link is another name in the same image";
+            let what = "a hard link cannot leave its image";
             let failure = Failure::new("ln", Error::new(ErrorKind::CrossDevice, what)).plain();
             return Err(failure.advise("name the file as IMAGE:/PATH, or use -s"));
         }

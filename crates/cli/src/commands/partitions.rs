@@ -16,9 +16,8 @@ const COMMAND: &str = "partitions";
 
 /// List the partitions of disk images and block devices.
 ///
-/// The first column is how a partition is named wherever an image is: IMAGE@NUMBER. Tables of
-/// both kinds are read, GPT and MBR, and never changed. What is said of the table itself goes
-/// to stderr.
+/// The first column is the number of a partition: name it as IMAGE@NUMBER in place of an image.
+/// GPT and MBR tables are read, and never changed. Notes about the table itself go to stderr.
 ///
 /// Examples:
 ///   creamery inspect partitions disk.raw

@@ -54,7 +54,7 @@ enum Kind {
 
 #[derive(Args, Debug)]
 struct Object {
-    /// What the path stands for, where it can be more than one thing.
+    /// The type of the object, if the path is ambiguous.
     #[arg(short = 't', value_name = "TYPE")]
     kind: Option<Kind>,
 
@@ -87,7 +87,7 @@ pub(crate) struct GetArgs {
     view: ViewArgs,
 }
 
-/// Print which properties there are.
+/// List the properties of an object.
 ///
 /// Examples:
 ///   creamery property list disk.img:/home
@@ -107,7 +107,7 @@ pub(crate) struct ListArgs {
 
 /// Set a property.
 ///
-/// A subvolume that was received is not made writable without --force: what is sent later relies on it.
+/// A received subvolume is not made writable without --force: incremental sends rely on it.
 /// Take a snapshot of it instead. A path can be on a live mount of Linux' own Btrfs, too.
 ///
 /// Examples:
@@ -120,14 +120,14 @@ pub(crate) struct SetArgs {
     #[command(flatten)]
     object: Object,
 
-    /// Make also a received subvolume writable, which then counts as one that was not received.
+    /// Make even a received subvolume writable, and clear its received UUID.
     #[arg(short = 'f', long)]
     force: bool,
 
     /// The property.
     name: Property,
 
-    /// Its value; an empty one takes compression away.
+    /// Its value; an empty one removes compression.
     value: OsString,
 
     #[command(flatten)]
@@ -250,7 +250,7 @@ impl SetArgs {
                 match read_only || is.received_uuid.is_none() {
                     false if self.force => fs.subvolumes().set_writable_by_force(id),
                     false if is.is_read_only() => {
-                        let text = "it was received, and what is sent later relies on it: take a snapshot of it, or force it with -f";
+                        let text = "incremental sends rely on this received subvolume: take a snapshot of it, or use -f";
                         Err(Error::invalid(format!("{}: {text}", path.display())))
                     }
                     _ if read_only => fs.subvolumes().set_read_only(id),
@@ -271,7 +271,7 @@ fn read_only_of(value: &[u8]) -> Result<bool, Error> {
     match value {
         b"true" => Ok(true),
         b"false" => Ok(false),
-        _ => Err(Error::invalid(format!("'{}' is neither true nor false", value.escape_ascii()))),
+        _ => Err(Error::invalid(format!("expected true or false, found '{}'", value.escape_ascii()))),
     }
 }
 
@@ -280,7 +280,7 @@ fn check(has_it: bool, property: Property, path: &Path) -> Result<(), Error> {
     if has_it {
         return Ok(());
     }
-    Err(Error::invalid(format!("{}: there is no property {} of it", path.display(), property.name())))
+    Err(Error::invalid(format!("{} has no property {}", path.display(), property.name())))
 }
 
 impl Object {
@@ -300,7 +300,7 @@ impl Object {
     fn check_kind(&self, kind: Option<Kind>) -> Result<(), Error> {
         let path = Path::new(&self.place);
         if kind != Some(Kind::Device) && is_block_device(path) {
-            return Err(Error::invalid(format!("{}: it is a device, and nothing else", path.display())));
+            return Err(Error::invalid(format!("{}: a block device, expected -t device", path.display())));
         }
         Ok(())
     }

@@ -16,7 +16,7 @@ use crate::output::{Output, writing};
 use crate::progress::ProgressArgs;
 use crate::view::RescueArgs;
 
-/// Make a page of a filesystem: what lies where, what takes space, what is wrong.
+/// Make a page of a filesystem: its layout, the use of its space, its errors.
 ///
 /// The page is one file of HTML without script, and needs nothing else: a map of the disk, the
 /// space by directory, the subvolumes, what the filesystem is, and what a check of its trees

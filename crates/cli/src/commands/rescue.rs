@@ -36,10 +36,10 @@ pub(crate) enum RescueCommand {
     FixDeviceSize(NotHere),
 }
 
-/// Forget the log of what was synced after the last commit.
+/// Drop the log of changes that were synced after the last commit.
 ///
-/// For a log that cannot be replayed, so that the image cannot be mounted for writing. What was
-/// synced since the last commit, up to 30 seconds in most cases, is lost.
+/// Use it if the log cannot be replayed, so that the image cannot be mounted read-write. Changes
+/// synced since the last commit are lost, up to 30 seconds in most cases.
 ///
 /// Examples:
 ///   creamery rescue zero-log disk.img
@@ -51,10 +51,10 @@ pub(crate) struct ZeroLogArgs {
     image: PathBuf,
 }
 
-/// Write damaged copies of the superblock anew, from the newest that is whole.
+/// Rewrite damaged copies of the superblock from the newest intact one.
 ///
-/// The exit status is that of btrfs-progs: 0 when all copies are whole, 2 when some were written,
-/// 4 when that was not wanted, 1 when it failed.
+/// The exit status is that of btrfs-progs: 0 when all copies are intact, 2 when some were
+/// written, 4 when the answer was no, 1 when it failed.
 ///
 /// Examples:
 ///   creamery rescue super-recover -v disk.img
@@ -70,12 +70,12 @@ pub(crate) struct SuperRecoverArgs {
     #[arg(short)]
     yes: bool,
 
-    /// Say which copies are whole and which are not.
+    /// Print which copies are intact.
     #[arg(short, long)]
     verbose: bool,
 }
 
-/// Look for blocks that may be the root of a tree, where nothing leads to it.
+/// Find blocks that may be the lost root of a tree.
 ///
 /// A commit leaves the blocks of the one before where they were until their space is used
 /// again.
@@ -90,7 +90,7 @@ pub(crate) struct FindRootArgs {
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
 
-    /// Go on behind the root that the superblock tells of.
+    /// Continue after the root that the superblock names.
     #[arg(short = 'a')]
     all: bool,
 
@@ -98,11 +98,11 @@ pub(crate) struct FindRootArgs {
     #[arg(short = 'o', value_name = "OBJECTID")]
     tree: Option<u64>,
 
-    /// None of an earlier generation.
+    /// Minimum generation.
     #[arg(short = 'g', value_name = "GENERATION", default_value_t = 0, hide_default_value = true)]
     generation: u64,
 
-    /// None of a lower level.
+    /// Minimum level.
     #[arg(short = 'l', value_name = "LEVEL", default_value_t = 0, hide_default_value = true)]
     level: u8,
 
@@ -112,14 +112,14 @@ pub(crate) struct FindRootArgs {
 
 /// Give back the space of free space caches of the old kind (v1).
 ///
-/// Linux keeps none any more; what it left goes with the first commit of whoever writes. This is one.
+/// Linux no longer keeps them. The first commit of any writer frees them; this command makes one.
 ///
 /// Examples:
 ///   creamery rescue clear-space-cache v1 disk.img
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct ClearSpaceCacheArgs {
-    /// Of which kind.
+    /// The kind of cache.
     #[arg(value_name = "v1")]
     kind: String,
 
@@ -128,7 +128,7 @@ pub(crate) struct ClearSpaceCacheArgs {
     image: PathBuf,
 }
 
-/// What btrfs-progs has and this has not: said plainly, not as a slip of the pen.
+/// Not supported: btrfs-progs has it.
 #[derive(Args, Debug)]
 pub(crate) struct NotHere {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -142,23 +142,20 @@ pub(crate) fn run(command: &RescueCommand) -> Result<(), Failure> {
         RescueCommand::FindRoot(args) => find_root(args),
         RescueCommand::Scan(args) => super::scan::run(args),
         RescueCommand::ClearSpaceCache(args) => clear_space_cache(args),
-        RescueCommand::ChunkRecover(_) => Err(not_here(
-            "rescue chunk-recover",
-            "chunks are not put together anew from what is on the devices",
-        )),
+        RescueCommand::ChunkRecover(_) => {
+            Err(not_here("rescue chunk-recover", "rebuilding the chunk tree from the devices"))
+        }
         RescueCommand::ClearInoCache(_) => {
-            Err(not_here("rescue clear-ino-cache", "what inode_cache left is passed over, and stays"))
+            Err(not_here("rescue clear-ino-cache", "inode caches are ignored, and stay"))
         }
         RescueCommand::ClearUuidTree(_) => Err(not_here(
             "rescue clear-uuid-tree",
-            "the tree of UUIDs is kept; rescue=ignorebadroots reads without it",
+            "the UUID tree is kept; rescue=ignorebadroots reads without it",
         )),
         RescueCommand::CreateControlDevice(_) => {
             Err(not_here("rescue create-control-device", "nothing here needs /dev/btrfs-control"))
         }
-        RescueCommand::FixDeviceSize(_) => {
-            Err(not_here("rescue fix-device-size", "sizes of devices are not changed"))
-        }
+        RescueCommand::FixDeviceSize(_) => Err(not_here("rescue fix-device-size", "changing device sizes")),
     }
 }
 
@@ -185,7 +182,7 @@ fn clear_space_cache(args: &ClearSpaceCacheArgs) -> Result<(), Failure> {
     match args.kind.as_str() {
         "v1" => rescue::clear_space_cache(&args.image).map_err(|error| Failure::new(COMMAND, error))?,
         "v2" => return Err(not_here(COMMAND, "the free space tree (v2) is kept")),
-        _ => return Err(Failure::usage(COMMAND, "there are caches of two kinds: want v1 or v2")),
+        _ => return Err(Failure::usage(COMMAND, "expected v1 or v2")),
     }
     let mut out = Output::new();
     let printed = writeln!(out, "Free space cache cleared").map_err(writing);
@@ -253,7 +250,7 @@ fn find_root(args: &FindRootArgs) -> Result<(), Failure> {
     };
     let roots = rescue::find_roots(args.set.of(&args.image), &what).map_err(failed)?;
     if let Some(error) = &roots.unread {
-        let what = "not all of the chunk tree could be read, and only chunks that are known are looked into";
+        let what = "the chunk tree is only partly readable, so only known chunks are searched";
         warn(&format!("{}: {what}: {error}", args.image.display()));
     }
     let mut out = Output::new();

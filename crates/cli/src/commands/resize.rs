@@ -17,9 +17,8 @@ use crate::view::WriteArgs;
 
 /// Make a filesystem larger.
 ///
-/// An image file is made longer where it is too short for that; max is as long as the file is,
-/// or the partition, or the block device. With a plus it is so much more than it was. Making it
-/// smaller is not there.
+/// An image file that is too short is extended. max is the length of the file, of the partition
+/// or of the block device. With a plus, the filesystem grows by SIZE. Shrinking is not supported.
 ///
 /// Examples:
 ///   creamery filesystem resize 20G disk.img
@@ -28,11 +27,11 @@ use crate::view::WriteArgs;
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct ResizeArgs {
-    /// Wait for another work of its kind; there is none.
+    /// Ignored: there is no other operation to wait for.
     #[arg(long)]
     enqueue: bool,
 
-    /// The device, where it is not 1, and the new size, such as 20G, or how much more.
+    /// The device [default: 1], and the new size, such as 20G, or how much more.
     #[arg(value_name = "[DEVID:][+]SIZE|[DEVID:]max", allow_hyphen_values = true)]
     size: SizeOf,
 
@@ -40,7 +39,7 @@ pub(crate) struct ResizeArgs {
     #[arg(value_name = "IMAGE|PATH")]
     place: OsString,
 
-    /// Write from a copy of the superblock when the first one is damaged; what was synced after the last commit is lost then.
+    /// Write from another superblock copy if the first one is damaged; changes synced after the last commit are lost.
     #[arg(long)]
     usesupercopy: bool,
 }
@@ -55,7 +54,7 @@ impl FromStr for SizeOf {
     fn from_str(text: &str) -> Result<Self, String> {
         let (device, size) = match text.split_once(':') {
             Some((device, size)) => {
-                let number = device.parse().map_err(|_| format!("'{device}' is no number of a device"))?;
+                let number = device.parse().map_err(|_| format!("invalid device ID '{device}'"))?;
                 (DevId::new(number), size)
             }
             None => (DevId::new(1), text),
@@ -94,7 +93,7 @@ pub(crate) fn run(args: &ResizeArgs) -> Result<(), Failure> {
 /// Replaces the advice: nothing in a filesystem prevents it from growing.
 fn advised(failure: Failure) -> Failure {
     match failure.kind() {
-        ErrorKind::NoSpace => failure.advise("make the partition or the device longer first"),
+        ErrorKind::NoSpace => failure.advise("enlarge the partition or the device first"),
         _ => failure,
     }
 }

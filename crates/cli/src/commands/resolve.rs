@@ -37,7 +37,7 @@ pub(crate) struct InodeResolveArgs {
     #[arg(value_name = "IMAGE:/PATH|PATH")]
     place: OsString,
 
-    /// Say no more: there is nothing that is left out.
+    /// Ignored: nothing is left out.
     #[arg(short = 'v', hide = true)]
     verbose: bool,
 
@@ -51,10 +51,9 @@ pub(crate) struct InodeResolveArgs {
 
 /// Print the files that refer to the data at a logical address.
 ///
-/// Of an image that is as the last commit left them. On a live mount, which can be one of
-/// Linux' own Btrfs, for root, a file is told with the path where it is to be seen on that
-/// mount, which begins with PATH if it is below that; of one in a subvolume that lies
-/// elsewhere its inode is.
+/// For an image it reads the last commit. On a live mount (also of Linux' own Btrfs, for root) it
+/// prints the path of each file on that mount, which begins with PATH if the file is below
+/// that, or the inode of a file in a subvolume that lies elsewhere.
 ///
 /// Examples:
 ///   creamery inspect-internal logical-resolve 13631488 disk.img
@@ -77,11 +76,11 @@ pub(crate) struct LogicalResolveArgs {
     #[arg(short = 'o')]
     ignore_offset: bool,
 
-    /// As large as an answer may be: there is always room for all.
+    /// Ignored: an answer has room for all.
     #[arg(short = 's', value_name = "SIZE", hide = true)]
     size: Option<u64>,
 
-    /// Say no more: there is nothing that is left out.
+    /// Ignored: nothing is left out.
     #[arg(short = 'v', hide = true)]
     verbose: bool,
 

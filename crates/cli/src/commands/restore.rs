@@ -27,13 +27,12 @@ use crate::view::RescueArgs;
 
 const COMMAND: &str = "restore";
 
-/// Get files off a damaged image, into a directory of the host.
+/// Copy files from a damaged image into a directory of the host.
 ///
 /// The options are those of `btrfs restore`. It begins at the top level, and restores regular
-/// files and directories, those of other subvolumes too. What is there already stays. Trees
-/// that reading can do without may be damaged (--rescue ibadroots), and so may the state in the
-/// superblock; data that does not agree with its checksum is not restored, unless
-/// --rescue idatacsums is said.
+/// files and directories, those of other subvolumes too. Existing files stay. Trees that
+/// reading does not need may be damaged (--rescue ibadroots), and so may the state in the
+/// superblock. Data with a wrong checksum is restored only with --rescue idatacsums.
 ///
 /// Examples:
 ///   creamery restore -D disk.img ./out
@@ -51,7 +50,7 @@ pub(crate) struct RestoreArgs {
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
 
-    /// Where files go: a directory that is there.
+    /// The target, an existing directory.
     #[arg(value_name = "DIR", required_unless_present = "list_roots")]
     dir: Option<PathBuf>,
 
@@ -71,15 +70,15 @@ pub(crate) struct RestoreArgs {
     #[arg(short = 'S', long, visible_alias = "symlink")]
     symlinks: bool,
 
-    /// Go on past what cannot be read: lost parts of files are holes, each is named, and the exit status is 1.
+    /// Continue past damage: lost parts of files are holes, each is printed, and the exit status is 1.
     #[arg(short, long)]
     ignore_errors: bool,
 
-    /// Write what is lost to FILE, as JSON (`creamery help json`).
+    /// Write the losses to FILE, as JSON (`creamery help json`).
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
 
-    /// Replace files that are there.
+    /// Replace existing files.
     #[arg(short, long)]
     overwrite: bool,
 
@@ -87,7 +86,7 @@ pub(crate) struct RestoreArgs {
     #[arg(short = 't', value_name = "BYTENR")]
     tree: Option<u64>,
 
-    /// Go by this copy of the superblock: 0, 1 or 2.
+    /// Use this copy of the superblock: 0, 1 or 2.
     #[arg(short = 'u', long = "super", value_name = "MIRROR", value_parser = clap::value_parser!(u8).range(0..=2))]
     super_copy: Option<u8>,
 
@@ -95,19 +94,19 @@ pub(crate) struct RestoreArgs {
     #[arg(short, long, value_name = "ROOTID", default_value_t = 5, hide_default_value = true)]
     root: u64,
 
-    /// Print the trees that the root tree knows, and restore nothing.
+    /// Print the trees in the root tree, and restore nothing.
     #[arg(short, long)]
     list_roots: bool,
 
-    /// Restore nothing, and print what would be.
+    /// Only print the names of the files that would be restored.
     #[arg(short = 'D', long)]
     dry_run: bool,
 
-    /// Only paths that match, as in '^/(|home(|/ada(|/.*)))$': directories above what is wanted have to match, too.
+    /// Only paths that match, as in '^/(|home(|/ada(|/.*)))$': parent directories have to match, too.
     #[arg(long, value_name = "REGEX")]
     path_regex: Option<String>,
 
-    /// With --path-regex: capital letters and small ones are the same.
+    /// With --path-regex, ignore case.
     #[arg(short = 'c')]
     ignore_case: bool,
 
@@ -115,11 +114,11 @@ pub(crate) struct RestoreArgs {
     #[arg(short, long, action = clap::ArgAction::Count)]
     verbose: u8,
 
-    /// What btrfs-progs has and this has not: said plainly, not as a slip of the pen.
+    /// Not supported: btrfs-progs has it.
     #[arg(short = 'f', hide = true, value_name = "BYTENR")]
     filesystem: Option<u64>,
 
-    /// The same.
+    /// Not supported: btrfs-progs has it.
     #[arg(short = 'd', hide = true)]
     find_dir: bool,
 
@@ -132,9 +131,7 @@ pub(crate) struct RestoreArgs {
 
 pub(crate) fn run(args: &RestoreArgs) -> Result<(), Failure> {
     if args.filesystem.is_some() {
-        return Err(not_here(
-            "-f: the root of a subvolume is found by its root tree; -t names another of those",
-        ));
+        return Err(not_here("-f: subvolume roots come from the root tree; use -t for another root tree"));
     }
     if args.find_dir {
         return Err(not_here("-d: a subvolume is read from its first directory on"));
@@ -147,7 +144,7 @@ pub(crate) fn run(args: &RestoreArgs) -> Result<(), Failure> {
     match &args.dir {
         Some(dir) if !args.list_roots => restore(args, dir, start, rescue),
         _ if args.rescue.generation().is_some() => {
-            let what = "-l lists the trees of the last root tree, or of the one that -t names, and not those of --generation";
+            let what = "-l cannot be used with --generation; use -t for another root tree";
             Err(failed(Error::invalid(what)))
         }
         _ => list_roots(args, start, rescue),
@@ -167,7 +164,7 @@ fn failed(error: Error) -> Failure {
 fn not_open(args: &RestoreArgs, start: Start, error: Error) -> Failure {
     match start.super_copy {
         _ if error.advice().is_some() => failed(error),
-        Some(_) => failed(error).advise("leave -u out for the newest copy that is whole, or name another"),
+        Some(_) => failed(error).advise("omit -u for the newest intact copy, or name another"),
         None if start.root_tree.is_none() => failed(with_way_in(&args.rescue.set.of(&args.image), error)),
         None => failed(error).advise("name another root tree: `creamery rescue find-root` lists them"),
     }
@@ -181,8 +178,7 @@ fn list_roots(args: &RestoreArgs, start: Start, rescue: Rescue) -> Result<(), Fa
     let mut print = || found.roots.iter().try_for_each(|root| writeln!(out, " {root}"));
     print().map_err(writing).and_then(|()| out.finish()).map_err(failed)?;
     found.unread.map_or(Ok(()), |error| {
-        let what =
-            format!("{}: not all of the root tree could be read ({error}): more roots", image.display());
+        let what = format!("{}: the root tree is only partly readable ({error})", image.display());
         Err(failed(Error::new(ErrorKind::Unreadable, what))
             .advise("`creamery rescue find-root` lists older root trees for -t"))
     })
@@ -236,7 +232,7 @@ fn restore(args: &RestoreArgs, dir: &Path, start: Start, rescue: Rescue) -> Resu
     let restored = options.restore(&fs, dir, &told).map_err(|error| {
         let is_damage = error.kind().is_damage() && error.host().is_none();
         let failure = failed(in_image(&image, error));
-        if is_damage && !args.ignore_errors { failure.advise("what is whole comes with -i") } else { failure }
+        if is_damage && !args.ignore_errors { failure.advise("use -i for the intact parts") } else { failure }
     });
     let Told { mut losses, unprinted, counted, .. } = told;
     losses.read_from(&args.image, &fs);

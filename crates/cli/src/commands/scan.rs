@@ -16,12 +16,11 @@ use crate::progress::ProgressArgs;
 
 const COMMAND: &str = "rescue scan";
 
-/// Look for filesystems in a file or on a disk, also where no superblock or partition table is left.
+/// Find filesystems in a file or on a disk, also without a superblock or partition table.
 ///
-/// All of FILE is read, and each tree block and superblock that is whole is counted for the
-/// filesystem whose UUID it has. Of each filesystem a line says what was found, and one how
-/// it can be read. The one with the most tree blocks comes first. The list has 256 filesystems at
-/// most.
+/// It reads all of FILE, and counts the intact tree blocks and superblocks of each UUID. For each
+/// filesystem it prints the counts, and how to read it. The one with the most tree blocks comes
+/// first. The list has at most 256 filesystems.
 ///
 /// Examples:
 ///   creamery rescue scan disk.raw
@@ -82,11 +81,11 @@ pub(crate) fn run(args: &ScanArgs) -> Result<(), Failure> {
     let found = found.map_err(failed)?;
     let shown = args.file.display();
     if found.unread > 0 {
-        warn(&format!("{shown}: {} bytes could not be read, and are passed over", found.unread));
+        warn(&format!("{shown}: {} bytes could not be read and are skipped", found.unread));
     }
     if found.others > 0 {
         warn(&format!(
-            "{shown}: {} blocks are left out: the list is full, and they belong to filesystems that are not in it",
+            "{shown}: the list is full: {} blocks of other filesystems are not counted",
             found.others
         ));
     }
@@ -118,7 +117,7 @@ fn print(out: &mut Output, file: &Path, found: &FoundFilesystem) -> io::Result<(
     let Some(best) = found.superblocks.iter().min_by_key(|one| one.copy) else {
         return writeln!(
             out,
-            "no superblock is left, and nothing here reads it without one; a copy of the disk or of the partition may have one"
+            "no superblock is left, and reading needs one; a copy of the disk or of the partition may have one"
         );
     };
     let part = if best.start == 0 { String::new() } else { format!("@@{}", best.start) };
@@ -126,7 +125,7 @@ fn print(out: &mut Output, file: &Path, found: &FoundFilesystem) -> io::Result<(
     if found.devices > 1 {
         return writeln!(
             out,
-            "it has {} devices, of which this is one: with the others beside it, or named with --device, `creamery ls {image}:/`",
+            "it has {} devices, this is one: put the others beside it, or name them with --device, for `creamery ls {image}:/`",
             found.devices
         );
     }

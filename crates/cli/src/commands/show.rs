@@ -23,13 +23,12 @@ use crate::view::RescueArgs;
 
 const COMMAND: &str = "filesystem show";
 
-/// Tell what filesystems images have: label, UUID, devices and how much of each is used.
+/// Show the filesystems of images: label, UUID, devices and how much of each is used.
 ///
 /// Without an operand the images that are mounted are shown, and the filesystems on block devices
-/// of the host. A UUID or a label finds those of them that have it. Devices that are missing are
-/// a line below the others.
-/// The text is that of btrfs-progs; --json tells more: generation, sizes of blocks, checksum,
-/// features.
+/// of the host. A UUID or a label selects among these. Missing devices are a line below the
+/// others. The text is that of btrfs-progs; --json prints more: generation, sizes of blocks,
+/// checksum, features.
 ///
 /// Examples:
 ///   creamery filesystem show
@@ -43,11 +42,11 @@ pub(crate) struct ShowArgs {
     #[arg(value_name = "IMAGE|DIR|UUID|LABEL")]
     places: Vec<OsString>,
 
-    /// Without an operand: images that are mounted alone.
+    /// Without an operand: only mounted images.
     #[arg(short, long, conflicts_with = "places")]
     mounted: bool,
 
-    /// Without an operand: block devices alone.
+    /// Without an operand: only block devices.
     #[arg(short = 'd', long, conflicts_with_all = ["places", "mounted"])]
     all_devices: bool,
 
@@ -257,8 +256,8 @@ fn of_live(mount: &LiveMount) -> Result<Shown, Failure> {
     let (image, point) = (mount.image.display(), mount.point.display());
     let why = match mount.server {
         ServerState::Answers(_) => return Shown::of_mount(&mount.point, &mount.image),
-        ServerState::Dead => "the program that served it has died",
-        ServerState::Refuses => "the mount lets nobody in but its mounter",
+        ServerState::Dead => "its server has died",
+        ServerState::Refuses => "only its mounter may access the mount",
         ServerState::Hidden => "another mount hides it",
         ServerState::Silent => "its server does not answer",
     };
@@ -305,10 +304,7 @@ fn meant(args: &ShowArgs, word: &OsString) -> Result<Vec<What>, Failure> {
     // A word with a slash or an @ is a path or a partition, not a label.
     let is_name = !word.as_bytes().iter().any(|letter| b"/@".contains(letter));
     if found.is_empty() && is_name {
-        let what = format!(
-            "no image, and no filesystem that is mounted or on a block device, is called '{}'",
-            word.display()
-        );
+        let what = format!("no image, mounted filesystem or block device with the name '{}'", word.display());
         return Err(Failure::new(COMMAND, Error::new(ErrorKind::NotFound, what))
             .advise("name a file, or see `creamery filesystem show`"));
     }

@@ -106,7 +106,7 @@ fn as_text(out: &mut Output, path: &Path, facts: &Facts) -> io::Result<()> {
     }
     match overwrites {
         Some(Ok(overwrites)) => written(out, overwrites)?,
-        Some(Err(error)) => writeln!(out, "Writes: where they go cannot be told: {error}")?,
+        Some(Err(error)) => writeln!(out, "Writes: unknown: {error}")?,
         None => {}
     }
     for (name, value) in xattrs {

@@ -19,9 +19,9 @@ use crate::time::Span;
 
 /// Show what a live mount has done since it was mounted.
 ///
-/// What is asked for first: commits, fsyncs, what waits in memory, memory, the cache, what was
-/// read from and written to the devices, and the kernel's requests. --all has everything that is
-/// counted, and so has --json. The mount answers while it works; asking changes nothing.
+/// The usual figures: commits, fsyncs, data that waits in memory, memory, the cache, reads from and
+/// writes to the devices, and the kernel's requests. --all and --json print all figures. The
+/// mount answers while it works; asking changes nothing.
 ///
 /// Examples:
 ///   creamery stats /mnt
@@ -30,7 +30,7 @@ use crate::time::Span;
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct StatsArgs {
-    /// Where an image is mounted, a path below, or the image itself.
+    /// The mount point, a path below it, or the image.
     #[arg(value_name = "DIR|IMAGE")]
     pub(crate) place: PathBuf,
 
@@ -42,7 +42,7 @@ pub(crate) struct StatsArgs {
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// Print again every so many seconds [1 if none are given] until it is unmounted; JSON on one line each time.
+    /// Print again at this interval [default: 1] until it is unmounted; JSON on one line each time.
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "1")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub(crate) watch: Option<u64>,
@@ -91,26 +91,20 @@ fn for_people(out: &mut Output, args: &StatsArgs, done: &MountStatistics) -> std
     let mounted = Span(Duration::from_secs(done.mounted_seconds.max(1)));
     writeln!(out, "{}: mounted for {mounted}", Escaped(args.place.as_os_str().as_bytes()))?;
     if let Some(aborted) = &filesystem.aborted {
-        writeln!(
-            out,
-            "\nABORTED: nothing can be written any more, and what came after the last commit is lost"
-        )?;
+        writeln!(out, "\nABORTED: the mount is read-only, and changes after the last commit are lost")?;
         let Aborted { transaction, phase, place, reason, .. } = aborted;
         writeln!(out, "  transaction {transaction}, at {place}, phase {phase}: {reason}")?;
     }
     if done.lost_writes > 0 {
         writeln!(
             out,
-            "\nLOST: {} writes of what was changed in mapped files failed; who waited for them was told",
+            "\nLOST: {} writes of mapped pages failed (reported by msync and fsync)",
             done.lost_writes
         )?;
     }
     let lost = filesystem.writeback.failures;
     if lost > 0 {
-        writeln!(
-            out,
-            "\nLOST: {lost} runs of written data could not be written back; fsync told their writers"
-        )?;
+        writeln!(out, "\nLOST: {lost} runs of written data could not be written back (reported by fsync)")?;
     }
     if let Some(log) = &done.log {
         writeln!(out, "log: {}", Escaped(log.as_bytes()))?;

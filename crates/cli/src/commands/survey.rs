@@ -17,11 +17,11 @@ use crate::json::text_of;
 use crate::output::{Output, writing};
 use crate::view::RescueArgs;
 
-/// Say which files would be lost with which further devices, before anything is touched.
+/// Show which files the loss of further devices would take.
 ///
 /// One line for nothing more, for each device that is there, and, up to ten devices, for each
-/// two of them: how many files would lose data. Where metadata would be lost, so are all files.
-/// Devices that are missing already are borne; nothing is written.
+/// two of them: how many files would lose data. If metadata would be lost, so are all files.
+/// Devices may be missing already; nothing is written.
 ///
 /// Examples:
 ///   creamery device survey a.img b.img c.img

@@ -7,14 +7,14 @@ use creamery::ErrorKind;
 
 use crate::failure::Failure;
 
-/// Make durable what was done on a live mount.
+/// Make all changes on a live mount durable.
 ///
 /// When the command ends with status 0, everything that was written there before is in the image and survives
 /// a power cut. sync(1) and syncfs(2) do not reach a filesystem in userspace; this does. An image
 /// that is not mounted has nothing to make durable, and naming it is an error.
 #[derive(Args, Debug)]
 pub(crate) struct SyncArgs {
-    /// Where an image is mounted, or the image that is.
+    /// The mount point, or the mounted image.
     #[arg(value_name = "DIR|IMAGE")]
     pub(crate) place: PathBuf,
 }
@@ -23,6 +23,6 @@ pub(crate) fn run(args: &SyncArgs) -> Result<(), Failure> {
     creamery_mount::sync(&args.place).map_err(|error| {
         let not_ours = error.kind() == ErrorKind::InvalidInput;
         let failure = Failure::new("sync", error);
-        if not_ours { failure.advise("`creamery mounts` lists the mounts that there are") } else { failure }
+        if not_ours { failure.advise("`creamery mounts` lists all mounts") } else { failure }
     })
 }

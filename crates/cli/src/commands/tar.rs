@@ -26,15 +26,15 @@ use crate::view::WriteArgs;
 
 /// Write archives of what is in an image, unpack archives into one, list them.
 ///
-/// What is written is a pax archive with owners by number, times to the nanosecond, extended
-/// attributes, ACLs, hard links, device nodes and holes. What is read is any tar archive,
-/// also packed with gzip or zstd. Members are called as in the image, without the slash in
-/// front; with -C they are called from that directory on. Owners, permissions and
-/// attributes are always kept, as GNU tar does for root with -p --xattrs --acls.
+/// It writes pax archives with owners by number, times to the nanosecond, extended attributes,
+/// ACLs, hard links, device nodes and holes. It reads any tar archive, also packed with gzip
+/// or zstd. Members have the names of the image, without the slash in front; with -C names
+/// begin at that directory. Owners, permissions and attributes are always kept, as GNU tar
+/// does for root with -p --xattrs --acls.
 ///
-/// What is unpacked stays below the directory it goes to, whatever the archive says: names
-/// with ".." are refused, and links lead no further up. Members that cannot be made are
-/// named, and the exit status is 1.
+/// Unpacked members stay below their directory, whatever the archive says: names with ".."
+/// are refused, and links lead no further up. Members that cannot be made are printed, and
+/// the exit status is 1.
 ///
 /// Examples:
 ///   creamery tar -c -f etc.tar disk.img:/etc
@@ -61,11 +61,11 @@ pub(crate) struct TarArgs {
     #[arg(short = 'x', long, conflicts_with = "list")]
     extract: bool,
 
-    /// Print the names in an archive; with -v as `ls -l` does.
+    /// Print the names in an archive; with -v like `ls -l`.
     #[arg(short = 't', long, conflicts_with_all = ["directory", "places"])]
     list: bool,
 
-    /// With -t one JSON array.
+    /// With -t, print one JSON array.
     #[arg(long, requires = "list", conflicts_with = "verbose")]
     json: bool,
 
@@ -77,23 +77,23 @@ pub(crate) struct TarArgs {
     #[arg(short = 'C', long, value_name = "IMAGE:/DIR")]
     directory: Option<OsString>,
 
-    /// What goes into the archive, or where its members go.
+    /// The files for the archive, or the directory to unpack to.
     #[arg(value_name = "IMAGE:/PATH", required_unless_present_any = ["directory", "list"])]
     places: Vec<OsString>,
 
-    /// The archive is a layer of a container image: .wh.NAME and .wh..wh..opq say what is gone of what is there.
+    /// The archive is a layer of a container image: .wh.NAME and .wh..wh..opq delete existing files.
     #[arg(long, conflicts_with_all = ["create", "list"])]
     oci_whiteouts: bool,
 
-    /// Go on past what cannot be read out of a damaged image: lost parts of files are holes, each is named, and the exit status is 1.
+    /// Continue past damage: lost parts of files are holes, each is printed, and the exit status is 1.
     #[arg(long, conflicts_with_all = ["extract", "list"])]
     ignore_errors: bool,
 
-    /// Write what is lost to FILE, as JSON (`creamery help json`).
+    /// Write the losses to FILE, as JSON (`creamery help json`).
     #[arg(long, value_name = "FILE", conflicts_with_all = ["extract", "list"])]
     report: Option<PathBuf>,
 
-    /// With -c replace an image that has the name of the archive, or a file that you may not write; other files are replaced without it, too.
+    /// With -c, replace also an image, or a file that you may not write.
     #[arg(long, conflicts_with_all = ["extract", "list"])]
     force: bool,
 
@@ -101,27 +101,27 @@ pub(crate) struct TarArgs {
     #[arg(short = 'v', long)]
     verbose: bool,
 
-    /// Permissions are kept, which is what is done without it, too.
+    /// Keep permissions (default).
     #[arg(short = 'p', long, alias = "same-permissions")]
     preserve_permissions: bool,
 
-    /// Owners are numbers, which is what is done without it, too.
+    /// Use numbers for owners (default).
     #[arg(long)]
     numeric_owner: bool,
 
-    /// Extended attributes are kept, which is what is done without it, too.
+    /// Keep extended attributes (default).
     #[arg(long, hide = true)]
     xattrs: bool,
 
-    /// ACLs are kept, which is what is done without it, too.
+    /// Keep ACLs (default).
     #[arg(long, hide = true)]
     acls: bool,
 
-    /// Labels of SELinux are kept, which is what is done without it, too.
+    /// Keep SELinux labels (default).
     #[arg(long, hide = true)]
     selinux: bool,
 
-    /// Holes are kept, which is what is done without it, too.
+    /// Keep holes (default).
     #[arg(short = 'S', long, hide = true)]
     sparse: bool,
 
@@ -205,7 +205,7 @@ fn members(args: &TarArgs, images: &mut Images<'_>) -> Result<(PathBuf, Vec<TarM
     for text in &args.places {
         let place = images.place(text)?;
         if image.get_or_insert_with(|| place.image.clone()) != &place.image {
-            let what = "an archive is written from one image";
+            let what = "all members must be in one image";
             return Err(Failure::usage("tar", what));
         }
         for place in images.expand(&place, Purpose::Read)? {
@@ -222,10 +222,7 @@ fn create(args: &TarArgs) -> Result<(), Failure> {
     let (image, members) = members(args, &mut images)?;
     for TarMember { name, .. } in &members {
         if name.components().any(|part| part == std::path::Component::ParentDir) {
-            return Err(Failure::usage(
-                "tar",
-                &format!("{}: a name in an archive has no '..'", name.display()),
-            ));
+            return Err(Failure::usage("tar", &format!("{}: expected a path without '..'", name.display())));
         }
     }
     let failed = images.failed(&image);
@@ -257,7 +254,7 @@ fn create(args: &TarArgs) -> Result<(), Failure> {
     if !interrupt::may_wait(&args.file) {
         interrupt::watch();
     }
-    interrupt::leaves("no archive was made, and what had its name stays");
+    interrupt::leaves("no archive was made; an existing file is unchanged");
     if is_stream(&args.file) {
         interrupt::archive_in_place();
     }
@@ -269,7 +266,7 @@ fn create(args: &TarArgs) -> Result<(), Failure> {
     };
     losses.read_from(&image, fs);
     let written = written.map_err(|error| match (error.kind(), error.is_on_host()) {
-        (ErrorKind::AlreadyExists, true) => failed(error).advise("have it replaced with --force"),
+        (ErrorKind::AlreadyExists, true) => failed(error).advise("use --force to replace it"),
         _ => failed(error),
     });
     losses.end(written.and(names.finish()))
@@ -294,7 +291,7 @@ fn extract(args: &TarArgs) -> Result<(), Failure> {
     let text = match (&args.directory, &args.places[..]) {
         (Some(dir), []) => dir,
         (None, [dir]) => dir,
-        _ => return Err(Failure::usage("tar", "name one directory of an image to unpack to, as IMAGE:/DIR")),
+        _ => return Err(Failure::usage("tar", "expected one directory to unpack to, as IMAGE:/DIR")),
     };
     let told = |error| Failure::new("tar", error);
     let input = if args.oci_whiteouts {
@@ -336,7 +333,7 @@ fn extract(args: &TarArgs) -> Result<(), Failure> {
             ErrorKind::InvalidData => {
                 let what = format!("{}: {}", args.file.display(), error.without_kind());
                 told(Error::invalid(what))
-                    .advise("what came before it is unpacked, the last of it perhaps in part")
+                    .advise("earlier members are unpacked, the last one perhaps in part")
             }
             ErrorKind::Unsupported => told(error.context(args.file.display())).plain(),
             _ => failed(error),
@@ -345,8 +342,7 @@ fn extract(args: &TarArgs) -> Result<(), Failure> {
     images.finish(outcome)?;
     names.finish()?;
     if any.into_inner() {
-        let error =
-            Error::new(ErrorKind::InvalidData, "some members were left out, or are there only in part");
+        let error = Error::new(ErrorKind::InvalidData, "some members are missing or incomplete");
         return Err(Failure::new("tar", error).plain());
     }
     Ok(())

@@ -13,11 +13,11 @@ use crate::place::Place;
 use crate::size::Size;
 use crate::view::WriteArgs;
 
-/// Make files in an image as long as this: cut them, or add a hole.
+/// Set the size of files in an image: cut them, or add a hole.
 ///
-/// SIZE is a number of bytes, such as 10M. With a sign before it, it is a change: + and - add
-/// and take away, < and > are the most and the least, / and % round down and up to a
-/// multiple. A file that does not exist is made.
+/// SIZE is a number of bytes, such as 10M. A sign before it makes it a change: + and - extend
+/// and reduce by it, < and > are the maximum and the minimum, / and % round down and up to a
+/// multiple. A missing file is created.
 ///
 /// Examples:
 ///   creamery truncate -s 1G disk.img:/swap
@@ -29,7 +29,7 @@ pub(crate) struct TruncateArgs {
     #[arg(short = 's', long, value_name = "[+-<>/%]SIZE", allow_hyphen_values = true)]
     size: NewSize,
 
-    /// Make no files.
+    /// Do not create files.
     #[arg(short = 'c', long)]
     no_create: bool,
 
@@ -82,9 +82,9 @@ fn size(text: &str) -> Result<u64, String> {
     match thousands {
         None => text.parse().map(|Size(size)| size),
         Some((number, unit)) => {
-            let number = number
-                .parse::<u64>()
-                .map_err(|_| format!("'{text}' is no size, want something like 512M"))?;
+            let number = number.parse::<u64>().map_err(|_| {
+                format!("invalid size '{text}': expected a number with an optional suffix, such as 512M")
+            })?;
             number.checked_mul(unit).ok_or_else(|| format!("'{text}' is too large"))
         }
     }
@@ -105,7 +105,7 @@ impl FromStr for NewSize {
         };
         let new = make(size(&text[1..])?);
         match new {
-            Self::RoundDown(0) | Self::RoundUp(0) => Err("there is no multiple of 0 but 0".to_owned()),
+            Self::RoundDown(0) | Self::RoundUp(0) => Err("cannot round to a multiple of 0".to_owned()),
             new => Ok(new),
         }
     }

@@ -18,11 +18,11 @@ use crate::view::WriteArgs;
 
 const COMMAND: &str = "tune";
 
-/// Change what a filesystem is: features, its UUID, whether it is a seed.
+/// Change features, the UUID or the seed flag of a filesystem.
 ///
-/// The image may not be mounted. Only the superblock is written, but by -u and -U and
-/// --convert-...: a feature counts for what is made from then on, and the UUID of -m and -M stands
-/// beside the one that is in all tree blocks.
+/// The image must not be mounted. Only the superblock is written, except by -u, -U and
+/// --convert-...: a feature applies from then on, and the UUID of -m and -M stands beside
+/// the one in all tree blocks.
 ///
 /// Examples:
 ///   creamery tune -r -x -n disk.img
@@ -42,15 +42,15 @@ pub(crate) struct TuneArgs {
     #[arg(short = 'x')]
     skinny_metadata: bool,
 
-    /// Have no items for the holes of files (no-holes).
+    /// Keep no items for the holes of files (no-holes).
     #[arg(short = 'n')]
     no_holes: bool,
 
-    /// 1: make it a seed, which is only read, and which others are made from; 0: make it none, with -f.
+    /// 1: make it a read-only seed, from which others are made; 0, with -f: clear the seed flag.
     #[arg(short = 'S', value_name = "0|1", value_parser = is_seed)]
     seeding: Option<bool>,
 
-    /// Do what may be regretted: -S 0, which makes filesystems unusable that were made from this one; -u and -U, without asking.
+    /// Allow -S 0, which makes filesystems unusable that were made from this one; with -u and -U, do not ask.
     #[arg(short)]
     force: bool,
 
@@ -62,11 +62,11 @@ pub(crate) struct TuneArgs {
     #[arg(short = 'M', value_name = "UUID", value_parser = uuid, conflicts_with_all = ["extref", "skinny_metadata", "no_holes", "seeding"])]
     uuid: Option<Uuid>,
 
-    /// Give it a random UUID, in all tree blocks, or go on with one that was ended in the middle.
+    /// Give it a random UUID, in all tree blocks, or continue an interrupted change.
     #[arg(short = 'u', conflicts_with_all = ["rewrite_to", "random_uuid", "uuid", "extref", "skinny_metadata", "no_holes", "seeding"])]
     rewrite: bool,
 
-    /// Give it this UUID, in all tree blocks. Until that is done nobody can open it.
+    /// Give it this UUID, in all tree blocks. Until then it cannot be opened.
     #[arg(short = 'U', value_name = "UUID", value_parser = uuid, conflicts_with_all = ["random_uuid", "uuid", "extref", "skinny_metadata", "no_holes", "seeding"])]
     rewrite_to: Option<Uuid>,
 
@@ -88,20 +88,20 @@ pub(crate) struct TuneArgs {
 #[derive(Args, Debug)]
 #[group(multiple = false)]
 struct ConvertArgs {
-    /// Have its free space told in a tree.
+    /// Use a free space tree.
     #[arg(long, conflicts_with_all = NOTHING_ELSE)]
     convert_to_free_space_tree: bool,
 
-    /// Have its block groups told in a tree of their own, with which a large filesystem is mounted faster.
+    /// Use a block group tree, with which a large filesystem mounts faster.
     #[arg(long, conflicts_with_all = NOTHING_ELSE)]
     convert_to_block_group_tree: bool,
 
-    /// Have its block groups told in the extent tree, for a Linux before 6.1.
+    /// Use the extent tree for block groups, for Linux before 6.1.
     #[arg(long, conflicts_with_all = NOTHING_ELSE)]
     convert_from_block_group_tree: bool,
 }
 
-/// What btrfstune has and this has not: said plainly, not as a slip of the pen.
+/// Not supported: btrfstune has it.
 #[derive(Args, Debug)]
 struct NotHere {
     #[arg(long, hide = true)]
@@ -119,14 +119,14 @@ const NOTHING_ELSE: [&str; 8] =
 /// Parses a UUID as uuid_parse(3): with its dashes, and nothing around it.
 fn uuid(text: &str) -> Result<Uuid, &'static str> {
     const LEN: usize = 36;
-    Uuid::try_parse(text).ok().filter(|_| text.len() == LEN).ok_or("want a UUID with its dashes")
+    Uuid::try_parse(text).ok().filter(|_| text.len() == LEN).ok_or("expected a UUID with its dashes")
 }
 
 fn is_seed(text: &str) -> Result<bool, &'static str> {
     match text {
         "0" => Ok(false),
         "1" => Ok(true),
-        _ => Err("want 0 or 1"),
+        _ => Err("expected 0 or 1"),
     }
 }
 
@@ -160,27 +160,26 @@ pub(crate) fn run(args: &TuneArgs) -> Result<(), Failure> {
     }
     if let Some(is_seed) = args.seeding {
         if !is_seed && !args.force {
-            let what =
-                format!("{image}: what was made from this seed may be unusable when it is none any more");
-            return Err(Failure::new(COMMAND, Error::invalid(what)).advise("-f does it all the same"));
+            let what = format!("{image}: filesystems made from this seed may become unusable");
+            return Err(Failure::new(COMMAND, Error::invalid(what)).advise("use -f to clear the seed flag"));
         }
         change = change.seeding(is_seed);
     }
     if change == SuperblockChange::default() {
         return Err(Failure::usage(
             COMMAND,
-            "nothing is to be changed: want -r, -x, -n, -S, -m, -M, -u, -U or --convert-...",
+            "no change: expected -r, -x, -n, -S, -m, -M, -u, -U or --convert-...",
         ));
     }
     let is_changed = Image::change_superblock(&args.image, &change);
     match (is_changed.map_err(|error| Failure::new(COMMAND, error))?, args.seeding) {
         // As with btrfstune, a feature that is on already is no error.
         (false, Some(is_seed)) => {
-            let what = if is_seed { "it is a seed already" } else { "it is no seed" };
+            let what = if is_seed { "already a seed" } else { "not a seed" };
             Err(Failure::new(COMMAND, Error::invalid(format!("{image}: {what}"))))
         }
         (true, Some(false)) => {
-            warn(&format!("{image}: it is a seed no longer"));
+            warn(&format!("{image}: no longer a seed"));
             Ok(())
         }
         _ => Ok(()),
@@ -206,15 +205,12 @@ fn convert(args: &TuneArgs, conversion: Conversion) -> Result<(), Failure> {
     let failed = images.failed(&place.image);
     let (done, is_so) = match conversion {
         Conversion::ToFreeSpaceTree => {
-            ("Converted to free space tree feature", "it has a free space tree already")
+            ("Converted to free space tree feature", "already has a free space tree")
         }
         Conversion::ToBlockGroupTree => {
-            ("Converted the filesystem to block group tree feature", "it has a block group tree already")
+            ("Converted the filesystem to block group tree feature", "already has a block group tree")
         }
-        _ => (
-            "Converted filesystem with block-group-tree to extent tree feature",
-            "it has no block group tree",
-        ),
+        _ => ("Converted filesystem with block-group-tree to extent tree feature", "has no block group tree"),
     };
     let convert = |fs: &Filesystem| {
         let is_converted = fs.volume().convert(conversion)?;
@@ -250,7 +246,7 @@ fn rewrite(args: &TuneArgs) -> Result<(), Failure> {
         };
     let mut out = Output::new();
     if !args.force && !ask(&mut out).map_err(|error| failed(error.into()))? {
-        return Err(failed(Error::invalid("the UUID stays as it is")).advise("-f does it without asking"));
+        return Err(failed(Error::invalid("the UUID is unchanged")).advise("use -f to skip the question"));
     }
     let mut say = |words: String| writeln!(out, "{words}").and_then(|()| out.flush());
     let (old, new) = (change.old(), change.new_uuid());
@@ -271,7 +267,7 @@ fn rewrite(args: &TuneArgs) -> Result<(), Failure> {
     say("Fsid change finished".to_owned()).map_err(|error| failed(error.into()))?;
     if lost > 0 {
         let what = format!("{lost} tree blocks cannot be read and stay as they are");
-        return Err(failed(Error::new(ErrorKind::Unreadable, what)).advise("`creamery check` says which"));
+        return Err(failed(Error::new(ErrorKind::Unreadable, what)).advise("`creamery check` lists them"));
     }
     Ok(())
 }
@@ -284,7 +280,7 @@ fn bar() -> ProgressBar {
 
 fn ask(out: &mut Output) -> io::Result<bool> {
     warn(
-        "until this is done the filesystem cannot be opened or mounted; `creamery tune -u` goes on when it was ended in the middle",
+        "the filesystem cannot be opened or mounted until this ends; if interrupted, continue with `creamery tune -u`",
     );
     write!(out, "We are going to change UUID, are you sure? [y/N]: ")?;
     out.flush()?;
@@ -298,12 +294,12 @@ impl NotHere {
         const PROGS: &str = "use btrfstune of btrfs-progs on an image that is not mounted";
         let quota = "use `creamery quota enable --simple` and `creamery quota disable`";
         let rows = [
-            (self.csum.is_some(), "another checksum (--csum)", PROGS),
-            (self.enable_simple_quota || self.remove_simple_quota, "quotas", quota),
+            (self.csum.is_some(), "changing the checksum (--csum)", PROGS),
+            (self.enable_simple_quota || self.remove_simple_quota, "changing quotas", quota),
         ];
         match rows.into_iter().find(|(is_wanted, ..)| *is_wanted) {
             Some((_, what, advice)) => {
-                let error = Error::unsupported(format!("{what} cannot be made here"));
+                let error = Error::unsupported(what);
                 Err(Failure::new(COMMAND, error).advise(advice))
             }
             None => Ok(()),

@@ -30,17 +30,16 @@ use crate::view::DeviceArgs;
 
 const COMMAND: &str = "undelete";
 
-/// List files that are gone, and get one back from an earlier commit.
+/// List deleted files, and restore one from an earlier commit.
 ///
 /// IMAGE alone lists the files, directories and symbolic links that an earlier commit still
 /// has (`creamery history`) and the last one has not: the generation of the newest commit
-/// that has it, what it is, its size, when it was changed, and its path. A renamed file is
-/// not gone. What of a file can be read is seen when it is copied.
+/// that has it, its type, its size, when it was changed, and its path. A renamed file is
+/// not deleted. Only copying a file shows whether it can be read.
 ///
 /// IMAGE:/PATH TARGET copies one to the host as `cp -a` does, a directory with all that can
-/// be read in it. Data is checked by the checksums of its commit: what was overwritten since
-/// is an error, never other content. A file that is there already is not replaced. The image
-/// is only read.
+/// be read in it. Data is checked by the checksums of its commit: overwritten data is an error,
+/// never other content. Existing files are not replaced. The image is only read.
 ///
 /// Examples:
 ///   creamery undelete disk.img
@@ -52,7 +51,7 @@ const COMMAND: &str = "undelete";
     override_usage = "creamery undelete [OPTIONS] <IMAGE>\n       creamery undelete [OPTIONS] <IMAGE:/PATH> <TARGET>"
 )]
 pub(crate) struct UndeleteArgs {
-    /// The image, or what is copied out of it.
+    /// The image, or the file to copy out of it.
     #[arg(value_name = "IMAGE[:/PATH]")]
     place: OsString,
 
@@ -60,7 +59,7 @@ pub(crate) struct UndeleteArgs {
     #[arg(value_name = "TARGET")]
     target: Option<PathBuf>,
 
-    /// Out of this commit [default: the newest that has the path, and a file there that the last one has not].
+    /// Copy from this commit [default: the newest that has the path, and a file there that the last one has not].
     #[arg(long, value_name = "N", requires = "target")]
     generation: Option<u64>,
 
@@ -93,7 +92,7 @@ pub(crate) fn run(args: &UndeleteArgs) -> Result<(), Failure> {
         Some(target) => copy(args, &place, target),
         None if place.path == Path::new("/") => list(args, &place.image),
         None => {
-            let what = format!("name where {place} goes, or the image alone for a list of what is gone");
+            let what = format!("expected a target for {place}, or the image alone to list deleted files");
             Err(Failure::usage(COMMAND, &what))
         }
     }
@@ -183,14 +182,12 @@ fn list(args: &UndeleteArgs, image: &Path) -> Result<(), Failure> {
     listed.notes.iter().for_each(|note| warn_of(image, note));
     if listed.is_last_damaged {
         let shown = image.display();
-        warn(&format!(
-            "{shown}: the last commit is damaged: files that it does not show any more count as gone"
-        ));
+        warn(&format!("{shown}: the last commit is damaged: files that it does not show count as deleted"));
     }
     if let [newest, ..] = listed.partial[..] {
         let (all, partial, shown) = (listed.commits, listed.partial.len(), image.display());
         warn(&format!(
-            "{shown}: {partial} of {all} earlier commits can be read in part alone, the newest of generation {newest}: there may have been more files"
+            "{shown}: {partial} of {all} earlier commits are only partly readable, the newest is generation {newest}: the list may lack files"
         ));
     }
     Ok(())
@@ -231,7 +228,7 @@ impl Progress for Told<'_> {
 
     fn skipped(&self, path: &[u8], why: Skipped) {
         let (count, why) = match why {
-            Skipped::Taken => (&self.taken, "what has its name on the host stays as it is"),
+            Skipped::Taken => (&self.taken, "the host already has a file of this name"),
             Skipped::Unverified => (&self.unverified, "its data has no checksums"),
             _ => return,
         };
@@ -258,14 +255,14 @@ fn copy(args: &UndeleteArgs, place: &Place, target: &Path) -> Result<(), Failure
     let outcome = undelete(args.set.of(&place.image), &place.path, target, &options, &told).map_err(failed);
     let (taken, unverified) = (told.taken.into_inner(), told.unverified.into_inner());
     let left_out = [
-        (taken, "they are there already", "--force"),
+        (taken, "the host already has files of these names", "--force"),
         (unverified, "their data has no checksums", "--unverified"),
     ]
     .into_iter()
     .filter(|(count, ..)| *count > 0)
     .map(|(count, why, word)| {
-        let what = Error::new(ErrorKind::AlreadyExists, format!("{count} files were left out, as {why}"));
-        Failure::new(COMMAND, what).plain().advise(format!("{word} has them, too"))
+        let what = Error::new(ErrorKind::AlreadyExists, format!("{count} files were left out: {why}"));
+        Failure::new(COMMAND, what).plain().advise(format!("use {word} to copy them"))
     });
     let left_out = crate::failure::with_all(left_out.collect::<Vec<_>>(), Err);
     let outcome = outcome.map(|done| {

@@ -65,10 +65,7 @@ fn words(all: &[OsString], program: &Command) -> Result<Link, String> {
             Some("--help") => break "help",
             Some("--version") => break "version",
             Some(option) if option.starts_with('-') => {
-                return Err(format!(
-                    "{} is not there in creamery; see `btrfs help`",
-                    Escaped(arg.as_encoded_bytes())
-                ));
+                return Err(format!("creamery has no {}; see `btrfs help`", Escaped(arg.as_encoded_bytes())));
             }
             _ => break token(arg, COMMANDS.iter().map(|(name, _)| *name), "")?,
         }
@@ -136,7 +133,7 @@ fn group_alone(group: &'static str, within: &[&str], program: &Command) -> Resul
     let mut program = program.clone();
     program.build();
     let Some(command) = program.find_subcommand_mut(group) else {
-        return Err(format!("{group}: no command is named; there are {}", within.join(", ")));
+        return Err(format!("{group}: missing command: expected {}", within.join(", ")));
     };
     // An error here cannot be reported anywhere.
     let _ = command.print_help();
@@ -148,7 +145,7 @@ fn asks_for_json(format: Option<&str>) -> Result<bool, String> {
     match format {
         Some("text") => Ok(false),
         Some("json") => Ok(true),
-        _ => Err("--format: text or json is wanted".into()),
+        _ => Err("--format: expected text or json".into()),
     }
 }
 
@@ -248,11 +245,11 @@ mod tests {
             ("fi d x", "df, du, defragment"),
             ("nonsense", "unknown command 'nonsense'"),
             ("sub nonsense", "subvolume: unknown command 'nonsense'"),
-            ("balance", "balance: no command is named; there are start, pause"),
-            ("send x", "send is not there in creamery"),
-            ("balance start x", "balance start is not there in creamery"),
-            ("--dry-run sub list x", "--dry-run is not there"),
-            ("--format xml sub list x", "text or json is wanted"),
+            ("balance", "balance: missing command: expected start, pause"),
+            ("send x", "send is not part of creamery"),
+            ("balance start x", "balance start is not part of creamery"),
+            ("--dry-run sub list x", "creamery has no --dry-run"),
+            ("--format xml sub list x", "expected text or json"),
             ("--format json sub list x", "subvolume list: output format json is unsupported"),
         ] {
             let said = follow(line).expect_err(line);

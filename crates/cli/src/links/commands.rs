@@ -91,7 +91,7 @@ pub(super) fn missing(path: &[&str]) -> String {
     let instead = [whole.as_str(), path.first().copied().unwrap_or_default()]
         .iter()
         .find_map(|name| INSTEAD.iter().find(|(of, _)| of == name));
-    let what = format!("{whole} is not there in creamery {}", env!("CARGO_PKG_VERSION"));
+    let what = format!("{whole} is not part of creamery {}", env!("CARGO_PKG_VERSION"));
     instead.map_or_else(|| what.clone(), |(_, instead)| format!("{what}; {instead}"))
 }
 
@@ -123,10 +123,10 @@ mod tests {
             missing_of(&args, &Cli::command())
         };
         for (line, wanted) in [
-            ("creamery send x", "send is not there in creamery"),
-            ("creamery fi sync x", "filesystem sync is not there"),
-            ("creamery device add a b", "device add is not there"),
-            ("creamery inspect tree-stats x", "inspect-internal tree-stats is not there"),
+            ("creamery send x", "send is not part of creamery"),
+            ("creamery fi sync x", "filesystem sync is not part of"),
+            ("creamery device add a b", "device add is not part of"),
+            ("creamery inspect tree-stats x", "inspect-internal tree-stats is not part of"),
             ("creamery balance start --full /mnt", "mount the image with Linux, and balance there"),
         ] {
             let said = said(line).expect(line);

@@ -69,7 +69,9 @@ pub(super) fn where_linux_serves(path: &[&str], all: &[OsString], rest: &[OsStri
     let tried = std::env::var_os(WITNESS).unwrap_or_default();
     let why = match other_btrfs(&tried) {
         None if tried.is_empty() => "PATH has no `btrfs` but this one".to_owned(),
-        None => format!("{} came back, and PATH has no other", Escaped(tried.as_encoded_bytes())),
+        None => {
+            format!("{} called this program back, and PATH has no other", Escaped(tried.as_encoded_bytes()))
+        }
         Some(other) => {
             let failed = Command::new(&other).args(all).env(WITNESS, with(tried, &other)).exec();
             format!("{}: {failed}", other.display())
@@ -80,7 +82,7 @@ pub(super) fn where_linux_serves(path: &[&str], all: &[OsString], rest: &[OsStri
     }
     let operand = Escaped(operand.as_os_str().as_encoded_bytes()).to_string();
     Err(format!(
-        "{}: {operand} is on a mount of Linux' own Btrfs, which is left to btrfs-progs: {why}; install btrfs-progs, or name an image",
+        "{}: {operand} is on a mount of Linux' own Btrfs, which needs btrfs-progs: {why}; install btrfs-progs, or name an image",
         path.join(" ")
     ))
 }

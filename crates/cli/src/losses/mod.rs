@@ -129,7 +129,7 @@ impl Losses {
         state.is_damaged |= error.kind().is_damage() && !error.is_on_host() && site.is_in_image();
         let why = error.block().is_none().then(|| match (error.kind(), error.is_on_host()) {
             (ErrorKind::AlreadyExists, true) => {
-                format!("{}; have it replaced with --force", told_reason(site, error))
+                format!("{}; use --force to replace it", told_reason(site, error))
             }
             _ => with_advice(told_reason(site, error), error),
         });
@@ -186,7 +186,7 @@ impl Losses {
     pub(crate) fn read_from(&mut self, image: &Path, fs: &Filesystem) {
         if let Some(EarlierRoot { wanted, shown }) = fs.volume().earlier_root() {
             self.earlier.push(format!(
-                "{}: generation {shown} was read, since generation {wanted} cannot be: what was changed after it may be missing or old",
+                "{}: generation {shown} was read, since generation {wanted} cannot be: later changes may be missing",
                 image.display()
             ));
         }

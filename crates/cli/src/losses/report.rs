@@ -96,7 +96,7 @@ impl Report {
     /// Errors: another file is there, possibly the source or target; it is the name of a missing partition; errors of the host.
     pub(super) fn begin(command: &str, path: &Path, target: Option<&Path>) -> Result<Self, Error> {
         if target.is_some_and(|target| is_one(path, target)) {
-            return Err(Error::invalid("the report would be lost: the copy has its name").on_host(path));
+            return Err(Error::invalid("the report has the name of the copy").on_host(path));
         }
         let told = |error: io::Error| Error::from(error).on_host(path);
         ImageName::refuse_part(path).map_err(|error| error.on_host(path))?;
@@ -110,7 +110,7 @@ impl Report {
             let mut first = [0; BEGIN.len()];
             let count = file.read_at(&mut first, 0).map_err(told)?;
             if count > 0 && first != *BEGIN {
-                let what = "it is there, and no report, so it stays";
+                let what = "not overwritten, it is not a report";
                 return Err(Error::new(ErrorKind::AlreadyExists, what)
                     .on_host(path)
                     .advise("name another file"));

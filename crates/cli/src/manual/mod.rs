@@ -96,7 +96,7 @@ mod tests {
         let pages = pages();
         let page = |name: &str| &pages.iter().find(|(found, _)| found == name).expect(name).1;
         assert!(page("creamery-cp.1").contains(".SH EXAMPLES\n"));
-        assert!(page("creamery-diff.1").contains("Something differs."));
+        assert!(page("creamery-diff.1").contains("There are differences."));
         let forms = page("creamery.5");
         assert!(
             forms.contains(".SH \"MOUNT OPTIONS\"") && forms.contains(".SS \"Where paths begin\""),

@@ -5,12 +5,12 @@ type IsOf = fn(&str) -> bool;
 
 /// Exit statuses of most commands.
 const USUAL: [(&str, &str); 3] = [
-    ("0", "All was done."),
+    ("0", "Success."),
     (
         "1",
-        "Something failed: a line on standard error says what, why, and what to do next. What could be done besides is done.",
+        "Something failed: a line on standard error says what, why, and what to do next. The rest is done.",
     ),
-    ("2", "The words make no sense; nothing was done."),
+    ("2", "The command line is invalid; nothing was done."),
 ];
 
 /// Commands with other exit statuses.
@@ -18,19 +18,19 @@ const OTHERWISE: [(&str, &[(&str, &str)]); 7] = [
     (
         "scrub start",
         &[
-            ("0", "Nothing bad is left."),
+            ("0", "No errors are left."),
             ("1", "Nothing could be scrubbed."),
-            ("2", "The words make no sense."),
-            ("3", "Something bad is left."),
+            ("2", "The command line is invalid."),
+            ("3", "Errors are left."),
         ],
     ),
     (
         "scrub resume",
         &[
-            ("0", "Nothing bad is left."),
+            ("0", "No errors are left."),
             ("1", "Nothing could be scrubbed."),
-            ("2", "There is nothing to resume, or the words make no sense."),
-            ("3", "Something bad is left."),
+            ("2", "There is nothing to resume, or the command line is invalid."),
+            ("3", "Errors are left."),
         ],
     ),
     (
@@ -38,7 +38,7 @@ const OTHERWISE: [(&str, &[(&str, &str)]); 7] = [
         &[
             ("0", "The scrub has ended."),
             ("1", "It could not be ended."),
-            ("2", "No scrub runs, or the words make no sense."),
+            ("2", "No scrub runs, or the command line is invalid."),
         ],
     ),
     (
@@ -47,32 +47,32 @@ const OTHERWISE: [(&str, &[(&str, &str)]); 7] = [
             ("0", "No errors; there may be warnings."),
             ("4", "There are errors."),
             ("8", "It could not be checked."),
-            ("16", "The words make no sense."),
+            ("16", "The command line is invalid."),
         ],
     ),
     (
         "diff",
         &[
-            ("0", "Nothing differs."),
-            ("1", "Something differs."),
-            ("2", "Something cannot be read, or the words make no sense."),
+            ("0", "No differences."),
+            ("1", "There are differences."),
+            ("2", "Something could not be read, or the command line is invalid."),
         ],
     ),
     (
         "rescue super-recover",
         &[
-            ("0", "All copies are whole."),
+            ("0", "All copies are intact."),
             ("1", "It failed."),
-            ("2", "Some copies were written, or the words make no sense."),
+            ("2", "Some copies were written, or the command line is invalid."),
             ("4", "Some copies are damaged, and the answer was not to write them."),
         ],
     ),
     (
         "device stats",
         &[
-            ("0", "All was done."),
+            ("0", "Success."),
             ("1", "Something failed."),
-            ("2", "The words make no sense."),
+            ("2", "The command line is invalid."),
             ("64", "With --check: a device has errors."),
         ],
     ),
@@ -122,8 +122,8 @@ fn is_whole(words: &str) -> bool {
 const VARIABLES: [(&str, &str, IsOf); 6] = [
     (
         "SOURCE_DATE_EPOCH",
-        "Seconds since 1970 that are the time of all that is written to an image that is not mounted. With the same steps on the same \
-         image the bytes are the same, UUIDs of subvolumes included.",
+        "Time of all writes to an image that is not mounted, in seconds since 1970. The same steps on the same image then give the \
+         same bytes, also UUIDs of subvolumes.",
         |words| writes(words) || is_whole(words),
     ),
     ("TMPDIR", "Where an archive that comes from a pipe is kept while it is read.", |words| {
@@ -132,9 +132,9 @@ const VARIABLES: [(&str, &str, IsOf); 6] = [
     ("XDG_STATE_HOME, HOME, XDG_RUNTIME_DIR", "Where a mount writes its log.", |words| {
         matches!(words, "mount" | "")
     }),
-    ("PATH", "By the name btrfs, where the program of btrfs-progs is looked for.", is_whole),
+    ("PATH", "As btrfs: where to find the program of btrfs-progs.", is_whole),
     ("NO_COLOR, CLICOLOR, CLICOLOR_FORCE", "Whether output has colours.", |_| true),
-    ("RUST_BACKTRACE", "1: a bug of the program says which functions led to it.", is_whole),
+    ("RUST_BACKTRACE", "1: print a backtrace on a bug of the program.", is_whole),
 ];
 
 /// Files, and the commands that use them.
@@ -147,7 +147,7 @@ const FILES: [(&str, &str, IsOf); 4] = [
     ),
     (
         "$XDG_STATE_HOME/creamery, ~/.local/state/creamery, /var/log/creamery",
-        "Logs of mounts; `creamery stats DIR` tells that of a mount. A mount that ends well leaves none.",
+        "Logs of mounts; `creamery stats DIR` shows that of a mount. A mount that ends well leaves none.",
         |words| matches!(words, "mount" | "umount" | "stats" | ""),
     ),
     (

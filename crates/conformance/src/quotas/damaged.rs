@@ -53,7 +53,7 @@ fn that_cannot_be_counted(bench: &Bench) -> Result<()> {
         ensure!(is_honest, "{said}");
         Ok(())
     };
-    let why = ["not everything could be counted", "keys out of order"];
+    let why = ["the rescan is incomplete", "keys out of order"];
     for command in ["enable", "rescan"] {
         expect_refusal(bench.creamery().run(["quota", command]).arg(&image), &why)?;
         status(&image)?;

@@ -87,7 +87,7 @@ fn ignore_errors(bench: &Bench) -> Result<()> {
     let cp = |words: &[&str]| bench.creamery().run(["cp", "-a"]).args(words).arg(inside(&image, "/."));
     let alone = cp(&[]).arg(&out).output()?;
     ensure!(
-        alone.code == Some(1) && alone.stderr_text().contains("comes with --ignore-errors"),
+        alone.code == Some(1) && alone.stderr_text().contains("use --ignore-errors"),
         "the next step: {alone}"
     );
     ensure!(!out.join("below/large").exists(), "a file that is not whole came");

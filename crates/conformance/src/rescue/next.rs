@@ -72,7 +72,8 @@ fn report(bench: &Bench) -> Result<()> {
             .arg(place_of_report)
             .arg(inside(&image, "/below/deeper/last"))
             .arg(file("new"));
-        let wanted = if words == "one name" { "the copy has its name" } else { "it is there, and no report" };
+        let wanted =
+            if words == "one name" { "the report has the name of the copy" } else { "it is not a report" };
         expect_refusal(refused, &[wanted])?;
     }
     // The report has the error that ended the command.

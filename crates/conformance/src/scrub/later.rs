@@ -318,7 +318,10 @@ fn live_ended(bench: &Bench) -> Result<()> {
     let live = Scrubs { bench, image: mount.dir().to_owned(), others: Vec::new() };
     live.call(&["start", "--limit", SLOW]).ok()?;
     let again = live.call(&["start"]).output()?;
-    ensure!(again.code == Some(1) && again.stderr_text().contains("a scrub of this mount runs"), "{again}");
+    ensure!(
+        again.code == Some(1) && again.stderr_text().contains("a scrub of this mount is running"),
+        "{again}"
+    );
     expect_refusal(of_image.call(&["cancel"]), &["the mount at", "name the mount"])?;
     live.call(&["cancel"]).ok()?;
     ensure!(live.call(&["cancel"]).output()?.code == Some(2), "it was ended already");

@@ -194,7 +194,7 @@ fn named(bench: &Bench) -> Result<()> {
     expect_failure(scrub(&["--device", &second], &set.members[0]), &["in use"])?;
     scrub(&["-r"], &set.members[0]).ok()?;
     expect_refusal(scrub(&[], &mount.dir().to_owned()), &["read-only mount", "-r"])?;
-    expect_refusal(scrub(&[], &std::env::temp_dir()), &["no mount of an image"])?;
+    expect_refusal(scrub(&[], &std::env::temp_dir()), &["not a mount of an image"])?;
     mount.unmount()?;
     let away = bench.scratch.file("away.img");
     std::fs::rename(&set.members[1], &away)?;

@@ -128,7 +128,7 @@ fn not_for_mounts(bench: &Bench) -> Result<()> {
     // As scripts call `btrfs scrub`.
     let said =
         bench.creamery().run(["scrub", "start", "-Bd", "-f", "-c", "2", "-n", "4"]).arg(mount.dir()).ok()?;
-    ensure!(said.stderr_text().contains("-c and -n change nothing"), "{said}");
+    ensure!(said.stderr_text().contains("-c and -n have no effect"), "{said}");
     mount.unmount()
 }
 
@@ -220,7 +220,7 @@ fn hindrance(bench: &Bench) -> Result<()> {
         ensure!(seen.code == Some(3), "{seen}");
         Ok(seen.stderr_text())
     };
-    ensure!(said(image)?.contains("without -r mends them"), "{}", said(image)?);
+    ensure!(said(image)?.contains("without -r repairs them"), "{}", said(image)?);
     let mount = FuseMount::mount(bench.creamery(), image, &bench.scratch.file("mount"), "ro")?;
     let of_mount = said(mount.dir())?;
     ensure!(of_mount.contains("read-only") && of_mount.contains("unmount it"), "{of_mount}");

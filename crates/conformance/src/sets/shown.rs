@@ -119,7 +119,7 @@ fn log(bench: &Bench) -> Result<()> {
     let image = copies.join("m1.img");
     let dir = bench.scratch.dir("mount")?;
     let refused = bench.creamery().run(["mount", "-o", "ro"]).arg(&image).arg(&dir);
-    expect_refusal(refused, &["several devices", "ro,nologreplay", "Linux replays"])?;
+    expect_refusal(refused, &["several devices", "ro,nologreplay", "with Linux"])?;
     let mount = FuseMount::mount(bench.creamery(), &image, &dir, "ro,nologreplay")?;
     ensure!(
         mount.dir().join("nocow").is_file() && !mount.dir().join("synced").exists(),

@@ -359,7 +359,7 @@ fn refused(bench: &Bench) -> Result<()> {
         (&["snapshot"], &["/dir", "/new"], &["/dir", "not the root of a subvolume"]),
         (&["snapshot"], &["/nothing", "/new"], &["/nothing", "not found"]),
         (&["snapshot"], &["/two", "/kept/new"], &["/kept/new", "read-only"]),
-        (&["snapshot"], &["/", "/dir"], &["/dir", "say which name"]),
+        (&["snapshot"], &["/", "/dir"], &["/dir", "add a name"]),
         (&["delete"], &["/dir"], &["/dir", "not a subvolume"]),
         (&["delete"], &["/one"], &["/one", "has subvolume", "delete the subvolumes in it first"]),
         (&["delete"], &["/"], &["root"]),

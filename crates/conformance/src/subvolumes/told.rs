@@ -238,7 +238,10 @@ fn refused(bench: &Bench) -> Result<()> {
         expect_refusal(run, said).with_context(|| format!("{words:?} {path} {last:?}"))?;
     }
     let dir = bench.scratch.dir("mount")?;
-    expect_refusal(creamery(&["subvolume", "list"]).arg(&dir), &["on no mount of an image", "not mounted"])?;
+    expect_refusal(
+        creamery(&["subvolume", "list"]).arg(&dir),
+        &["not on a mount of an image", "not mounted"],
+    )?;
     let json = creamery(&["subvolume", "list", "--json"]).arg(&image).ok()?.stdout_text();
     ensure!(json.contains("\"path\":\"one\""), "{json}");
     btrfs_check(&image)

@@ -94,9 +94,9 @@ fn properties(bench: &Bench) -> Result<()> {
         ensure!(all == if path.is_dir() { "ro=false\nlabel=\n" } else { "" }, "{}: {all}", path.display());
     }
     let said = refused(bench, &["property", "get"], &[&work.join("file"), Path::new("ro")])?;
-    ensure!(said.contains("there is no property ro of it"), "{said}");
+    ensure!(said.contains("has no property ro"), "{said}");
     let said = refused(bench, &["property", "get"], &[&work, Path::new("label")])?;
-    ensure!(said.contains("there is no property label of it"), "{said}");
+    ensure!(said.contains("has no property label"), "{said}");
     on_a_mount(bench, &work)?;
     // An image on a mount is still an image.
     let inner = work.join("inner.img");
@@ -143,7 +143,7 @@ fn what_stays(bench: &Bench) -> Result<()> {
     delete(&[], dir.join("a/dir").as_os_str(), "not a subvolume")?;
     delete(&[], dir.join("a").as_os_str(), "make another one the default first")?;
     delete(&["-i", &a], dir.as_os_str(), "make another one the default first")?;
-    delete(&["-i", "5"], dir.as_os_str(), "what is mounted")?;
+    delete(&["-i", "5"], dir.as_os_str(), "is mounted")?;
     ensure!(all(dir)? == 3 && dir.join("a/precious").is_file(), "on the mount");
     bench.creamery().run(["subvolume", "set-default", "5"]).arg(dir).ok()?;
     bench.creamery().run(["subvolume", "delete", "-R"]).arg(dir.join("a")).ok()?;
@@ -154,21 +154,21 @@ fn what_stays(bench: &Bench) -> Result<()> {
 /// A path on a live mount is not taken for an image.
 fn on_a_mount(bench: &Bench, work: &Path) -> Result<()> {
     let rows: [(&[&str], &str, &[&str], &str); 15] = [
-        (&["property", "get"], "/proc", &[], "on no mount of Btrfs"),
-        (&["property", "get"], "file", &["ro"], "there is no property ro of it"),
-        (&["property", "set"], "file", &["ro", "true"], "there is no property ro of it"),
-        (&["property", "set"], "file", &["compression", "gzip"], "is no compression"),
-        (&["property", "set"], "", &["label", "new"], "there is no property label of it"),
+        (&["property", "get"], "/proc", &[], "not on a Btrfs mount"),
+        (&["property", "get"], "file", &["ro"], "has no property ro"),
+        (&["property", "set"], "file", &["ro", "true"], "has no property ro"),
+        (&["property", "set"], "file", &["compression", "gzip"], "invalid compression"),
+        (&["property", "set"], "", &["label", "new"], "has no property label"),
         (&["subvolume", "show"], "file", &[], "not the root of a subvolume"),
         (&["subvolume", "find-new"], "file", &["0"], "not the root of a subvolume"),
         (&["subvolume", "set-default"], "file", &[], "not the root of a subvolume"),
         (&["subvolume", "snapshot"], "file", &["/new"], "not the root of a subvolume"),
         (&["subvolume", "delete"], "file", &[], "not a directory"),
-        (&["ls"], "", &[], "on a live mount, and no image"),
-        (&["cat"], "file", &[], "on a live mount, and no image"),
-        (&["mkdir"], "new", &[], "on a live mount, and no image"),
-        (&["df"], "file", &[], "on a live mount, and no image"),
-        (&["dedupe"], "", &[], "on a live mount, and no image"),
+        (&["ls"], "", &[], "on a live mount, expected an image"),
+        (&["cat"], "file", &[], "on a live mount, expected an image"),
+        (&["mkdir"], "new", &[], "on a live mount, expected an image"),
+        (&["df"], "file", &[], "on a live mount, expected an image"),
+        (&["dedupe"], "", &[], "on a live mount, expected an image"),
     ];
     for (words, name, last, why) in rows {
         let run = bench.creamery().run(words).arg(work.join(name)).args(last);

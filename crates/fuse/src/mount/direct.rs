@@ -42,17 +42,16 @@ pub(super) fn mount(point: &File, options: &MountOptions) -> Result<Device, Fail
     match rustix::mount::mount(source.as_c_str(), point, kind.as_c_str(), options.flags, data.as_c_str()) {
         Ok(()) => Ok(device),
         Err(Errno::PERM) => Err(Failure::NotPermitted),
-        Err(Errno::NODEV) => Err(Failure::Other(Error::new(
-            ErrorKind::Unsupported,
-            "asking the kernel for FUSE, which it does not have",
-        ))),
+        Err(Errno::NODEV) => {
+            Err(Failure::Other(Error::new(ErrorKind::Unsupported, "the kernel has no FUSE")))
+        }
         Err(errno) => Err(failed("mount(2)", errno)),
     }
 }
 
 fn word(name: &str, value: &str) -> Result<CString, Failure> {
     CString::new(value)
-        .map_err(|_| Failure::Other(Error::invalid(format!("mount option {name} with a NUL in it"))))
+        .map_err(|_| Failure::Other(Error::invalid(format!("mount option {name} contains a NUL"))))
 }
 
 /// Gives the mount at `point`, a path that leads exactly to its root directory, the flags of `options`; the kernel's FUSE options cannot

@@ -61,9 +61,7 @@ fn run(command: &mut Command) -> Result<()> {
     let output = match command.stdout(Stdio::null()).stderr(Stdio::piped()).output() {
         Ok(output) => output,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            return Err(Error::unsupported(format!(
-                "running {HELPER}, which is not installed (package fuse3)"
-            )));
+            return Err(Error::unsupported(format!("{HELPER} is not installed (package fuse3)")));
         }
         Err(error) => return Err(Error::from(error).context(format_args!("running {HELPER}"))),
     };

@@ -147,7 +147,7 @@ impl Mount {
                 let cut_off = if how == Unmount::Now { self.cut_off() } else { Ok(()) };
                 fusermount::unmount(&self.point, how).and(cut_off)
             }
-            Method::Foreign => Err(Error::unsupported("unmounting what somebody else mounted")),
+            Method::Foreign => Err(Error::unsupported("the session did not mount it")),
         };
         match result {
             Ok(()) => {

@@ -32,7 +32,7 @@ impl MountNumber {
     pub(super) fn of(file: &OwnedFd) -> Result<Self> {
         let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd()))?;
         let id = info.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok());
-        let id = id.ok_or_else(|| Error::unsupported("reading the number of a mount"))?;
+        let id = id.ok_or_else(|| Error::unsupported("mount ID is missing in /proc/self/fdinfo"))?;
         Ok(Self { id, unique: unique_number(file) })
     }
 }

@@ -115,9 +115,7 @@ impl MountOptions {
             Some(("fsname", source)) => self.source = source.to_owned(),
             Some(("subtype", subtype)) => self.subtype = subtype.to_owned(),
             Some(("fd" | "rootmode" | "user_id" | "group_id", _)) => {
-                return Err(Error::invalid(format!(
-                    "mount option {word} is the kernel's, not yours to give"
-                )));
+                return Err(Error::invalid(format!("mount option {word} is reserved for the kernel")));
             }
             Some(_) => return Ok(false),
             None => match word {

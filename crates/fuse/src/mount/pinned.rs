@@ -42,7 +42,7 @@ fn error(errno: Errno) -> Error {
 }
 
 fn another() -> Error {
-    Error::new(ErrorKind::NotFound, "another mount is there by now")
+    Error::new(ErrorKind::NotFound, "another mount took its place")
 }
 
 impl PinnedPoint {
@@ -52,7 +52,7 @@ impl PinnedPoint {
     /// A path without a name at its end; a directory that cannot be opened.
     pub fn open(point: &Path) -> Result<Self> {
         let (Some(parent), Some(name)) = (point.parent(), point.file_name()) else {
-            return Err(Error::invalid("the root of all mounts has no name"));
+            return Err(Error::invalid("expected a mount point, found /"));
         };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = open(parent, flags, Mode::empty()).map_err(error)?;

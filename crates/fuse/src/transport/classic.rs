@@ -112,7 +112,7 @@ impl Buffers {
     pub(crate) fn split(&mut self, len: usize) -> Result<Parts<'_>> {
         let bytes = &self.request[PAGE - WRITE_HEAD..][..len];
         let Ok((header, body)) = wire::InHeader::read_from_prefix(bytes) else {
-            return Err(Error::new(ErrorKind::Io, format!("reading {len} bytes of request header")));
+            return Err(Error::new(ErrorKind::Io, format!("request is too short: {len} bytes")));
         };
         let data = SharedBytes::from(Arc::clone(&self.request)).slice(PAGE..self.request.len());
         Ok(Parts { header, body, data, payload: &mut self.reply })

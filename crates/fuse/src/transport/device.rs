@@ -32,7 +32,7 @@ pub(crate) fn cannot_be_opened(errno: Errno) -> Error {
         Errno::NODEV | Errno::NXIO => (
             ErrorKind::Unsupported,
             "there is no FUSE behind /dev/fuse",
-            "load the kernel's (modprobe fuse), or run a kernel that has it".to_owned(),
+            "load the kernel's FUSE (modprobe fuse), or use a kernel that has it".to_owned(),
         ),
         Errno::ACCESS | Errno::PERM => (
             ErrorKind::PermissionDenied,

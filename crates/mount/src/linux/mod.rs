@@ -130,7 +130,7 @@ impl LiveBtrfs {
     /// Opens it as a directory of a mount of ours, for further queries. Errors: not a directory; the server died.
     fn ours(&self) -> Result<Live> {
         Live::at(&self.path)?
-            .ok_or_else(|| Error::invalid(format!("{}: no mount of an image", self.path.display())))
+            .ok_or_else(|| Error::invalid(format!("{}: not a mount of an image", self.path.display())))
     }
 
     /// Converts the kernel's error, with the path in front.

@@ -39,7 +39,7 @@ impl LiveBtrfs {
     /// Errors: permission denied, if another user owns it; invalid, if it was received; it is not the root of a subvolume.
     pub fn set_read_only(&self, read_only: bool) -> Result<()> {
         if !read_only && self.read_only()? == Some(true) && self.was_received()? {
-            let text = "it was received, and what is sent later relies on it: take a snapshot of it, or force it with -f";
+            let text = "incremental sends rely on this received subvolume: take a snapshot of it, or use -f";
             return Err(Error::invalid(format!("{}: {text}", self.path.display())));
         }
         self.set_flag(read_only)
@@ -137,7 +137,7 @@ impl LiveBtrfs {
         let set = rustix::fs::fsetxattr(self.answering.file(), COMPRESSION, value, XattrFlags::empty());
         set.map_err(|errno| match errno {
             Errno::INVAL => Error::invalid(format!(
-                "{}: '{}' is no compression",
+                "{}: invalid compression '{}'",
                 self.path.display(),
                 value.escape_ascii()
             )),

@@ -39,7 +39,10 @@ impl Item {
 
     fn is_short(&self) -> Error {
         let Self { objectid, kind, offset, data } = self;
-        Error::new(ErrorKind::Corrupt, format!("item ({objectid} {kind} {offset}) has {} bytes", data.len()))
+        Error::new(
+            ErrorKind::Corrupt,
+            format!("item ({objectid} {kind} {offset}) is too short: {} bytes", data.len()),
+        )
     }
 }
 
@@ -65,7 +68,7 @@ impl LiveBtrfs {
                 if item.data.is_empty() {
                     let Item { objectid, kind, offset, .. } = item;
                     let text =
-                        format!("item ({objectid} {kind} {offset}) is larger than what a mount can tell");
+                        format!("item ({objectid} {kind} {offset}) does not fit into an answer of the mount");
                     return Err(Error::unsupported(text));
                 }
                 items.push(item);
@@ -100,7 +103,7 @@ impl LiveBtrfs {
                 ))
             };
             let Some((item, end)) = read() else {
-                let text = format!("{}: an answer that ends within an item", self.path.display());
+                let text = format!("{}: the answer ends within an item", self.path.display());
                 return Err(Error::new(ErrorKind::Corrupt, text));
             };
             items.push(item);

@@ -122,7 +122,7 @@ impl Scrubbing {
         let engine = fs.engine();
         let mut state = self.state.lock();
         if std::mem::replace(&mut state.is_running, true) {
-            let what = "a scrub of this mount runs";
+            let what = "a scrub of this mount is running";
             let advice = "`creamery scrub status` shows how far it is, `creamery scrub cancel` ends it";
             return Err(Error::new(ErrorKind::Busy, what).advise(advice));
         }
@@ -149,7 +149,7 @@ impl Scrubbing {
         let began = last.flatten().map_or(Mode::Mends, |last| last.mode());
         let mode = if order.reads_only { Mode::ReadsOnly } else { began };
         if mode == Mode::Mends && !may_write {
-            let what = Error::new(ErrorKind::ReadOnly, "nothing can be mended through a read-only mount");
+            let what = Error::new(ErrorKind::ReadOnly, "repairing through a read-only mount");
             return Err(what.advise("scrub it with --readonly (-r)"));
         }
         if mode == Mode::Mends {
@@ -160,7 +160,7 @@ impl Scrubbing {
         let recorder = match (order.wish, running) {
             (Wish::Resume, Some(running)) => Recorder::resume(running, engine, &self.paths, mode)?,
             (Wish::Resume, None) => {
-                let what = "nothing to resume: the mount keeps no status of scrubs";
+                let what = "nothing to resume: the mount keeps no scrub status";
                 return Err(Error::new(ErrorKind::NotFound, what));
             }
             (_, running) => Recorder::begin(running, engine, &self.paths, mode)?,
@@ -209,11 +209,11 @@ impl Scrubbing {
         let engine = fs.engine();
         let file = self
             .file(engine)
-            .ok_or_else(|| Error::unsupported("limits have no place: the mount keeps no status of scrubs"))?;
+            .ok_or_else(|| Error::unsupported("setting limits: the mount keeps no scrub status"))?;
         let ids = engine.devices().into_iter().map(|device| device.id);
         let chosen: Vec<DevId> = ids.filter(|id| device.is_none_or(|device| id.get() == device)).collect();
         if chosen.is_empty() {
-            return Err(Error::invalid(format!("device {} is not there", device.unwrap_or_default())));
+            return Err(Error::invalid(format!("no device with ID {}", device.unwrap_or_default())));
         }
         file.set_limits(&chosen.into_iter().map(|id| (id, limit)).collect())?;
         self.state.lock().due = Duration::ZERO;
@@ -281,7 +281,7 @@ impl Scrubbing {
     fn hindrance(&self, engine: &Engine) -> Option<String> {
         // A query takes no right to write, because a remount would have to wait for it.
         if engine.read_only().is_some() || self.row.is_read_only() {
-            let advice = "unmount it, and scrub what it was mounted from";
+            let advice = "unmount it and scrub the image";
             return Some(format!("the mount is read-only: {advice}"));
         }
         engine.volume().check_mendable().err().map(|error| error.with_advice())
@@ -386,7 +386,7 @@ impl Scrubbing {
         if work.mends
             && let Err(error) = engine.volume().mender().and_then(Mender::flush)
         {
-            let error = error.context("what was mended may not be durable");
+            let error = error.context("repairs may not be durable");
             let found = Found { scrubbing: self, recorder: &work.recorder, engine };
             // It is unknown what is durable: the next scrub reads the device again.
             for end in &mut work.ended {
@@ -521,7 +521,7 @@ fn lies_below(path: &Path, point: &Path) -> bool {
 }
 
 fn gone() -> Error {
-    Error::new(ErrorKind::Busy, "the mount ends")
+    Error::new(ErrorKind::Busy, "the mount is ending")
 }
 
 impl BackgroundWork for Scrubbing {

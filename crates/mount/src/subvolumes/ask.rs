@@ -93,7 +93,10 @@ impl Live {
         groups: &[QgroupId],
     ) -> Result<()> {
         if !self.is_beside(source) {
-            return Err(Error::new(ErrorKind::CrossDevice, "a snapshot on another mount than its source"));
+            return Err(Error::new(
+                ErrorKind::CrossDevice,
+                "the snapshot and its source are on different mounts",
+            ));
         }
         let key = new_key();
         source.order::<SOURCE>(key, &Order::default())?;
@@ -224,7 +227,7 @@ impl Live {
     /// Errors: the mount does not answer; its server is of an earlier version.
     pub fn facts(&self) -> Result<LiveFacts> {
         self.order::<WHOLE>(new_key(), &Order::default())?.facts.ok_or_else(|| {
-            Error::unsupported("the server is of a version that does not tell this")
+            Error::unsupported("the server is of an older version")
                 .advise("unmount the image and mount it again")
         })
     }

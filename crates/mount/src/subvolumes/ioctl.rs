@@ -151,7 +151,7 @@ impl Server<'_> {
     fn refuse_snapshot(&self) -> Result<Vec<u8>> {
         if !self.state.has_refused.swap(true, Ordering::Relaxed) {
             self.state.say(
-                "refused: BTRFS_IOC_SNAP_CREATE, whose source a server of FUSE cannot see; \
+                "refused BTRFS_IOC_SNAP_CREATE: a FUSE server cannot see its source; \
                  use `creamery subvolume snapshot`",
             );
         }

@@ -555,7 +555,7 @@ impl Server<'_> {
         let mut sources = self.state.sources.lock();
         let at = sources.iter().position(|(of, _)| *of == key);
         let source = at.and_then(|at| sources.remove(at)).map(|(_, source)| source);
-        source.ok_or_else(|| Error::invalid("a snapshot of nothing").into())
+        source.ok_or_else(|| Error::invalid("the snapshot has no source").into())
     }
 }
 
@@ -567,5 +567,5 @@ fn check_root(at: InodeId) -> Result<()> {
 }
 
 fn is_mounted(id: TreeId) -> Error {
-    Error::new(ErrorKind::Busy, format!("subvolume {id} is what is mounted"))
+    Error::new(ErrorKind::Busy, format!("subvolume {id} is mounted"))
 }

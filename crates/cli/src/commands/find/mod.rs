@@ -18,16 +18,15 @@ use crate::view::ViewArgs;
 
 /// Look for files in an image.
 ///
-/// Prints the paths of all files at IMAGE:/PATH and below, or of those that the tests hold
-/// for. Tests are those of find(1), and as there all have to hold unless -o stands between
-/// them; ! before one turns it round, and ( ) keep some together:
+/// Prints the paths of the files at IMAGE:/PATH and below for which the tests hold. The tests
+/// are those of find(1): all have to hold, -o means or, ! negates, and ( ) groups:
 ///   -name GLOB, -iname GLOB   the name; the second without regard to case
 ///   -path GLOB                the whole path
 ///   -type LETTERS             f, d, l, p, s, c or b, or several with commas between
 ///   -size [+-]N[cwbkMG]       its size in units of 512 bytes (b), or others, rounded up
 ///   -perm MODE, -MODE, /MODE  these bits, at least these, any of these
 ///   -uid, -gid, -links [+-]N  owner, group, how many names it has
-///   -user NAME, -group NAME   the same by number, or by name as the image knows it
+///   -user NAME, -group NAME   the same by number, or by name in the image
 ///   -newer PATH               changed after this file of the image
 ///   -empty                    a file without a byte, a directory without an entry
 /// -maxdepth N and -mindepth N bound how deep it looks. -print0 puts a zero byte behind each
@@ -46,7 +45,7 @@ pub(crate) struct FindArgs {
     #[arg(long)]
     json: bool,
 
-    /// Where to begin, and what is asked.
+    /// The starting points, then the tests.
     #[arg(value_name = "IMAGE:/PATH", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     words: Vec<OsString>,
 }
@@ -92,7 +91,7 @@ pub(crate) fn run(args: &FindArgs) -> Result<(), Failure> {
     let end = args.words.iter().position(is_expression).unwrap_or(args.words.len());
     let (places, words) = args.words.split_at(end);
     if places.is_empty() {
-        return Err(Failure::usage("find", "name where to begin, as IMAGE:/PATH, before the tests"));
+        return Err(Failure::usage("find", "expected IMAGE:/PATH before the tests"));
     }
     let mut images = Images::new("find", &args.view);
     let mut out = Output::new();
@@ -112,7 +111,7 @@ fn find(
     let question = read(words, None)?;
     let json = args.json || question.json;
     if json && question.zero {
-        return Err(Failure::usage("find", "-print0 and --json exclude each other"));
+        return Err(Failure::usage("find", "-print0 cannot be used with --json"));
     }
     let mut printer = match json {
         true => Printer::Json(Array::begin(out).map_err(told)?),

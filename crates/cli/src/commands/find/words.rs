@@ -41,7 +41,7 @@ pub(super) fn read(words: &[OsString], asked: Asked<'_>) -> Result<Question, Fai
     }
     match reader.words.first() {
         None => Ok(reader.question),
-        Some(word) => Err(usage(format!("'{}' closes nothing", word.display()))),
+        Some(_) => Err(usage("')' without a matching '('")),
     }
 }
 
@@ -108,12 +108,12 @@ impl<'a> Reader<'a> {
 
     /// The argument of `test`.
     fn value(&mut self, test: &str) -> Result<&'a OsString, Failure> {
-        self.next().ok_or_else(|| usage(format!("{test} wants a word behind it")))
+        self.next().ok_or_else(|| usage(format!("{test} requires an argument")))
     }
 
     fn text(&mut self, test: &str) -> Result<&'a str, Failure> {
         let word = self.value(test)?;
-        word.to_str().ok_or_else(|| usage(format!("{test} {}: it is no text", word.display())))
+        word.to_str().ok_or_else(|| usage(format!("{test} {}: expected UTF-8", word.display())))
     }
 
     /// Parses tests with `-o` between them.
@@ -139,19 +139,19 @@ impl<'a> Reader<'a> {
     }
 
     fn one(&mut self) -> Result<Term, Failure> {
-        let Some(word) = self.next() else { return Err(usage("a test is missing at the end")) };
+        let Some(word) = self.next() else { return Err(usage("expected a test at the end")) };
         let name = word.to_str().unwrap_or_default();
         if matches!(name, "!" | "-not" | "(") {
             self.nesting += 1;
             if self.nesting > NESTING_MAX {
-                return Err(usage("more parentheses in each other than anybody needs"));
+                return Err(usage("expression is nested too deeply"));
             }
             let term = if name == "(" { self.either() } else { self.one() }?;
             self.nesting -= 1;
             if name != "(" {
                 return Ok(Term { holds: FileTest::Not(Box::new(term.holds)), ..term });
             }
-            return if self.next_is(&[")"]) { Ok(term) } else { Err(usage("a ) is missing")) };
+            return if self.next_is(&[")"]) { Ok(term) } else { Err(usage("'(' without a matching ')'")) };
         }
         match name {
             "-maxdepth" => self.question.depth_max = self.depth(name)?,
@@ -184,19 +184,19 @@ impl<'a> Reader<'a> {
             "-user" | "-group" => self.owner(name)?,
             "-newer" => FileTest::Newer(self.time(name)?),
             "-empty" => FileTest::Empty,
-            _ if name.starts_with('-') => return Err(usage(format!("no test is called '{name}'"))),
-            _ => return Err(usage(format!("'{}' is no test; places come first", word.display()))),
+            _ if name.starts_with('-') => return Err(usage(format!("unknown test '{name}'"))),
+            _ => return Err(usage(format!("expected a test, found '{}'; paths come first", word.display()))),
         })
     }
 
     fn depth(&mut self, name: &str) -> Result<usize, Failure> {
         let text = self.text(name)?;
-        text.parse().map_err(|_| usage(format!("{name} {text}: want a number of levels")))
+        text.parse().map_err(|_| usage(format!("{name} {text}: expected a number of levels")))
     }
 
     fn number(&mut self, name: &str) -> Result<Comparison, Failure> {
         let text = self.text(name)?;
-        comparison(text).ok_or_else(|| usage(format!("{name} {text}: want N, +N or -N")))
+        comparison(text).ok_or_else(|| usage(format!("{name} {text}: expected N, +N or -N")))
     }
 
     fn types(&mut self, name: &str) -> Result<Vec<FileType>, Failure> {
@@ -214,7 +214,7 @@ impl<'a> Reader<'a> {
             })
         };
         let types: Option<Vec<FileType>> = text.split(',').map(of_letter).collect();
-        types.ok_or_else(|| usage(format!("{name} {text}: want letters of f, d, l, p, s, c and b")))
+        types.ok_or_else(|| usage(format!("{name} {text}: expected letters of f, d, l, p, s, c, b")))
     }
 
     fn size(&mut self, name: &str) -> Result<FileTest, Failure> {
@@ -229,8 +229,7 @@ impl<'a> Reader<'a> {
             _ => (text, 512),
         };
         let count = comparison(number);
-        let count =
-            count.ok_or_else(|| usage(format!("{name} {text}: want N with one of c, w, b, k, M, G")))?;
+        let count = count.ok_or_else(|| usage(format!("{name} {text}: expected [+-]N[cwbkMG]")))?;
         Ok(FileTest::Size { unit, count })
     }
 
@@ -250,12 +249,12 @@ impl<'a> Reader<'a> {
     fn owner(&mut self, name: &str) -> Result<FileTest, Failure> {
         let text = self.text(name)?;
         if text.is_empty() || text.contains(':') {
-            return Err(usage(format!("{name} '{text}': want one name or number")));
+            return Err(usage(format!("{name} '{text}': expected one name or number")));
         }
         let Some((fs, failed)) = self.asked else { return Ok(FileTest::True) };
         let is_user = name == "-user";
         let spelled = if is_user { text.to_owned() } else { format!(":{text}") };
-        let owner = Owner::parse(&spelled, fs).map_err(|error| failed(error).advise("give a number"))?;
+        let owner = Owner::parse(&spelled, fs).map_err(|error| failed(error).advise("use a numeric ID"))?;
         let test =
             if is_user { owner.uid.map(|uid| FileTest::Uid(Comparison::Exactly(uid.into()))) } else { None };
         let group = owner.gid.map(|gid| FileTest::Gid(Comparison::Exactly(gid.into())));

@@ -25,15 +25,14 @@ pub(crate) struct GroupArgs {
 
 /// Make a group a member of another one, whose level is higher.
 ///
-/// What the members have counts for the group, once. Where some of it is not the member's alone,
-/// everything is counted anew.
+/// Data of the members counts for the group, once. If the member shares data, a rescan follows.
 #[derive(Args, Debug)]
 pub(crate) struct AssignArgs {
-    /// Count everything anew where that is needed; the default.
+    /// Rescan if that is needed (default).
     #[arg(long, overrides_with = "no_rescan")]
     rescan: bool,
 
-    /// Leave the numbers as they are, also where they are wrong then.
+    /// Do not rescan, even if the numbers are wrong then.
     #[arg(long)]
     no_rescan: bool,
 
@@ -52,10 +51,10 @@ pub(crate) struct AssignArgs {
     place: PlaceArgs,
 }
 
-/// Limit what a group may have.
+/// Limit the data of a group.
 ///
-/// Whoever would go over it is told "disk quota exceeded". Without a group, that of the subvolume is
-/// meant in which the path lies.
+/// A write over the limit fails with "disk quota exceeded". Without a group, the group of the
+/// path's subvolume is limited.
 ///
 /// Examples:
 ///   creamery qgroup limit 10G disk.img:/home
@@ -63,11 +62,11 @@ pub(crate) struct AssignArgs {
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct LimitArgs {
-    /// Limit what nobody else has, instead of all that it reaches.
+    /// Limit exclusive data instead of referenced data.
     #[arg(short = 'e')]
     exclusive: bool,
 
-    /// What is compressed counts as it lies on disk, which is so anyway.
+    /// Count compressed sizes (default).
     #[arg(short = 'c')]
     compressed: bool,
 
@@ -75,7 +74,7 @@ pub(crate) struct LimitArgs {
     #[arg(value_name = "SIZE|none", value_parser = parse_limit)]
     most: Most,
 
-    /// The group, where it is not that of the path's subvolume; and the image, or a path in it or on a live mount.
+    /// The group [default: that of the path's subvolume]; and the image, or a path in it or on a live mount.
     #[arg(value_names = ["QGROUPID", "IMAGE[:/PATH]|PATH"], num_args = 1..=2, required = true)]
     of: Vec<OsString>,
 
@@ -136,7 +135,7 @@ pub(super) fn limit(args: &LimitArgs) -> Result<(), Failure> {
         [place] => (None, place),
         [group, place] => (Some(group), place),
         // Options between the operands keep clap from counting them.
-        _ => return Err(Failure::usage(COMMAND, "there is more than a group and a place")),
+        _ => return Err(Failure::usage(COMMAND, "expected at most a group and a path")),
     };
     let parse =
         |group: &OsString| group.to_string_lossy().parse().map_err(|error| Failure::new(COMMAND, error));

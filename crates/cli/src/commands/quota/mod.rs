@@ -20,7 +20,7 @@ const RESCAN: &str = "quota rescan";
 #[derive(Subcommand, Debug)]
 pub(crate) enum QuotaCommand {
     Enable(EnableArgs),
-    /// End quotas, and forget all groups and limits.
+    /// Disable quotas, and forget all groups and limits.
     Disable(DisableArgs),
     Rescan(RescanArgs),
     Status(StatusArgs),
@@ -35,18 +35,18 @@ pub(crate) enum QgroupCommand {
     /// Remove a group that has no members and whose subvolume is gone.
     Destroy(GroupArgs),
     Assign(AssignArgs),
-    /// Make a group no member of another one any more.
+    /// Remove a group from another one.
     Remove(AssignArgs),
     Limit(LimitArgs),
     /// Remove the groups of subvolumes that are gone.
     ClearStale(DisableArgs),
 }
 
-/// Begin to count what subvolumes have.
+/// Enable quotas: count the data of subvolumes.
 ///
 /// Every subvolume gets a group, 0/NUMBER. An extent counts for all subvolumes that reach it, so
-/// everything there is has to be counted once (a rescan), which this command waits for. Simple
-/// quotas count an extent for the subvolume that made it, and nothing that is older than they.
+/// everything is counted once (a rescan); the command waits for that. Simple quotas count an
+/// extent for the subvolume that made it, and no older extents.
 ///
 /// Examples:
 ///   creamery quota enable disk.img
@@ -57,7 +57,7 @@ pub(crate) struct EnableArgs {
     #[command(flatten)]
     place: PlaceArgs,
 
-    /// Count for who makes something, not for all who refer to it.
+    /// Count an extent only for the subvolume that made it.
     #[arg(short = 's', long)]
     simple: bool,
 
@@ -73,22 +73,22 @@ pub(crate) struct DisableArgs {
 
 /// Count everything anew.
 ///
-/// Groups are numbered wrongly after somebody without quotas has written to the filesystem, and
-/// after some changes of who is a member of what; `creamery quota status` tells.
+/// The numbers are wrong after a writer without quotas, and after some changes of membership;
+/// `creamery quota status` shows that.
 #[derive(Args, Debug)]
 pub(crate) struct RescanArgs {
     #[command(flatten)]
     place: PlaceArgs,
 
-    /// Only tell how far a rescan is that runs.
+    /// Only show the progress of a running rescan.
     #[arg(short = 's', long)]
     status: bool,
 
-    /// On a mount, wait until it is done; in an image that is waited for always.
+    /// Wait until it is done; for an image, always.
     #[arg(short = 'w', long, conflicts_with = "status")]
     wait: bool,
 
-    /// Wait for a rescan that runs, and begin none.
+    /// Wait for a running rescan, and begin none.
     #[arg(short = 'W', long, conflicts_with_all = ["status", "wait"])]
     wait_norescan: bool,
 
@@ -96,7 +96,7 @@ pub(crate) struct RescanArgs {
     progress: ProgressArgs,
 }
 
-/// Tell whether there are quotas, and how they stand.
+/// Show whether quotas are enabled, and their state.
 #[derive(Args, Debug)]
 pub(crate) struct StatusArgs {
     #[command(flatten)]
@@ -147,7 +147,7 @@ fn enable(args: &EnableArgs, side: &mut Side<'_>) -> Result<(), Failure> {
         return side.wait_for_rescan(args.progress);
     }
     if before.inconsistent {
-        warn("quotas are enabled already, and inconsistent; `creamery quota rescan` counts everything anew");
+        warn("quotas are already enabled, but inconsistent; run `creamery quota rescan`");
     }
     Ok(())
 }

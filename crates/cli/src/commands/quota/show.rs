@@ -38,11 +38,11 @@ pub(crate) struct ShowArgs {
     #[arg(short = 'c', help_heading = "Columns")]
     children: bool,
 
-    /// Limits of what is referenced.
+    /// Limits of referenced data.
     #[arg(short = 'r', help_heading = "Columns")]
     max_referenced: bool,
 
-    /// Limits of what is exclusive.
+    /// Limits of exclusive data.
     #[arg(short = 'e', help_heading = "Columns")]
     max_exclusive: bool,
 
@@ -54,11 +54,11 @@ pub(crate) struct ShowArgs {
     #[arg(short = 'f', help_heading = "Which groups", conflicts_with = "all_of_path")]
     of_path: bool,
 
-    /// In the order of these: qgroupid, rfer, excl, max_rfer, max_excl, path; with - in front descending.
+    /// Sort by qgroupid, rfer, excl, max_rfer, max_excl or path; - in front means descending.
     #[arg(long, value_delimiter = ',', value_name = "COLUMNS", allow_hyphen_values = true)]
     sort: Vec<Sort>,
 
-    /// On a mount, make durable first what was written.
+    /// On a mount, make all writes durable first.
     #[arg(long)]
     sync: bool,
 
@@ -102,7 +102,7 @@ impl FromStr for Sort {
             "path" => Column::Path,
             _ => {
                 return Err(format!(
-                    "no column is called '{name}', want qgroupid, rfer, excl, max_rfer, max_excl or path"
+                    "unknown column '{name}': expected qgroupid, rfer, excl, max_rfer, max_excl or path"
                 ));
             }
         };

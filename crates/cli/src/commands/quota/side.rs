@@ -18,7 +18,7 @@ use crate::progress::{ProgressArgs, Shown};
 use crate::view::WriteArgs;
 
 const COUNTED: &str = "all is counted";
-const NOT_ENABLED: &str = "`creamery quota enable` begins to count";
+const NOT_ENABLED: &str = "use `creamery quota enable`";
 /// Time between two polls of a mount.
 const AGAIN: Duration = Duration::from_millis(50);
 /// Time without progress after which a rescan counts as stalled: longer than one step takes, and than the pause after a failed step.
@@ -94,7 +94,7 @@ impl Side<'_> {
                 ErrorKind::NotFound if text.contains("quota group") => {
                     failure.advise("`creamery qgroup show` lists the groups")
                 }
-                ErrorKind::Busy => failure.advise("wait, or remove what uses it first"),
+                ErrorKind::Busy => failure.advise("wait, or remove its users first"),
                 _ => failure,
             }
         }
@@ -174,7 +174,7 @@ fn count_all(fs: &Filesystem, shown: &Shown) -> creamery::Result<()> {
 fn check_counted(report: &QuotaReport) -> creamery::Result<()> {
     if report.inconsistent {
         let why = report.rescan_failure.as_deref().unwrap_or("the quota groups are inconsistent");
-        return Err(Error::new(ErrorKind::Corrupt, format!("not everything could be counted: {why}")));
+        return Err(Error::new(ErrorKind::Corrupt, format!("the rescan is incomplete: {why}")));
     }
     Ok(())
 }
@@ -188,7 +188,7 @@ fn wait_live(dir: &Live, shown: &Shown) -> creamery::Result<()> {
             mark if mark != seen => (seen, since) = (mark, Instant::now()),
             // A read-only mount does not count.
             _ if since.elapsed() > STALLED => {
-                return Err(Error::new(ErrorKind::Busy, "a rescan that does not go on"));
+                return Err(Error::new(ErrorKind::Busy, "the rescan makes no progress"));
             }
             _ => {}
         }

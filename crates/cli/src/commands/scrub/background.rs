@@ -82,8 +82,8 @@ pub(super) fn set_io_priority(class: u8, level: Option<u8>) -> Result<(), Error>
     }
     command.args(["-p", &std::process::id().to_string()]);
     let status = command.status().map_err(|error| {
-        let error = Error::from(error).context("ionice, which sets the I/O priority");
-        error.advise("install util-linux, or leave -c and -n out")
+        let error = Error::from(error).context("running ionice to set the I/O priority");
+        error.advise("install util-linux, or omit -c and -n")
     })?;
     match status.success() {
         true => Ok(()),

@@ -19,11 +19,11 @@ const AGAIN: Duration = Duration::from_millis(10);
 /// The exit status if no scrub runs.
 const NOT_RUNNING: u8 = 2;
 
-/// End a scrub that runs.
+/// Stop a running scrub.
 ///
-/// It ends after what it reads at the moment; `creamery scrub resume` goes on there. The command returns when the scrub has ended.
+/// It stops after its current read; `creamery scrub resume` continues there. The command returns when the scrub has ended.
 ///
-/// The exit status is 0 when it has ended, 2 where none runs, 1 where that failed.
+/// The exit status is 0 when it has ended, 2 when none runs, 1 when that failed.
 #[derive(Args, Debug)]
 pub(crate) struct CancelArgs {
     /// The image, device or mount that is scrubbed.

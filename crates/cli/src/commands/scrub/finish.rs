@@ -33,8 +33,8 @@ pub(super) fn finish(
     printed.map_err(writing).and_then(|()| out.finish()).map_err(failed)?;
     interrupt::go_on().map_err(failed)?;
     if shown.ended() != Some(Ended::Whole) && left(args, shown).is_none() {
-        let what = format!("{}: it was not scrubbed to the end", args.image.display());
-        let advice = "`creamery scrub resume` goes on where it stopped";
+        let what = format!("{}: the scrub is incomplete", args.image.display());
+        let advice = "`creamery scrub resume` continues it";
         return Err(failed(Error::new(ErrorKind::Interrupted, what)).plain().advise(advice));
     }
     match left(args, shown) {
@@ -58,27 +58,25 @@ fn left(args: &RunArgs, shown: &text::Shown) -> Option<Error> {
     let is_unwritten = shown.findings.iter().any(|found| found.finding.outcome == Outcome::Unwritten);
     let is_unsummed = shown.findings.iter().any(|found| found.finding.what == What::UnsummedParity);
     if let Some(hindrance) = shown.hindrance.as_ref().filter(|_| counts.unverified_errors > 0) {
-        return Some(what.advise(format!("nothing can be mended at the moment ({hindrance})")));
+        return Some(what.advise(format!("no repair is possible at the moment ({hindrance})")));
     }
     let advice = match (shown.mode, counts.uncorrectable_errors) {
         _ if is_unwritten => {
-            "something good is there, and could not be written: see why above, make that good, and scrub again; restore what is named as lost from a backup"
+            "good copies exist but could not be written: fix the reason above and scrub again; restore the files listed as lost from a backup"
         }
         _ if is_unsummed => {
-            "compare the files that are named with a backup; with --rewrite-parity a scrub takes them as they stand"
+            "compare the listed files with a backup; a scrub with --rewrite-parity accepts them as they are"
         }
         (Mode::ReadsOnly, 0) if !args.reads_only => {
-            "the scrub was begun with -r: begin a new one with `creamery scrub start`, which mends them where something says what is right"
+            "the scrub was begun with -r: `creamery scrub start` repairs them where a checksum or a copy allows it"
         }
         (Mode::ReadsOnly, 0) => {
-            "`creamery scrub start` without -r mends them where something says what is right"
+            "`creamery scrub start` without -r repairs them where a checksum or a copy allows it"
         }
         (Mode::ReadsOnly, _) if counts.unverified_errors > 0 => {
-            "a new `creamery scrub start` without -r mends what can be mended; restore the other files that are named from a backup"
+            "a new `creamery scrub start` without -r repairs some; restore the other listed files from a backup"
         }
-        _ => {
-            "restore the files that are named from a backup; `creamery help rescue` says what else is left to try"
-        }
+        _ => "restore the listed files from a backup; `creamery help rescue` says what else is left to try",
     };
     Some(what.advise(advice))
 }
@@ -90,11 +88,11 @@ fn of_superblocks(shown: &text::Shown) -> Option<String> {
     let its = left.clone().find(|finding| finding.what == What::Superblock)?;
     let path = &shown.devices.iter().find(|device| device.id == its.at.dev)?.path;
     let mut advice = format!(
-        "`creamery rescue super-recover {}` decides about its superblocks; scrub it again then",
+        "repair its superblocks with `creamery rescue super-recover {}`, then scrub it again",
         path.display()
     );
     if left.any(|finding| finding.what != What::Superblock) {
-        advice.push_str(", and restore the files that are named from a backup");
+        advice.push_str(", and restore the listed files from a backup");
     }
     Some(advice)
 }

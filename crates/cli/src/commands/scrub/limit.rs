@@ -21,8 +21,8 @@ const COMMAND: &str = "scrub limit";
 
 /// Show or set how fast scrubs read each device.
 ///
-/// A scrub that runs follows the limits, and so does each later one, but for one with --limit.
-/// They are kept beside the status of the scrub.
+/// Running and later scrubs follow the limits, except one with --limit. The limits are kept beside
+/// the status of the scrub.
 ///
 /// Examples:
 ///   creamery scrub limit disk.img
@@ -43,7 +43,7 @@ pub(crate) struct LimitArgs {
     #[arg(short = 'd', long, value_name = "DEVID", requires = "limit")]
     devid: Option<u64>,
 
-    /// Bytes a second; 0, as fast as it can be.
+    /// Bytes a second; 0 is unlimited.
     #[arg(short = 'l', long, value_name = "SIZE")]
     limit: Option<Size>,
 
@@ -76,7 +76,7 @@ struct LimitJson {
 pub(super) fn run(args: &LimitArgs) -> Result<(), Failure> {
     let failed = |error| Failure::new(COMMAND, error);
     if args.limit.is_some() && !args.all && args.devid.is_none() {
-        return Err(Failure::usage(COMMAND, "-l without -a or -d: which devices is it for?"));
+        return Err(Failure::usage(COMMAND, "-l requires -a or -d DEVID"));
     }
     let limits = match live::mount_at(&args.image).map_err(failed)? {
         Some(mount) => of_mount(&mount, args),
@@ -114,7 +114,7 @@ fn of_image(args: &LimitArgs) -> Result<Limits, Error> {
     let limits = if let Some(Size(limit)) = args.limit {
         let chosen = |id: &DevId| args.all || args.devid == Some(id.get());
         if !ids.iter().any(chosen) {
-            return Err(Error::invalid(format!("device {} is not there", args.devid.unwrap_or_default())));
+            return Err(Error::invalid(format!("no device with ID {}", args.devid.unwrap_or_default())));
         }
         file.set_limits(&ids.iter().filter(|id| chosen(id)).map(|id| (*id, limit)).collect())?
     } else {

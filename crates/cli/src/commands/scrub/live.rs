@@ -28,7 +28,7 @@ const AGAIN_MAX: Duration = Duration::from_millis(500);
 pub(super) fn mount_at(place: &Path) -> Result<Option<Live>, Error> {
     let is_closed = |error: &std::io::Error| error.kind() == std::io::ErrorKind::PermissionDenied;
     if std::fs::metadata(place).is_err_and(|error| is_closed(&error)) && is_fuse_mount(place) {
-        let what = format!("{}: only its mounter may look into this mount", place.display());
+        let what = format!("{}: only its mounter may access this mount", place.display());
         let advice = "scrub it as that user, or mount it with -o allow_other";
         return Err(Error::new(ErrorKind::PermissionDenied, what).advise(advice));
     }
@@ -40,8 +40,8 @@ pub(super) fn mount_at(place: &Path) -> Result<Option<Live>, Error> {
         return Ok(Some(live));
     }
     let (what, advice) = match is_on_linux(place) {
-        true => ("is a mount of Linux", "`btrfs scrub` of btrfs-progs scrubs that"),
-        false => ("is a directory, and no mount of an image", "name an image, or a mount of one"),
+        true => ("is a mount of Linux", "use `btrfs scrub` of btrfs-progs"),
+        false => ("is a directory, but not a mount of an image", "name an image, or a mount of one"),
     };
     Err(Error::unsupported(format!("{} {what}", place.display())).advise(advice))
 }
@@ -54,13 +54,13 @@ pub(super) fn begin(mount: &Live, args: &RunArgs, which: Which) -> Result<(), Fa
         if is_nothing { failure.plain().status(NOTHING) } else { failure }
     };
     if args.rewrite_parity {
-        let what = "--rewrite-parity is for images, and not for mounts";
+        let what = "--rewrite-parity works on images, not on mounts";
         return Err(Failure::usage(which.name(), what));
     }
     if args.io_class.is_some() || args.io_level.is_some() {
         // Nightly jobs pass these options to `btrfs scrub`, and would not scrub at all if they were an error.
         warn(
-            "-c and -n change nothing on a mount: its server keeps its own I/O priority; --limit holds a scrub back",
+            "-c and -n have no effect on a mount: its server keeps its I/O priority; --limit slows a scrub down",
         );
     }
     let limit = args.limit();

@@ -18,7 +18,7 @@ use crate::failure::Failure;
 /// Exit statuses besides 0 and 1, as in `btrfs scrub`: there is nothing to end or to resume; errors are left.
 pub(crate) const STATUSES: [u8; 2] = [run_args::NOTHING, finish::LEFT];
 
-/// Read everything that is in use, and mend what is bad.
+/// Read everything in use, and repair errors.
 #[derive(Subcommand, Debug)]
 pub(crate) enum ScrubCommand {
     Start(start::StartArgs),

@@ -13,17 +13,18 @@ use crate::view::DeviceArgs;
 pub(super) const NOTHING: u8 = 2;
 
 /// The message when a signal ends a scrub.
-pub(super) const INTERRUPTED: &str = "the scrub ended in between, and what it mended is good; `creamery scrub resume` goes on where it stopped";
+pub(super) const INTERRUPTED: &str =
+    "the scrub ended early; repairs so far are kept; `creamery scrub resume` continues it";
 
 /// How to scrub.
 #[derive(Args, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "one for each option")]
 pub(super) struct RunArgs {
-    /// The image or device, or a partition of one (disk.raw@2), or a directory of a mount of one. Of several devices each is named, unless nothing is written (-r).
+    /// The image or device, or a partition of one (disk.raw@2), or a directory of a mount. Name each of several devices, unless with -r.
     #[arg(value_name = "IMAGE|DIR")]
     pub(super) image: PathBuf,
 
-    /// Stay in the foreground, and print what was found.
+    /// Stay in the foreground, and print the result.
     #[arg(short = 'B')]
     pub(super) stays: bool,
 
@@ -39,11 +40,11 @@ pub(super) struct RunArgs {
     #[arg(short = 'r', long = "readonly")]
     pub(super) reads_only: bool,
 
-    /// Rewrite parity also where data has no checksum, which is then taken as it stands.
+    /// Rewrite parity also of data without checksums, which counts as correct.
     #[arg(long, conflicts_with = "reads_only")]
     pub(super) rewrite_parity: bool,
 
-    /// Read each device no faster than so many bytes a second; 0 as fast as it goes, whatever limit is noted.
+    /// Read at most this many bytes a second from each device; 0 is unlimited, whatever limit is set.
     #[arg(long, value_name = "SIZE")]
     pub(super) limit: Option<Size>,
 
@@ -55,7 +56,7 @@ pub(super) struct RunArgs {
     #[arg(short = 'n', value_name = "LEVEL", value_parser = clap::value_parser!(u8).range(0..=7))]
     pub(super) io_level: Option<u8>,
 
-    /// Print complaints alone.
+    /// Print only warnings and errors.
     #[arg(short = 'q', long, conflicts_with = "json")]
     pub(super) quiet: bool,
 

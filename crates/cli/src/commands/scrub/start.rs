@@ -19,19 +19,19 @@ use crate::interrupt;
 use crate::progress::Shown;
 use crate::state;
 
-/// Read everything that is in use, and mend what is bad from what is good.
+/// Read everything in use, and repair errors from good copies.
 ///
 /// Each device is read by itself: all data that has checksums, all tree blocks, parity of RAID5 and
-/// RAID6, and the superblocks. What is bad is written anew from a good copy, or rebuilt; with -r
-/// nothing is written. Data without checksums is compared between copies, and left as it is. On a mount
-/// of an image its server scrubs, beside all that goes on there.
+/// RAID6, and the superblocks. Bad blocks are rewritten from a good copy, or rebuilt; with -r
+/// nothing is written. Data without checksums is only compared between copies. On a mount
+/// of an image its server scrubs, while the mount is in use.
 ///
-/// Without -B the scrub goes on in the background: `creamery scrub status` shows how far it is,
-/// `creamery scrub cancel` ends it, and `creamery scrub resume` goes on where one ended too early.
-/// What is known of it is kept in $XDG_STATE_HOME/creamery, else in /var/lib/creamery for root and
-/// in ~/.local/state/creamery for others.
+/// Without -B the scrub runs in the background: `creamery scrub status` shows its progress,
+/// `creamery scrub cancel` stops it, and `creamery scrub resume` continues it. Its status is kept
+/// in $XDG_STATE_HOME/creamery, else in /var/lib/creamery for root and in
+/// ~/.local/state/creamery for others.
 ///
-/// The exit status is 0 where nothing bad is left, 3 where something is (with -B), 1 where nothing
+/// The exit status is 0 when no errors are left, 3 when some are (with -B), 1 when nothing
 /// could be scrubbed.
 ///
 /// Examples:
@@ -44,18 +44,17 @@ pub(crate) struct StartArgs {
     #[command(flatten)]
     pub(super) run: RunArgs,
 
-    /// Begin also where the status of the last scrub cannot be read.
+    /// Begin even if the status of the last scrub cannot be read.
     #[arg(short = 'f', long)]
     force: bool,
 }
 
-/// Go on where a scrub was cancelled, or died.
+/// Continue a scrub that was cancelled, or died.
 ///
-/// Devices that it has been through are not read again. What it counted counts as well. A scrub
-/// that was begun with -r writes nothing in its other parts, either: what it found is mended by a
-/// new one. With -r the rest of one that mends only reads.
+/// Finished devices are not read again, and its counts are kept. A scrub that was begun with -r
+/// stays read-only: start a new one to repair. With -r the rest of a repairing scrub only reads.
 ///
-/// The exit status is that of `scrub start`, and 2 where there is nothing to resume.
+/// The exit status is that of `scrub start`, and 2 when there is nothing to resume.
 ///
 /// Example:
 ///   creamery scrub resume -B disk.img
@@ -153,7 +152,7 @@ fn wanted(args: &RunArgs, which: Which) -> Result<Scrub, Failure> {
         (Ok(dir), Which::Resume) => Ok(scrub.resuming(dir)),
         (Err(error), Which::Start) if args.stays && !args.announce => {
             warn(&error.to_string());
-            interrupt::leaves("the scrub ended in between, and what it mended is good");
+            interrupt::leaves("the scrub ended early; repairs so far are kept");
             Ok(scrub)
         }
         (Err(error), _) => Err(Failure::new(which.name(), error)),
@@ -168,7 +167,7 @@ fn usable(args: &RunArgs) -> Result<PathBuf, Error> {
     let Ok(file) = Scrub::status_file(args.set.of(&args.image), &dir) else { return Ok(dir) };
     match file.begin() {
         Err(error) if error.kind() != ErrorKind::Busy => {
-            let advice = "set XDG_STATE_HOME to a directory that can be written to";
+            let advice = "set XDG_STATE_HOME to a writable directory";
             Err(error.context("the status of the scrub is not kept").advise(advice))
         }
         _ => Ok(dir),

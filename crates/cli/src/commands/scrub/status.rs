@@ -23,9 +23,9 @@ use crate::view::DeviceArgs;
 
 const COMMAND: &str = "scrub status";
 
-/// Show how far a scrub is, or how the last one ended.
+/// Show the progress of a scrub, or the result of the last one.
 ///
-/// A scrub is known by the place of the image on the host: a copy of it has not been scrubbed.
+/// The status belongs to the path of the image on the host: a copy has none.
 #[derive(Args, Debug)]
 pub(crate) struct StatusArgs {
     /// The image or device, or a directory of a mount.

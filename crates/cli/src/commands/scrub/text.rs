@@ -106,10 +106,9 @@ pub(super) fn damages(out: &mut Output, shown: &Shown) -> io::Result<()> {
     })?;
     match shown.left_out {
         0 => Ok(()),
-        more => writeln!(
-            out,
-            "and {more} findings more, whose files are not named: scrub again when these are dealt with"
-        ),
+        more => {
+            writeln!(out, "and {more} more findings, whose files are not listed: fix these, then scrub again")
+        }
     }
 }
 

@@ -27,11 +27,11 @@ pub(crate) struct CreateArgs {
     #[arg(value_name = "IMAGE:/PATH|PATH", required = true)]
     places: Vec<OsString>,
 
-    /// The directories that they are in, too.
+    /// Create their parent directories, too.
     #[arg(short = 'p', long)]
     parents: bool,
 
-    /// A quota group that they are in from their beginning; may be given several times.
+    /// Add them to this quota group; may be repeated.
     #[arg(short = 'i', value_name = "QGROUPID")]
     quota_groups: Vec<QgroupId>,
 

@@ -91,12 +91,12 @@ pub(super) fn set(args: &SetDefaultArgs) -> Result<(), Failure> {
         [id, text] => {
             let number = id.to_str().and_then(|id| id.parse().ok());
             let not_a_number =
-                || Failure::usage(COMMAND, &format!("{} is no number of a subvolume", id.display()));
+                || Failure::usage(COMMAND, &format!("invalid subvolume ID '{}'", id.display()));
             (Some(TreeId::new(number.ok_or_else(not_a_number)?)), text)
         }
         [text] => (None, text),
         // Options between the operands keep clap from counting them.
-        _ => return Err(Failure::usage(COMMAND, "there is more than a number and a place")),
+        _ => return Err(Failure::usage(COMMAND, "expected at most an ID and a path")),
     };
     let of_number = |failure: Failure| if id.is_some() { failure.of_number() } else { failure };
     if let Some(on_mount) = OnMount::of(COMMAND, text)? {

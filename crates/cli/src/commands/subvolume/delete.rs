@@ -19,12 +19,11 @@ use crate::place::{End, Place, parent_of};
 use crate::progress::ProgressArgs;
 use crate::view::WriteArgs;
 
-/// Delete subvolumes with all that is in them.
+/// Delete subvolumes and their content.
 ///
-/// What they share with snapshots stays. In an image their space is free when the command ends;
-/// one that is interrupted leaves the rest for the next time somebody writes to the image, or for
-/// `creamery subvolume sync`. On a mount it comes back in the background, some seconds after the
-/// last of their files was closed.
+/// Data shared with snapshots stays. In an image their space is free when the command ends; an
+/// interrupted one leaves the rest to the next writer, or to `creamery subvolume sync`. On a mount
+/// it is freed in the background, some seconds after the last of their files was closed.
 ///
 /// Examples:
 ///   creamery subvolume delete disk.img:/backup
@@ -41,15 +40,15 @@ pub(crate) struct DeleteArgs {
     #[arg(short = 'i', value_name = "ID")]
     id: Option<u64>,
 
-    /// Also the subvolumes that are in them.
+    /// Delete also the subvolumes in them.
     #[arg(short = 'R', long)]
     recursive: bool,
 
-    /// On a mount, make it durable when all are deleted.
+    /// On a mount, sync after all deletions.
     #[arg(short = 'c', long)]
     commit_after: bool,
 
-    /// The same after each.
+    /// On a mount, sync after each deletion.
     #[arg(short = 'C', long)]
     commit_each: bool,
 
@@ -64,7 +63,7 @@ const COMMAND: &str = "subvolume delete";
 
 pub(super) fn run(args: &DeleteArgs) -> Result<(), Failure> {
     if args.id.is_some() && args.places.len() > 1 {
-        return Err(Failure::usage(COMMAND, "with -i there is one image or mount"));
+        return Err(Failure::usage(COMMAND, "-i takes one image or mount"));
     }
     let mut images = Images::to_write(COMMAND, &args.write);
     let outcome = delete_all(args, &mut images);
@@ -230,9 +229,7 @@ fn os(bytes: &[u8]) -> &OsStr {
 
 fn advise(args: &DeleteArgs, failure: Failure) -> Failure {
     match failure.kind() {
-        ErrorKind::NotFound if args.id.is_some() => {
-            failure.advise("`creamery subvolume list` tells the numbers")
-        }
+        ErrorKind::NotFound if args.id.is_some() => failure.advise("`creamery subvolume list` shows the IDs"),
         ErrorKind::DirectoryNotEmpty => failure.advise("delete the subvolumes in it first, or use -R"),
         _ => failure,
     }

@@ -18,8 +18,8 @@ use crate::view::ViewArgs;
 
 /// List what was written to files of a subvolume since a transaction.
 ///
-/// The last line says which transaction changed the subvolume last; the number after that is
-/// the one to ask from the next time.
+/// The last line has the transaction that changed the subvolume last. Next time, ask from the
+/// number after it on.
 ///
 /// Examples:
 ///   creamery subvolume find-new disk.img:/home 120

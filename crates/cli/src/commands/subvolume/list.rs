@@ -59,7 +59,7 @@ pub(crate) struct ListArgs {
     #[arg(short = 'u', help_heading = "Columns")]
     uuid: bool,
 
-    /// UUID of what it is a snapshot of.
+    /// UUID of the subvolume that it is a snapshot of.
     #[arg(short = 'q', help_heading = "Columns")]
     parent_uuid: bool,
 
@@ -87,11 +87,11 @@ pub(crate) struct ListArgs {
     #[arg(short = 'G', value_name = "[+|-]N", allow_hyphen_values = true, help_heading = "Order")]
     filter_generation: Option<Bound>,
 
-    /// The same for the transaction that made it.
+    /// Only those made by this transaction, likewise.
     #[arg(short = 'C', value_name = "[+|-]N", allow_hyphen_values = true, help_heading = "Order")]
     filter_ogeneration: Option<Bound>,
 
-    /// Sort by gen, ogen, rootid or path, with commas between; - before one turns it round.
+    /// Sort by gen, ogen, rootid or path, comma-separated; - in front means descending.
     #[arg(long, value_name = "KEYS", allow_hyphen_values = true, value_delimiter = ',')]
     #[arg(help_heading = "Order")]
     sort: Vec<SortKey>,
@@ -123,7 +123,7 @@ impl std::str::FromStr for Bound {
         };
         let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
         let number = digits.parse().ok().filter(|_| is_number);
-        number.map(bound).ok_or_else(|| "want a number of a transaction, such as 7, +7 or -7".to_owned())
+        number.map(bound).ok_or_else(|| "expected a transaction ID, such as 7, +7 or -7".to_owned())
     }
 }
 
@@ -162,7 +162,7 @@ impl std::str::FromStr for SortKey {
             "ogen" => Column::Ogeneration,
             "rootid" => Column::Id,
             "path" => Column::Path,
-            _ => return Err("want gen, ogen, rootid or path".to_owned()),
+            _ => return Err("expected gen, ogen, rootid or path".to_owned()),
         };
         Ok(Self { column, descending })
     }

@@ -19,7 +19,7 @@ use crate::output::{Output, writing};
 use crate::time::Utc;
 use crate::view::ViewArgs;
 
-/// Show what is known about a subvolume.
+/// Show the properties of a subvolume.
 ///
 /// Times are in UTC. What quotas count is not shown.
 ///

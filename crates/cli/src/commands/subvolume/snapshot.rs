@@ -15,7 +15,7 @@ use crate::output::tell;
 use crate::place::{End, Place};
 use crate::view::WriteArgs;
 
-/// Take a snapshot of a subvolume: a second subvolume with all that it has.
+/// Take a snapshot of a subvolume: a second subvolume with the same content.
 ///
 /// It costs as little for a million files as for one: both share what neither has changed.
 /// Subvolumes in it are empty directories in the snapshot.
@@ -39,7 +39,7 @@ pub(crate) struct SnapshotArgs {
     #[arg(short = 'r', long)]
     read_only: bool,
 
-    /// A quota group that it is in from its beginning; may be given several times.
+    /// Add it to this quota group; may be repeated.
     #[arg(short = 'i', value_name = "QGROUPID")]
     quota_groups: Vec<QgroupId>,
 
@@ -101,10 +101,10 @@ fn target(source: &Place, text: &OsString) -> Result<PathBuf, Error> {
         End::Image(place) if place.image == source.image => Ok(place.path),
         End::Host(path) if path.is_absolute() => Ok(path),
         End::Image(place) => {
-            let text = format!("{place} is in another image: a snapshot shares what its subvolume has");
+            let text = format!("{place}: a snapshot cannot leave its image");
             Err(Error::invalid(text))
         }
-        End::Host(path) => Err(Error::invalid(format!("{}: want /PATH or IMAGE:/PATH", path.display()))),
+        End::Host(path) => Err(Error::invalid(format!("{}: expected /PATH or IMAGE:/PATH", path.display()))),
     }
 }
 
@@ -114,10 +114,7 @@ fn within(fs: &Filesystem, source: &Place, path: PathBuf) -> Result<PathBuf, Err
         return Ok(path);
     }
     let name = source.path.file_name().ok_or_else(|| {
-        Error::invalid(format!(
-            "{} is a directory: say which name the snapshot is to have in it",
-            path.display()
-        ))
+        Error::invalid(format!("{} is a directory: add a name for the snapshot", path.display()))
     })?;
     Ok(path.join(name))
 }

@@ -35,7 +35,7 @@ pub(crate) struct SyncArgs {
     #[arg(value_name = "ID")]
     ids: Vec<u64>,
 
-    /// Seconds between two looks at a mount.
+    /// Seconds between two polls of a mount.
     #[arg(short = 's', value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..3600))]
     sleep: u64,
 

@@ -53,14 +53,14 @@ impl Entry {
         let dir = match live(command, parent, path) {
             Err(failure) if failure.kind() == ErrorKind::InvalidInput => return Err(failure),
             Err(_) if Live::at(&whole).is_ok_and(|root| root.is_some()) => {
-                let text = format!("{}: it is the root of the mount", path.display());
-                return Err(failed(Error::new(ErrorKind::Busy, text)).advise("name something in it"));
+                let text = format!("{}: the root of the mount", path.display());
+                return Err(failed(Error::new(ErrorKind::Busy, text)).advise("name a path in it"));
             }
             dir => dir?,
         };
         let device = |path: &Path| std::fs::symlink_metadata(path).map(|meta| meta.dev()).ok();
         if device(&whole).is_some_and(|there| Some(there) != device(parent)) {
-            let text = format!("{}: something is mounted there", path.display());
+            let text = format!("{}: a mount point", path.display());
             return Err(failed(Error::new(ErrorKind::Busy, text)));
         }
         Ok(Self { dir, name, path: path.to_owned() })
@@ -120,8 +120,8 @@ pub(in crate::commands) fn live(command: &'static str, dir: &Path, path: &Path) 
     let failed = |error| Failure::new(command, error);
     let live = Live::at(dir).map_err(failed)?;
     let live = live.ok_or_else(|| {
-        let text = format!("{} is on no mount of an image", path.display());
-        let advice = "name a path on a live mount, or one in an image that is not mounted, as IMAGE:/PATH; \
+        let text = format!("{} is not on a mount of an image", path.display());
+        let advice = "name a path on a live mount, or IMAGE:/PATH in an image that is not mounted; \
                       on a mount of the kernel use `btrfs`";
         Failure::new(command, Error::unsupported(text)).advise(advice)
     })?;
@@ -138,6 +138,6 @@ pub(in crate::commands) fn failed_at(
     move |error| {
         let is_busy = error.kind() == ErrorKind::Busy;
         let failure = Failure::new(command, error.context(&shown));
-        if is_busy { failure.advise("it cannot be deleted while it is") } else { failure }
+        if is_busy { failure.advise("it cannot be deleted while it is in use") } else { failure }
     }
 }

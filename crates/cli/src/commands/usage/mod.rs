@@ -52,7 +52,7 @@ impl Form {
     }
 }
 
-/// Tell of each kind of block group how much there is and how much of it is used.
+/// Show the size of each kind of block group, and how much of it is used.
 ///
 /// Examples:
 ///   creamery filesystem df disk.img
@@ -73,7 +73,7 @@ pub(crate) struct FilesystemDfArgs {
     format_json: bool,
 }
 
-/// Tell how full filesystems are: as a whole, by kind of block group, and what no chunk has.
+/// Show how full filesystems are: as a whole, by kind of block group, and unallocated space.
 ///
 /// Examples:
 ///   creamery filesystem usage disk.img
@@ -86,7 +86,7 @@ pub(crate) struct UsageArgs {
     #[arg(value_name = "IMAGE|PATH", required = true)]
     places: Vec<OsString>,
 
-    /// What each device has in columns.
+    /// Print a table of the devices.
     #[arg(short = 'T')]
     tabular: bool,
 
@@ -217,7 +217,7 @@ pub(crate) fn run(args: &UsageArgs) -> Result<(), Failure> {
     print("filesystem usage", &args.places, &args.form, |out, facts| {
         out.write_all(std::mem::replace(&mut between, "\n").as_bytes())?;
         if facts.reserve.is_some() && !facts.has_shares {
-            warn("what each device has of these is not told; ask as root");
+            warn("the figures per device need root");
         }
         Overall::of(facts).print(out, &units)?;
         if args.tabular {
