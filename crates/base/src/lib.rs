@@ -4,7 +4,7 @@
 //! never be passed instead of a logical address. [`Error`] names a failure and its place. [`Wait`] and
 //! [`gate`] carry the rule that a caller may forbid waiting. [`lock`] holds locks that know their rank, [`sync`]
 //! their primitives. [`Env`] brings the clock and randomness in from outside, so that a seed replays a run.
-//! [`Escaped`] shows names from outside, [`HumanSize`] sizes. [`Histogram`] counts durations, [`Striped`] counts from many threads without a
+//! [`Escaped`] shows names from outside, [`HumanSize`] sizes. [`Histogram`] counts durations, [`PerThread`] counts from many threads without a
 //! shared cache line. [`memory`] estimates the memory of collections. [`is_same`] compares content. [`panics`] makes a panic a value.
 
 mod address;
@@ -39,11 +39,11 @@ pub use escape::{Escaped, is_drawn};
 pub use gate::Wait;
 pub use histogram::{Histogram, HistogramSnapshot};
 pub use id_hasher::IdHasher;
-pub use near::Near;
+pub use near::ShardedArc;
 pub use piece_buffer::PieceBuffer;
 pub use qgroup_id::QgroupId;
 pub use same::is_same;
 pub use size::{HumanSize, parse_size};
-pub use striped::Striped;
+pub use striped::PerThread;
 pub use time::Timespec;
 pub use uuid::Uuid;

@@ -24,23 +24,23 @@ const PLACES_MAX: usize = 256;
 ///
 /// ```
 /// use std::sync::atomic::{AtomicU64, Ordering};
-/// let reads: creamery_base::Striped<AtomicU64> = creamery_base::Striped::default();
+/// let reads: creamery_base::PerThread<AtomicU64> = creamery_base::PerThread::default();
 /// reads.mine().fetch_add(1, Ordering::Relaxed);
 /// assert_eq!(reads.all().map(|count| count.load(Ordering::Relaxed)).sum::<u64>(), 1);
 /// ```
 #[derive(Debug)]
-pub struct Striped<T> {
+pub struct PerThread<T> {
     /// A power of two.
     stripes: Box<[CachePadded<T>]>,
 }
 
-impl<T: Default> Default for Striped<T> {
+impl<T: Default> Default for PerThread<T> {
     fn default() -> Self {
         Self { stripes: (0..places()).map(|_| CachePadded::default()).collect() }
     }
 }
 
-impl<T> Striped<T> {
+impl<T> PerThread<T> {
     /// Returns this thread's copy.
     #[must_use]
     pub fn mine(&self) -> &T {
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn nothing_is_lost_with_more_threads_than_stripes() {
-        let counter: Striped<AtomicU64> = Striped::default();
+        let counter: PerThread<AtomicU64> = PerThread::default();
         std::thread::scope(|scope| {
             for _ in 0..3 * places() {
                 scope.spawn(|| {
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn neighbours_share_no_cache_line() {
-        let counter: Striped<AtomicU64> = Striped::default();
+        let counter: PerThread<AtomicU64> = PerThread::default();
         let places: Vec<usize> = counter.all().map(|count| std::ptr::from_ref(count).addr()).collect();
         assert!(places.windows(2).all(|pair| pair[1] - pair[0] >= 128), "{places:?}");
     }

@@ -14,7 +14,7 @@ use crate::times::{Times, in_threads, spread};
 
 /// The kinds of work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Workload {
+pub(crate) enum ContentWorkload {
     /// Writes a new file.
     Write,
     /// Overwrites a file completely.
@@ -36,7 +36,7 @@ pub(crate) enum Order {
 
 /// The size of the workload, and its variants.
 #[derive(Clone, Debug)]
-pub(crate) struct Shape {
+pub(crate) struct DataShape {
     pub(crate) threads: usize,
     /// Length of each thread's file.
     pub(crate) bytes: u64,
@@ -57,7 +57,7 @@ pub(crate) struct Shape {
     pub(crate) below: String,
 }
 
-impl Shape {
+impl DataShape {
     pub(crate) const USUAL: Self = Self {
         threads: 1,
         bytes: 256 << 20,
@@ -86,7 +86,7 @@ impl Shape {
 }
 
 /// One thread's part.
-struct Part {
+struct ThreadShare {
     number: usize,
     file: Box<dyn Content>,
     offsets: Vec<u64>,
@@ -94,7 +94,7 @@ struct Part {
     synced: Mutex<Vec<Duration>>,
 }
 
-impl Workload {
+impl ContentWorkload {
     pub(crate) fn parse(word: &str) -> Option<Self> {
         Some(match word {
             "write" => Self::Write,
@@ -115,19 +115,19 @@ impl Workload {
     }
 
     /// Runs the workload and measures it: in total, and for each time that a file was made durable.
-    pub(crate) fn run(self, side: &dyn Side, shape: &Shape) -> Result<Value> {
+    pub(crate) fn run(self, side: &dyn Side, shape: &DataShape) -> Result<Value> {
         ensure!((1..=PIECE_MAX).contains(&shape.piece), "a piece has 1 to {PIECE_MAX} bytes");
         ensure!(shape.bytes.is_multiple_of(shape.piece as u64) && shape.bytes > 0, "a file has whole pieces");
         let contents = match shape.is_text {
             true => Contents::text(shape.generation),
             false => Contents::new(shape.generation, shape.zeros),
         };
-        let parts: Vec<Part> = (0..shape.threads)
+        let parts: Vec<ThreadShare> = (0..shape.threads)
             .map(|number| {
                 let path = Path::new(&shape.below).join(format!("data-{number}"));
                 let path = path.to_str().context("the directory's name is no text")?;
                 let (file, offsets) = (side.open(path, self.how())?, shape.offsets(number));
-                Ok(Part { number, file, offsets, synced: Mutex::default() })
+                Ok(ThreadShare { number, file, offsets, synced: Mutex::default() })
             })
             .collect::<Result<_>>()?;
         let work = |thread: usize| self.work(&parts[thread], shape, &contents);
@@ -144,8 +144,8 @@ impl Workload {
     }
 
     /// One thread's part; returns the number of its pieces.
-    fn work(self, part: &Part, shape: &Shape, contents: &Contents) -> Result<usize> {
-        let Part { number, file, offsets, synced } = part;
+    fn work(self, part: &ThreadShare, shape: &DataShape, contents: &Contents) -> Result<usize> {
+        let ThreadShare { number, file, offsets, synced } = part;
         let mut piece = vec![0; shape.piece];
         let (mut took, mut begun) = (Vec::new(), Instant::now());
         for (done, &offset) in (1..).zip(offsets) {
@@ -176,14 +176,14 @@ impl Workload {
 
 #[cfg(test)]
 mod tests {
-    use super::{Order, Shape};
+    use super::{DataShape, Order};
 
     #[test]
     fn each_piece_comes_once_in_either_order() {
-        let shape = Shape { bytes: 64 << 10, piece: 4096, ..Shape::USUAL };
+        let shape = DataShape { bytes: 64 << 10, piece: 4096, ..DataShape::USUAL };
         let sequential = shape.offsets(0);
         assert_eq!(sequential.len(), 16);
-        let mut random = Shape { order: Order::Random, ..shape }.offsets(0);
+        let mut random = DataShape { order: Order::Random, ..shape }.offsets(0);
         assert_ne!(random, sequential);
         random.sort_unstable();
         assert_eq!(random, sequential);

@@ -10,7 +10,7 @@ use creamery_testkit::Random;
 use serde_json::{Value, json};
 
 use crate::content::{Contents, PIECE_MAX};
-use crate::data::Shape;
+use crate::data::DataShape;
 use crate::side::{How, Side};
 use crate::times::{Times, spread};
 
@@ -24,7 +24,7 @@ const ALONE_MIN: Duration = Duration::from_millis(500);
 const ASKED: usize = 32;
 
 /// Overwrites each piece of the file that `write` made once. `shape.generation` is that of the new content.
-pub(crate) fn run(side: &dyn Side, shape: &Shape) -> Result<(Times, Value)> {
+pub(crate) fn run(side: &dyn Side, shape: &DataShape) -> Result<(Times, Value)> {
     ensure!((1..=PIECE_MAX).contains(&shape.piece), "a piece has 1 to {PIECE_MAX} bytes");
     let contents = Contents::new(shape.generation, false);
     let mut offsets: Vec<u64> = (0..shape.bytes).step_by(shape.piece).collect();

@@ -89,7 +89,7 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Recorded>> {
 }
 
 fn line(line: &str) -> Result<Option<Recorded>> {
-    let mut words = Words(line.trim());
+    let mut words = LineRest(line.trim());
     let name = words.word()?;
     let request = match name {
         "NTCreateX" => {
@@ -140,9 +140,9 @@ fn line(line: &str) -> Result<Option<Recorded>> {
 }
 
 /// The rest of a line.
-struct Words<'l>(&'l str);
+struct LineRest<'l>(&'l str);
 
-impl<'l> Words<'l> {
+impl<'l> LineRest<'l> {
     fn word(&mut self) -> Result<&'l str> {
         let (word, rest) = self.0.split_once(char::is_whitespace).unwrap_or((self.0, ""));
         self.0 = rest.trim_start();

@@ -28,7 +28,7 @@ use anyhow::{Context, Result, bail};
 use creamery::compression::Compress;
 use creamery_codec::ChecksumType;
 use direct::Overlap;
-use side::{Directory, Library, Setting, Side};
+use side::{Directory, Library, OpenSetting, Side};
 use times::Times;
 
 const USAGE: &str = "usage: creamery-bench WORKLOAD (--image FILE | --dir DIR [--server PID] [--sync-by PROGRAM]) [OPTIONS]
@@ -84,7 +84,7 @@ fn of_image(workload: &str, options: &Options) -> Option<Result<serde_json::Valu
     match workload {
         "scrub" => Some(scrub::scrub(
             image,
-            scrub::Setting {
+            scrub::ScrubSetting {
                 latency: options.latency,
                 without_read_ahead: options.setting.read_ahead == Some(false),
             },
@@ -103,7 +103,7 @@ fn direct(workload: &str, options: &Options) -> Option<Result<serde_json::Value>
         return None;
     }
     let Options { threads, time, .. } = *options;
-    let shape = direct::Shape { threads, time, bytes: options.shape.bytes, ..options.direct };
+    let shape = direct::DirectShape { threads, time, bytes: options.shape.bytes, ..options.direct };
     Some(match &options.target {
         Some(Target::Image(image)) => direct::on_image(image, options.setting, &shape),
         Some(Target::File(file)) => direct::on_file(file, &shape),
@@ -113,11 +113,11 @@ fn direct(workload: &str, options: &Options) -> Option<Result<serde_json::Value>
 
 /// All workloads.
 enum Workload {
-    Names(names::Workload),
-    Data(data::Workload),
-    Tree(tree::Workload),
-    Subvolumes(subvolumes::Workload),
-    Seek(seek::Workload),
+    Names(names::NamesWorkload),
+    Data(data::ContentWorkload),
+    Tree(tree::TreeWorkload),
+    Subvolumes(subvolumes::SubvolumesWorkload),
+    Seek(seek::SeekWorkload),
     Gate,
     Replay,
     Commits,
@@ -125,11 +125,11 @@ enum Workload {
 
 impl Workload {
     fn parse(word: &str) -> Option<Self> {
-        let names = || names::Workload::parse(word).map(Self::Names);
-        let data = || data::Workload::parse(word).map(Self::Data);
-        let tree = || tree::Workload::parse(word).map(Self::Tree);
-        let subvolumes = || subvolumes::Workload::parse(word).map(Self::Subvolumes);
-        let seek = || seek::Workload::parse(word).map(Self::Seek);
+        let names = || names::NamesWorkload::parse(word).map(Self::Names);
+        let data = || data::ContentWorkload::parse(word).map(Self::Data);
+        let tree = || tree::TreeWorkload::parse(word).map(Self::Tree);
+        let subvolumes = || subvolumes::SubvolumesWorkload::parse(word).map(Self::Subvolumes);
+        let seek = || seek::SeekWorkload::parse(word).map(Self::Seek);
         let gate = || (word == "gate").then_some(Self::Gate);
         let replay = || (word == "replay").then_some(Self::Replay);
         let commits = || (word == "commits").then_some(Self::Commits);
@@ -147,20 +147,21 @@ impl Workload {
     fn run(&self, side: &dyn Side, options: &Options) -> Result<serde_json::Value> {
         let Options { threads, files, rounds, .. } = *options;
         let times: Result<Times> = match self {
-            Self::Names(workload) => workload.run(side, names::Scale { threads, files, rounds }),
+            Self::Names(workload) => workload.run(side, names::NamesScale { threads, files, rounds }),
             Self::Data(workload) => {
-                return workload.run(side, &data::Shape { threads, ..options.shape.clone() });
+                return workload.run(side, &data::DataShape { threads, ..options.shape.clone() });
             }
             Self::Tree(workload) => workload.run(side, &tree::Tree { host: options.host.clone(), files }),
             Self::Subvolumes(workload) => {
-                let data::Shape { bytes, piece, .. } = options.shape;
+                let data::DataShape { bytes, piece, .. } = options.shape;
                 let Options { count, measured, .. } = *options;
-                return workload.run(side, subvolumes::Scale { files, count, measured, bytes, piece });
+                return workload
+                    .run(side, subvolumes::SubvolumesScale { files, count, measured, bytes, piece });
             }
             Self::Seek(workload) => {
-                let data::Shape { bytes, zeros, .. } = options.shape;
+                let data::DataShape { bytes, zeros, .. } = options.shape;
                 let Options { state, reading, count: calls, .. } = *options;
-                return workload.run(side, seek::Scale { bytes, state, reading, zeros, calls });
+                return workload.run(side, seek::SeekScale { bytes, state, reading, zeros, calls });
             }
             Self::Replay => {
                 let load = options.load.as_deref().context("--load FILE is missing")?;
@@ -189,16 +190,16 @@ struct Options {
     target: Option<Target>,
     servers: Vec<u32>,
     sync_by: Option<PathBuf>,
-    setting: Setting,
+    setting: OpenSetting,
     threads: usize,
     files: usize,
     rounds: usize,
     count: usize,
     measured: usize,
-    state: seek::State,
+    state: seek::FileState,
     reading: bool,
-    shape: data::Shape,
-    direct: direct::Shape,
+    shape: data::DataShape,
+    direct: direct::DirectShape,
     host: Option<PathBuf>,
     load: Option<PathBuf>,
     time: Duration,
@@ -213,16 +214,16 @@ impl Options {
             target: None,
             servers: Vec::new(),
             sync_by: None,
-            setting: Setting::default(),
+            setting: OpenSetting::default(),
             threads: 1,
             files: 100_000,
             rounds: 1,
             count: 1,
             measured: 1,
-            state: seek::State::Flushed,
+            state: seek::FileState::Flushed,
             reading: true,
-            shape: data::Shape::USUAL,
-            direct: direct::Shape::USUAL,
+            shape: data::DataShape::USUAL,
+            direct: direct::DirectShape::USUAL,
             host: None,
             load: None,
             time: Duration::from_secs(10),
@@ -251,7 +252,9 @@ impl Options {
             "--rounds" => self.rounds = number()?.max(1),
             "--count" => self.count = number()?.max(1),
             "--measured" => self.measured = number()?,
-            "--state" => self.state = seek::State::parse(value).context("neither dirty, flushed nor cold")?,
+            "--state" => {
+                self.state = seek::FileState::parse(value).context("neither dirty, flushed nor cold")?
+            }
             "--reading" => self.reading = switch(value)?,
             "--host" => self.host = Some(value.into()),
             "--load" => self.load = Some(value.into()),

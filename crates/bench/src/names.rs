@@ -7,7 +7,7 @@ use crate::times::{Times, in_threads};
 
 /// The kinds of work.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Workload {
+pub(crate) enum NamesWorkload {
     /// Each thread fills directories of its own, one per round, with empty files (the pattern of fs_mark).
     Create,
     /// Each thread asks for every file of its directories once, in a scattered order.
@@ -24,7 +24,7 @@ pub(crate) enum Workload {
 
 /// The size of the workload.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Scale {
+pub(crate) struct NamesScale {
     pub(crate) threads: usize,
     /// Files of one thread in one round.
     pub(crate) files: usize,
@@ -41,7 +41,7 @@ fn name(thread: usize, round: usize, file: usize) -> String {
     format!("{}/{file:08x}-a-name-of-forty-bytes-as-usual~~", dir(thread, round))
 }
 
-impl Workload {
+impl NamesWorkload {
     pub(crate) fn parse(word: &str) -> Option<Self> {
         Some(match word {
             "create" => Self::Create,
@@ -55,7 +55,7 @@ impl Workload {
     }
 
     /// Runs the workload and measures it.
-    pub(crate) fn run(self, side: &dyn Side, scale: Scale) -> Result<Times> {
+    pub(crate) fn run(self, side: &dyn Side, scale: NamesScale) -> Result<Times> {
         match self {
             Self::Create => {
                 for thread in 0..scale.threads {
@@ -74,7 +74,7 @@ impl Workload {
     }
 
     /// One thread's part; returns the number of its operations.
-    fn work(self, side: &dyn Side, scale: Scale, thread: usize) -> Result<usize> {
+    fn work(self, side: &dyn Side, scale: NamesScale, thread: usize) -> Result<usize> {
         let mut operations = 0;
         for round in 0..scale.rounds {
             match self {

@@ -29,7 +29,7 @@ struct Latency {
 
 /// The measurements of one client.
 #[derive(Default)]
-struct Taken {
+struct ClientTimes {
     bytes: u64,
     latencies: BTreeMap<&'static str, Latency>,
 }
@@ -49,7 +49,7 @@ pub(crate) fn run(side: &dyn Side, load: &Path, threads: usize, time: Duration) 
     ensure!(!requests.is_empty(), "{} has no request", load.display());
     // In the load file chance decides whose mkdir comes first, but not here.
     side.make_dir("clients")?;
-    let (begun, all) = (Instant::now(), Mutex::new(Taken::default()));
+    let (begun, all) = (Instant::now(), Mutex::new(ClientTimes::default()));
     let warm = begun + time / WARM_PART;
     let cpu = CpuMeter::start(side.servers()).ok();
     let operations = in_threads(threads, &|thread| {
@@ -87,7 +87,7 @@ impl Latency {
     }
 }
 
-impl Taken {
+impl ClientTimes {
     fn add(&mut self, other: Self) {
         self.bytes += other.bytes;
         for (name, latency) in other.latencies {
@@ -103,8 +103,8 @@ impl<'s> Client<'s> {
     }
 
     /// Replays the requests until `end`, and counts from `warm` on.
-    fn work(&mut self, requests: &[Recorded], warm: Instant, end: Instant) -> Result<Taken> {
-        let mut taken = Taken::default();
+    fn work(&mut self, requests: &[Recorded], warm: Instant, end: Instant) -> Result<ClientTimes> {
+        let mut taken = ClientTimes::default();
         let mut before = Instant::now();
         for number in (0..requests.len()).cycle() {
             let Recorded { request, goes_well } = &requests[number];

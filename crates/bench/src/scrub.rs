@@ -22,14 +22,14 @@ const SECTOR: usize = 4096;
 
 /// The parameters of a scrub.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Setting {
+pub(crate) struct ScrubSetting {
     /// The time of its device for each request.
     pub(crate) latency: Option<Duration>,
     pub(crate) without_read_ahead: bool,
 }
 
 /// Scrubs the filesystem of one device, and writes nothing.
-pub(crate) fn scrub(image: &Path, setting: Setting) -> Result<Value> {
+pub(crate) fn scrub(image: &Path, setting: ScrubSetting) -> Result<Value> {
     let mut device: Arc<dyn BlockDevice> = Arc::new(FileDevice::open(image, Access::ReadOnly)?);
     if let Some(latency) = setting.latency {
         device = Arc::new(DelayedDevice::new(device, latency)?);

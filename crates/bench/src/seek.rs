@@ -17,7 +17,7 @@ const BYTE: u8 = 0xab;
 
 /// The kinds of work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Workload {
+pub(crate) enum SeekWorkload {
     /// Makes the file for a later workload.
     Sparse,
     /// Goes through the file, and a second time with the data read.
@@ -28,7 +28,7 @@ pub(crate) enum Workload {
 
 /// The state of the file before the measurement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum State {
+pub(crate) enum FileState {
     /// Written, and nothing synced since.
     Dirty,
     /// Written and synced.
@@ -37,7 +37,7 @@ pub(crate) enum State {
     Cold,
 }
 
-impl State {
+impl FileState {
     pub(crate) fn parse(word: &str) -> Option<Self> {
         Some(match word {
             "dirty" => Self::Dirty,
@@ -55,10 +55,10 @@ impl State {
 
 /// The size of the workload, and its variants.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Scale {
+pub(crate) struct SeekScale {
     /// Bytes of the file, a multiple of 8 KiB.
     pub(crate) bytes: u64,
-    pub(crate) state: State,
+    pub(crate) state: FileState,
     /// Whether to go through the file a second time and read its data.
     pub(crate) reading: bool,
     /// Whether to expect zeros when reading: the server keeps no data.
@@ -75,7 +75,7 @@ struct Found {
     data_bytes: u64,
 }
 
-impl Workload {
+impl SeekWorkload {
     pub(crate) fn parse(word: &str) -> Option<Self> {
         Some(match word {
             "sparse" => Self::Sparse,
@@ -86,16 +86,16 @@ impl Workload {
     }
 
     /// Runs the workload and measures it.
-    pub(crate) fn run(self, side: &dyn Side, scale: Scale) -> Result<Value> {
+    pub(crate) fn run(self, side: &dyn Side, scale: SeekScale) -> Result<Value> {
         ensure!(
             scale.bytes > 0 && scale.bytes.is_multiple_of(STEP),
             "the file has whole steps of {STEP} bytes"
         );
         let path = scale.state.file();
-        if self == Self::Sparse || scale.state != State::Cold {
+        if self == Self::Sparse || scale.state != FileState::Cold {
             make(&*side.open(path, How::New)?, scale.bytes).context("making the file")?;
         }
-        if scale.state == State::Flushed {
+        if scale.state == FileState::Flushed {
             side.sync()?;
         }
         // If a file is open for writing, a mount asks the kernel for changes of mappings; copying programs open for reading only.
@@ -131,10 +131,10 @@ fn make(file: &dyn Content, bytes: u64) -> Result<()> {
 }
 
 /// Checks the delayed bytes, where they are reported: all data of a dirty file, else 0.
-fn is_as_said(side: &dyn Side, scale: Scale) -> Result<Option<u64>> {
+fn is_as_said(side: &dyn Side, scale: SeekScale) -> Result<Option<u64>> {
     let Some(statistics) = side.statistics() else { return Ok(None) };
     let delayed = statistics.writeback.delayed_bytes;
-    let wanted = if scale.state == State::Dirty { scale.bytes / 2 } else { 0 };
+    let wanted = if scale.state == FileState::Dirty { scale.bytes / 2 } else { 0 };
     ensure!(
         delayed == wanted,
         "{delayed} bytes are delayed, and {wanted} should be: --delayed-mib tells how many may"
@@ -166,7 +166,7 @@ fn is_whole(found: Found, bytes: u64) -> Result<()> {
     Ok(())
 }
 
-fn scan(side: &dyn Side, file: &dyn Content, scale: Scale) -> Result<Value> {
+fn scan(side: &dyn Side, file: &dyn Content, scale: SeekScale) -> Result<Value> {
     let (found, took) = timed(side, || go_through(file, |_, _| Ok(())))?;
     is_whole(found, scale.bytes)?;
     let (work, cpu) = took;

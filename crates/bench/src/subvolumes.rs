@@ -23,7 +23,7 @@ const NAMES_OF_A_DIR: usize = 25_000;
 
 /// The kinds of work.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Workload {
+pub(crate) enum SubvolumesWorkload {
     /// Takes `count` snapshots of one subvolume, measures the last ones, and deletes them.
     Snapshots,
     /// Makes `count` clones of one file.
@@ -38,7 +38,7 @@ pub(crate) enum Workload {
 
 /// The size of the workload.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Scale {
+pub(crate) struct SubvolumesScale {
     /// Files of the subvolume.
     pub(crate) files: usize,
     /// Snapshots or clones.
@@ -50,7 +50,7 @@ pub(crate) struct Scale {
     pub(crate) piece: usize,
 }
 
-impl Workload {
+impl SubvolumesWorkload {
     pub(crate) fn parse(word: &str) -> Option<Self> {
         Some(match word {
             "snapshots" => Self::Snapshots,
@@ -63,7 +63,7 @@ impl Workload {
     }
 
     /// Runs the workload; returns the output.
-    pub(crate) fn run(self, side: &dyn Side, scale: Scale) -> Result<Value> {
+    pub(crate) fn run(self, side: &dyn Side, scale: SubvolumesScale) -> Result<Value> {
         match self {
             Self::Snapshots => snapshots(side, scale),
             Self::Clones => clones(side, scale),
@@ -82,7 +82,10 @@ impl Workload {
 }
 
 /// Takes the snapshots, with changes between; measures the last ones, and deleting the same number.
-fn snapshots(side: &dyn Side, Scale { files, count, measured, .. }: Scale) -> Result<Value> {
+fn snapshots(
+    side: &dyn Side,
+    SubvolumesScale { files, count, measured, .. }: SubvolumesScale,
+) -> Result<Value> {
     ensure!((1..=count).contains(&measured), "of {count} snapshots {measured} cannot be measured");
     let contents = Contents::new(0, false);
     side.make_subvolume(WORK)?;
@@ -139,7 +142,7 @@ fn snapshot_of(number: usize) -> String {
 }
 
 /// Clones a file whose every piece is an extent.
-fn clones(side: &dyn Side, Scale { count, bytes, piece, .. }: Scale) -> Result<Value> {
+fn clones(side: &dyn Side, SubvolumesScale { count, bytes, piece, .. }: SubvolumesScale) -> Result<Value> {
     const SOURCE: &str = "source";
     let contents = Contents::new(0, false);
     let file = side.open(SOURCE, How::New)?;
@@ -166,7 +169,7 @@ fn clones(side: &dyn Side, Scale { count, bytes, piece, .. }: Scale) -> Result<V
 }
 
 /// Makes files for measuring their copies.
-fn fill(side: &dyn Side, Scale { files, bytes, .. }: Scale) -> Result<Value> {
+fn fill(side: &dyn Side, SubvolumesScale { files, bytes, .. }: SubvolumesScale) -> Result<Value> {
     let contents = Contents::new(0, false);
     side.make_dir(FILLED)?;
     let times = Times::measure(side, 1, &|_| {
@@ -179,7 +182,7 @@ fn fill(side: &dyn Side, Scale { files, bytes, .. }: Scale) -> Result<Value> {
     Ok(times.to_json())
 }
 
-fn compare_copies(side: &dyn Side, Scale { files, bytes, .. }: Scale) -> Result<()> {
+fn compare_copies(side: &dyn Side, SubvolumesScale { files, bytes, .. }: SubvolumesScale) -> Result<()> {
     let contents = Contents::new(0, false);
     let mut found = vec![0; usize::try_from(bytes)?];
     for number in 0..files {

@@ -12,7 +12,7 @@ const TREE: &str = "tree";
 
 /// The kinds of work.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Workload {
+pub(crate) enum TreeWorkload {
     /// Copies from the host, with all attributes.
     CopyIn,
     /// Reads the attributes of everything.
@@ -32,7 +32,7 @@ pub(crate) struct Tree {
     pub(crate) files: usize,
 }
 
-impl Workload {
+impl TreeWorkload {
     pub(crate) fn parse(word: &str) -> Option<Self> {
         Some(match word {
             "copy-in" => Self::CopyIn,

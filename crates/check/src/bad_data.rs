@@ -8,7 +8,7 @@ use creamery_format::{Key, KeyType};
 
 use crate::damaged_sector::{DamagedFile, DamagedSector};
 use crate::problem::Problem;
-use crate::report::{Place, Sink};
+use crate::report::{ProblemSite, Sink};
 
 /// A sector with a bad copy.
 pub(crate) struct BadSector {
@@ -72,9 +72,9 @@ impl BadData {
         let owners = self.owners.into_inner();
         for (logical, sectors) in self.sectors {
             let owner = owners.get(&logical);
-            let place = owner.map_or_else(Place::default, |(tree, ino, offset)| Place {
+            let place = owner.map_or_else(ProblemSite::default, |(tree, ino, offset)| ProblemSite {
                 inode: Some(ino.get()),
-                ..Place::key(*tree, Key::new(*ino, KeyType::EXTENT_DATA, *offset))
+                ..ProblemSite::key(*tree, Key::new(*ino, KeyType::EXTENT_DATA, *offset))
             });
             for sector in sectors {
                 let message = match owner {
@@ -91,7 +91,7 @@ impl BadData {
                     files: files.into_iter().collect(),
                     more_files: 0,
                 };
-                let place = Place { sector: Some(Box::new(damaged)), ..place.clone() };
+                let place = ProblemSite { sector: Some(Box::new(damaged)), ..place.clone() };
                 sink.add(sector.problem, place, message);
             }
         }

@@ -15,7 +15,7 @@ use zerocopy::FromBytes;
 use crate::block_groups::BlockGroup;
 use crate::features::Features;
 use crate::problem::Problem;
-use crate::report::{Place, Sink};
+use crate::report::{ProblemSite, Sink};
 use crate::walk::{Meta, Sequence};
 
 /// All chunks by address, with the used bytes of each.
@@ -98,7 +98,7 @@ impl Sequence<Vec<u8>> for ChunkSequence<'_> {
                     match pushed {
                         Ok(chunk) => drop(self.found.chunks.insert(key.offset, chunk)),
                         Err(error) => {
-                            let place = Place::slot(TreeId::CHUNK, meta.logical, slot, key);
+                            let place = ProblemSite::slot(TreeId::CHUNK, meta.logical, slot, key);
                             self.sink.add(Problem::ChunkInvalid, place, error.to_string());
                         }
                     }
@@ -125,7 +125,7 @@ pub(crate) fn compare_device(own: &RawDevItem, item: &RawDevItem, sink: &Sink) {
             format!("{} bytes, {} used, uuid {}", item.total_bytes, item.bytes_used, item.uuid())
         };
         let message = format!("expected {}, found {}", of(item), of(own));
-        sink.add(Problem::SuperblockDevice, Place::default(), message);
+        sink.add(Problem::SuperblockDevice, ProblemSite::default(), message);
     }
 }
 
@@ -143,7 +143,7 @@ impl ChunkTree {
     pub(crate) fn see_features(&self, features: &Features) {
         for (start, chunk) in &self.chunks {
             let key = Key::new(ObjectId::FIRST_CHUNK_TREE, KeyType::CHUNK_ITEM, *start);
-            features.see_chunk(chunk.flags, || Place::key(TreeId::CHUNK, key));
+            features.see_chunk(chunk.flags, || ProblemSite::key(TreeId::CHUNK, key));
         }
     }
 
@@ -165,14 +165,18 @@ impl ChunkTree {
             });
             if !same {
                 let message = format!("chunk at logical {}", key.offset);
-                sink.add(Problem::SystemChunkExtra, Place::default(), message);
+                sink.add(Problem::SystemChunkExtra, ProblemSite::default(), message);
             }
             array.insert(key.offset, ());
         }
         for chunk in self.chunks.values() {
             let start = chunk.start.get();
             if chunk.flags.contains(BlockGroupFlags::SYSTEM) && !array.contains_key(&start) {
-                sink.add(Problem::SystemChunkMissing, Place::default(), format!("chunk at logical {start}"));
+                sink.add(
+                    Problem::SystemChunkMissing,
+                    ProblemSite::default(),
+                    format!("chunk at logical {start}"),
+                );
             }
         }
         self.compare_devices(volume, sink);
@@ -187,7 +191,7 @@ impl ChunkTree {
         let superblock = volume.superblock();
         let number = |problem, found: u64, want: u64| {
             if found != want {
-                sink.add(problem, Place::default(), format!("expected {want}, found {found}"));
+                sink.add(problem, ProblemSite::default(), format!("expected {want}, found {found}"));
             }
         };
         number(Problem::SuperblockDeviceCount, superblock.device_count(), self.devices.len() as u64);
@@ -201,7 +205,7 @@ impl ChunkTree {
         match self.devices.get(&own.devid.get()) {
             None => {
                 let message = format!("device {} is not in the chunk tree", own.devid);
-                sink.add(Problem::SuperblockDevice, Place::default(), message);
+                sink.add(Problem::SuperblockDevice, ProblemSite::default(), message);
             }
             Some(item) => compare_device(own, item, sink),
         }
@@ -210,7 +214,7 @@ impl ChunkTree {
             let (found, want) = (device.len(), item.total_bytes.get());
             if found < want {
                 let message = format!("device {}, expected {want}, found {found} bytes", item.devid);
-                sink.add(Problem::DeviceSize, Place::default(), message);
+                sink.add(Problem::DeviceSize, ProblemSite::default(), message);
             }
         }
     }
@@ -224,7 +228,7 @@ impl ChunkTree {
                 let stripe_name =
                     || format!("chunk {} at device {} offset {}", chunk.start, place.0, place.1);
                 if !self.devices.contains_key(&stripe.dev.get()) {
-                    sink.add(Problem::DeviceMissing, Place::default(), stripe_name());
+                    sink.add(Problem::DeviceMissing, ProblemSite::default(), stripe_name());
                 }
                 match extents.found.remove(&place) {
                     Some(extent) => {
@@ -240,7 +244,7 @@ impl ChunkTree {
                         }
                     }
                     None if complete => {
-                        sink.add(Problem::DeviceExtentMissing, Place::tree(TreeId::DEV), stripe_name());
+                        sink.add(Problem::DeviceExtentMissing, ProblemSite::tree(TreeId::DEV), stripe_name());
                     }
                     None => {}
                 }
@@ -263,7 +267,7 @@ impl ChunkTree {
         let mut with_group: HashMap<u64, ()> = HashMap::new();
         for group in groups {
             let key = Key::new(group.start.into(), KeyType::BLOCK_GROUP_ITEM, group.len);
-            let place = Place::key(group.tree, key);
+            let place = ProblemSite::key(group.tree, key);
             let Some((chunk, used)) = table.at(group.start) else {
                 sink.add(Problem::BlockGroupExtra, place, String::new());
                 continue;
@@ -281,7 +285,7 @@ impl ChunkTree {
             }
         }
         for start in self.chunks.keys().filter(|start| complete && !with_group.contains_key(start)) {
-            sink.add(Problem::BlockGroupMissing, Place::default(), format!("chunk at logical {start}"));
+            sink.add(Problem::BlockGroupMissing, ProblemSite::default(), format!("chunk at logical {start}"));
         }
     }
 }
@@ -308,8 +312,8 @@ impl Sequence<Vec<u8>> for DeviceExtents {
 }
 
 impl DeviceExtents {
-    fn place((device, offset): (u64, u64)) -> Place {
-        Place::key(TreeId::DEV, Key::new(device.into(), KeyType::DEV_EXTENT, offset))
+    fn place((device, offset): (u64, u64)) -> ProblemSite {
+        ProblemSite::key(TreeId::DEV, Key::new(device.into(), KeyType::DEV_EXTENT, offset))
     }
 
     /// Checks that extents do not overlap, lie inside their devices, and add up.
@@ -343,7 +347,7 @@ impl DeviceExtents {
             if found != want {
                 let key = Key::new(1.into(), KeyType::DEV_ITEM, *device);
                 let message = format!("expected {want}, found {found}");
-                sink.add(Problem::DeviceBytesUsed, Place::key(TreeId::CHUNK, key), message);
+                sink.add(Problem::DeviceBytesUsed, ProblemSite::key(TreeId::CHUNK, key), message);
             }
         }
     }

@@ -10,7 +10,7 @@ use crate::options::Progress;
 use crate::problem::Problem;
 use crate::ranges::Ranges;
 use crate::reader::Reader;
-use crate::report::Place;
+use crate::report::ProblemSite;
 use crate::walk::{Leaf, Meta, Sequence};
 
 /// Bytes of data per read.
@@ -96,7 +96,7 @@ pub(crate) struct SumsSequence<'a> {
 impl Sequence<SumsOfLeaf> for SumsSequence<'_> {
     fn leaf(&mut self, meta: &Meta, found: SumsOfLeaf) {
         for ((start, end, slot), key) in found.ranges.into_iter().zip(found.keys) {
-            let place = || Place::slot(TreeId::CSUM, meta.logical, slot, key);
+            let place = || ProblemSite::slot(TreeId::CSUM, meta.logical, slot, key);
             if start < self.end {
                 let message = format!("begins at {start}, the one before ends at {}", self.end);
                 self.reader.sink.add(Problem::ChecksumOverlap, place(), message);
@@ -114,7 +114,7 @@ impl Sequence<SumsOfLeaf> for SumsSequence<'_> {
             if self.bad.len() < self.bad_limit {
                 self.bad.push(sector);
             } else {
-                self.reader.sink.add(sector.problem, Place::default(), sector.why);
+                self.reader.sink.add(sector.problem, ProblemSite::default(), sector.why);
             }
         }
     }

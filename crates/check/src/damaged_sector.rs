@@ -100,7 +100,7 @@ impl DamagedSector {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Finding, Place, Problem};
+    use crate::{Finding, Problem, ProblemSite};
 
     #[test]
     fn names_are_told_without_what_a_terminal_would_take_for_more() {
@@ -113,7 +113,7 @@ mod tests {
         ];
         assert_eq!(files[2].path_bytes.as_deref(), Some("2fff"));
         let sector = DamagedSector { files, more_files: 7, ..DamagedSector::default() };
-        let place = Place { sector: Some(Box::new(sector)), ..Place::default() };
+        let place = ProblemSite { sector: Some(Box::new(sector)), ..ProblemSite::default() };
         let said = Finding::new(Problem::DataChecksum, place, "here").to_string();
         assert!(
             said.ends_with(" at byte 4096, and 7 more") && said.contains("here; of /a at byte 4096,"),

@@ -20,7 +20,7 @@ use crate::problem::Problem;
 use crate::ranges::Ranges;
 use crate::reader::Reader;
 use crate::references::{Reference, References};
-use crate::report::{Place, Sink};
+use crate::report::{ProblemSite, Sink};
 use crate::walk::{Meta, Sequence, TreeBlock, TreeBlocks};
 
 /// The distance behind its hash within which the item of a reference is accepted. References with one hash lie at neighbouring offsets, and
@@ -42,7 +42,7 @@ pub(crate) struct Extents {
 }
 
 /// The extent whose references the walk is reading.
-struct Open {
+struct OpenExtent {
     bytenr: u64,
     len: u64,
     is_tree: bool,
@@ -50,7 +50,7 @@ struct Open {
     want: u64,
     listed: u64,
     roots: Vec<u64>,
-    place: Place,
+    place: ProblemSite,
 }
 
 /// Visits the leaves of the extent tree.
@@ -63,7 +63,7 @@ pub(crate) struct ExtentSequence<'a> {
     generation: u64,
     /// Whether this is the second walk, which only collects references.
     references_only: bool,
-    open: Option<Open>,
+    open: Option<OpenExtent>,
     /// With simple quotas: the first generation that counts.
     owned_since: Option<u64>,
     /// The end of the last extent.
@@ -106,7 +106,7 @@ impl<'a> ExtentSequence<'a> {
         self.found
     }
 
-    fn say(&self, problem: Problem, place: Place, message: String) {
+    fn say(&self, problem: Problem, place: ProblemSite, message: String) {
         if !self.references_only {
             self.sink.add(problem, place, message);
         }
@@ -153,7 +153,7 @@ impl<'a> ExtentSequence<'a> {
         self.references.record(Reference::new(Logical::new(open.bytenr), len, found), count);
     }
 
-    fn extent(&mut self, key: Key, data: &[u8], place: Place) {
+    fn extent(&mut self, key: Key, data: &[u8], place: ProblemSite) {
         self.close(true);
         let Ok(item) = ExtentItem::parse(key.kind, data) else { return };
         let bytenr = key.objectid.get();
@@ -173,7 +173,7 @@ impl<'a> ExtentSequence<'a> {
         let want = item.head.refs.get();
         let generation = item.head.generation.get();
         self.open =
-            Some(Open { bytenr, len, is_tree, generation, want, listed: 0, roots: Vec::new(), place });
+            Some(OpenExtent { bytenr, len, is_tree, generation, want, listed: 0, roots: Vec::new(), place });
         let mut last = None;
         for found in item.refs().flatten() {
             // References are ordered, and Linux stops its search at the place where the reference would have to be.
@@ -187,7 +187,7 @@ impl<'a> ExtentSequence<'a> {
         }
     }
 
-    fn judge(&mut self, bytenr: u64, len: u64, is_tree: bool, generation: u64, place: &Place) {
+    fn judge(&mut self, bytenr: u64, len: u64, is_tree: bool, generation: u64, place: &ProblemSite) {
         if bytenr < self.end {
             let message = format!("[{bytenr}, {}), the one before ends at {}", bytenr + len, self.end);
             self.say(Problem::ExtentOverlap, place.clone(), message);
@@ -243,7 +243,7 @@ impl<'a> ExtentSequence<'a> {
         self.found.tree_blocks.blocks.insert(bytenr, block);
     }
 
-    fn keyed(&mut self, key: Key, data: &[u8], place: Place) {
+    fn keyed(&mut self, key: Key, data: &[u8], place: ProblemSite) {
         let bytenr = key.objectid.get();
         if self.open.as_ref().is_none_or(|open| open.bytenr != bytenr) {
             return self.say(Problem::ReferenceOrphan, place, String::new());
@@ -272,7 +272,7 @@ impl Sequence<Vec<u8>> for ExtentSequence<'_> {
         let leaf = BlockRef::new(&bytes);
         for slot in 0..leaf.count() {
             let (key, data) = (leaf.key(slot), leaf.data(slot));
-            let place = || Place::slot(TreeId::EXTENT, meta.logical, slot, key);
+            let place = || ProblemSite::slot(TreeId::EXTENT, meta.logical, slot, key);
             match key.kind {
                 KeyType::EXTENT_ITEM | KeyType::METADATA_ITEM => self.extent(key, data, place()),
                 KeyType::TREE_BLOCK_REF

@@ -15,7 +15,7 @@ use creamery_base::lock::{RankedMutex, rank};
 use creamery_format::{BlockGroupFlags, Incompat};
 
 use crate::problem::Problem;
-use crate::report::{Place, Sink};
+use crate::report::{ProblemSite, Sink};
 
 /// The flags that Linux needs to read.
 const READ_BY: Incompat =
@@ -25,7 +25,7 @@ const READ_BY: Incompat =
 pub(crate) struct Features {
     stated: Incompat,
     /// For the bits of each feature, the first place that shows it.
-    unstated: RankedMutex<BTreeMap<u64, Place>, { rank::LEAF }>,
+    unstated: RankedMutex<BTreeMap<u64, ProblemSite>, { rank::LEAF }>,
 }
 
 impl Features {
@@ -34,12 +34,12 @@ impl Features {
     }
 
     /// Notes a place that shows a feature.
-    pub(crate) fn see(&self, feature: Incompat, place: impl FnOnce() -> Place) {
+    pub(crate) fn see(&self, feature: Incompat, place: impl FnOnce() -> ProblemSite) {
         if self.stated.contains(feature) {
             return;
         }
         let place = place();
-        let order = |place: &Place| (place.tree, place.block, place.slot);
+        let order = |place: &ProblemSite| (place.tree, place.block, place.slot);
         let mut unstated = self.unstated.lock();
         let known = unstated.get(&feature.bits());
         // Leaves are digested in any order; with the first place in order the report is always the same.
@@ -49,7 +49,7 @@ impl Features {
     }
 
     /// Notes the features of a chunk of this kind.
-    pub(crate) fn see_chunk(&self, flags: BlockGroupFlags, place: impl Fn() -> Place) {
+    pub(crate) fn see_chunk(&self, flags: BlockGroupFlags, place: impl Fn() -> ProblemSite) {
         let mixed = BlockGroupFlags::DATA | BlockGroupFlags::METADATA;
         let parity = BlockGroupFlags::RAID5 | BlockGroupFlags::RAID6;
         let copies = BlockGroupFlags::RAID1C3 | BlockGroupFlags::RAID1C4;

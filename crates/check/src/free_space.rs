@@ -16,11 +16,11 @@ use crate::chunks::ChunkTable;
 use crate::extents::BlockGroup;
 use crate::problem::Problem;
 use crate::ranges::Ranges;
-use crate::report::{Place, Sink};
+use crate::report::{ProblemSite, Sink};
 use crate::walk::{Meta, Sequence};
 
 /// The group whose free space is being read.
-struct Open {
+struct OpenGroup {
     group: Option<BlockGroup>,
     key: Key,
     bitmaps: bool,
@@ -44,7 +44,7 @@ pub(crate) struct FreeSpaceSequence<'a> {
     groups: HashMap<u64, BlockGroup>,
     /// The ranges of block groups, in order.
     taken: Vec<(u64, u64)>,
-    open: Option<Open>,
+    open: Option<OpenGroup>,
 }
 
 impl<'a> FreeSpaceSequence<'a> {
@@ -71,7 +71,7 @@ impl<'a> FreeSpaceSequence<'a> {
         left.sort_by_key(|group| group.start);
         for group in left {
             let key = Key::new(group.start.into(), KeyType::FREE_SPACE_INFO, group.len);
-            self.sink.add(Problem::FreeSpaceInfoMissing, Place::key(TreeId::FREE_SPACE, key), "");
+            self.sink.add(Problem::FreeSpaceInfoMissing, ProblemSite::key(TreeId::FREE_SPACE, key), "");
         }
     }
 
@@ -89,12 +89,12 @@ impl<'a> FreeSpaceSequence<'a> {
         let group = self.groups.remove(&key.objectid.get());
         if let Some(group) = group.filter(|group| group.len != key.offset) {
             let message = format!("expected {}, found {}", group.len, key.offset);
-            self.sink.add(Problem::FreeSpaceInfoWrong, Place::key(TreeId::FREE_SPACE, key), message);
+            self.sink.add(Problem::FreeSpaceInfoWrong, ProblemSite::key(TreeId::FREE_SPACE, key), message);
         }
         if group.is_none() && !self.left_by_mkfs(key) {
-            self.sink.add(Problem::FreeSpaceGroup, Place::key(TreeId::FREE_SPACE, key), "");
+            self.sink.add(Problem::FreeSpaceGroup, ProblemSite::key(TreeId::FREE_SPACE, key), "");
         }
-        self.open = Some(Open {
+        self.open = Some(OpenGroup {
             group,
             key,
             bitmaps: info.uses_bitmaps(),
@@ -105,7 +105,7 @@ impl<'a> FreeSpaceSequence<'a> {
         });
     }
 
-    fn free(&mut self, key: Key, bitmap: Option<&[u8]>, place: Place) {
+    fn free(&mut self, key: Key, bitmap: Option<&[u8]>, place: ProblemSite) {
         let (start, end) = (key.objectid.get(), key.objectid.get().saturating_add(key.offset));
         let fits = self.open.as_ref().is_some_and(|open| {
             let (from, to) = (open.key.objectid.get(), open.key.objectid.get() + open.key.offset);
@@ -140,7 +140,7 @@ impl<'a> FreeSpaceSequence<'a> {
     fn close(&mut self) {
         let Some(open) = self.open.take() else { return };
         let (Some(group), false) = (open.group, open.torn) else { return };
-        let place = Place::key(TreeId::FREE_SPACE, open.key);
+        let place = ProblemSite::key(TreeId::FREE_SPACE, open.key);
         let count = if open.bitmaps { open.free.len() as u64 } else { open.extents };
         if count != u64::from(open.want_count) {
             let message = format!("expected {count}, found {}", open.want_count);
@@ -173,7 +173,7 @@ impl Sequence<Vec<u8>> for FreeSpaceSequence<'_> {
         let leaf = BlockRef::new(&bytes);
         for slot in 0..leaf.count() {
             let (key, data) = (leaf.key(slot), leaf.data(slot));
-            let place = || Place::slot(TreeId::FREE_SPACE, meta.logical, slot, key);
+            let place = || ProblemSite::slot(TreeId::FREE_SPACE, meta.logical, slot, key);
             match key.kind {
                 KeyType::FREE_SPACE_INFO => self.info(key, data),
                 KeyType::FREE_SPACE_EXTENT => self.free(key, None, place()),

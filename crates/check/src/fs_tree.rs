@@ -13,7 +13,7 @@ use zerocopy::FromBytes;
 use crate::bad_data::BadData;
 use crate::features::Features;
 use crate::hash;
-use crate::inode_group::{Group, GroupRules, Piece, orphan_hash};
+use crate::inode_group::{FileExtentSlice, Group, GroupRules, orphan_hash};
 use crate::packed::{misfit, unpack, unpack_extent};
 use crate::problem::Problem;
 use crate::ranges::Ranges;
@@ -187,7 +187,7 @@ fn add_name(group: &mut Group, links: &mut Links, parent: u64, index: u64, name:
     }
 }
 
-fn file_extent(context: &LeafContext<'_>, leaf: &Leaf<'_>, slot: usize, key: Key) -> Option<Piece> {
+fn file_extent(context: &LeafContext<'_>, leaf: &Leaf<'_>, slot: usize, key: Key) -> Option<FileExtentSlice> {
     let (extent, written) = match FileExtent::parse(leaf.block.data(slot)).ok()? {
         FileExtent::Inline(head, data) => {
             judge_head(context, leaf, slot, head.generation.get(), head.other_encoding.get());
@@ -204,14 +204,20 @@ fn file_extent(context: &LeafContext<'_>, leaf: &Leaf<'_>, slot: usize, key: Key
             }
             let end = key.offset.checked_add(bytes)?.checked_next_multiple_of(sector)?;
             let has_zero = data.iter().rev().skip(1).any(|&byte| byte == 0) && head.compression == 0;
-            return Some(Piece { start: key.offset, end, bytes, has_zero, ..Piece::default() });
+            return Some(FileExtentSlice {
+                start: key.offset,
+                end,
+                bytes,
+                has_zero,
+                ..FileExtentSlice::default()
+            });
         }
         FileExtent::Regular(extent) => (extent, true),
         FileExtent::Prealloc(extent) => (extent, false),
     };
     let bytes = extent.num_bytes.get();
     let end = key.offset.checked_add(bytes)?;
-    let mut piece = Piece { start: key.offset, end, ..Piece::default() };
+    let mut piece = FileExtentSlice { start: key.offset, end, ..FileExtentSlice::default() };
     if extent.is_hole() {
         return Some(piece);
     }

@@ -9,7 +9,7 @@ use creamery_format::{FileType, InodeFlags, Key, KeyType, RawInodeItem};
 
 use crate::hash;
 use crate::problem::Problem;
-use crate::report::{Place, Sink};
+use crate::report::{ProblemSite, Sink};
 
 /// The rules by which all groups of a tree are judged.
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +57,7 @@ impl InodeFacts {
 
 /// A sequence of neighbouring extents of a file.
 #[derive(Clone, Copy, Default, Debug)]
-struct Extents {
+struct NeighbourExtents {
     count: u64,
     /// File offsets: `start` of the first extent, `end` behind the last one.
     start: u64,
@@ -74,7 +74,7 @@ struct Extents {
     has_zero: bool,
 }
 
-impl Extents {
+impl NeighbourExtents {
     fn join(self, next: Self) -> Self {
         if self.count == 0 || next.count == 0 {
             return if self.count == 0 { next } else { self };
@@ -113,14 +113,14 @@ pub(crate) struct Group {
     /// Shares of the entries by index in the sums over links and types.
     links: u64,
     types: u64,
-    extents: Extents,
+    extents: NeighbourExtents,
     /// Whether items may be missing, since a neighbouring leaf cannot be read.
     pub(crate) torn: bool,
 }
 
 /// One file extent item.
 #[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct Piece {
+pub(crate) struct FileExtentSlice {
     pub(crate) start: u64,
     pub(crate) end: u64,
     pub(crate) bytes: u64,
@@ -134,7 +134,7 @@ pub(crate) struct Piece {
 
 impl Group {
     pub(crate) const fn new(ino: u64) -> Self {
-        let extents = Extents {
+        let extents = NeighbourExtents {
             count: 0,
             start: 0,
             end: 0,
@@ -188,8 +188,8 @@ impl Group {
         self.types = self.types.wrapping_add(type_hash(child, kind));
     }
 
-    pub(crate) fn add_piece(&mut self, piece: &Piece) {
-        let next = Extents {
+    pub(crate) fn add_piece(&mut self, piece: &FileExtentSlice) {
+        let next = NeighbourExtents {
             count: 1,
             start: piece.start,
             end: piece.end,
@@ -262,7 +262,7 @@ impl Group {
             return;
         }
         let key = Key::new(ObjectId::new(self.ino), KeyType::INODE_ITEM, 0);
-        let say = |problem, message: String| sink.add(problem, Place::key(rules.tree, key), message);
+        let say = |problem, message: String| sink.add(problem, ProblemSite::key(rules.tree, key), message);
         let Some(inode) = &self.inode else {
             return say(Problem::InodeMissing, String::new());
         };

@@ -57,5 +57,5 @@ mod walk;
 pub use damaged_sector::{DamagedFile, DamagedSector};
 pub use options::{CheckOptions, NoProgress, Progress};
 pub use problem::{Problem, Severity};
-pub use report::{Counts, Finding, Place, Report, exit_status};
+pub use report::{Counts, Finding, ProblemSite, Report, exit_status};
 pub use run::check;

@@ -12,7 +12,7 @@ use crate::hash;
 use crate::problem::Problem;
 use crate::reader::Reader;
 use crate::references::References;
-use crate::report::Place;
+use crate::report::ProblemSite;
 use crate::walk::{Again, Leaf, Meta, Root, Sequence, Walker};
 
 /// Approximate memory of an inode with one name, bytes.
@@ -149,7 +149,7 @@ fn ref_note(dir: u64, index: u64, name: &[u8]) -> Note {
 impl Inode {
     fn judge(self, reader: &Reader<'_>, root: &Root, ino: u64) {
         let key = |objectid: u64, kind, offset| {
-            Place::key(root.tree, Key::new(ObjectId::new(objectid), kind, offset))
+            ProblemSite::key(root.tree, Key::new(ObjectId::new(objectid), kind, offset))
         };
         let sink = reader.sink;
         match self.item {

@@ -13,7 +13,7 @@ use zerocopy::FromBytes;
 use crate::problem::Problem;
 use crate::ranges::Ranges;
 use crate::reader::Reader;
-use crate::report::{Place, Sink};
+use crate::report::{ProblemSite, Sink};
 use crate::summed::summed_range;
 use crate::walk::{Meta, Root, Sequence};
 
@@ -33,12 +33,12 @@ impl Sequence<Vec<u8>> for LogRoots<'_> {
             let is_one = key.objectid == TreeId::TREE_LOG.objectid() && key.kind == KeyType::ROOT_ITEM;
             let item = is_one.then(|| RawRootItem::from_item(leaf.data(slot)).ok()).flatten();
             let Some(item) = item.filter(|_| TreeId::new(key.offset).is_subvolume()) else {
-                let place = Place::slot(TreeId::TREE_LOG, meta.logical, slot, key);
+                let place = ProblemSite::slot(TreeId::TREE_LOG, meta.logical, slot, key);
                 self.sink.add(Problem::LogRefused, place, "the root of no subvolume's log");
                 continue;
             };
             if item.root_generation() != self.generation {
-                let place = Place::slot(TreeId::TREE_LOG, meta.logical, slot, key);
+                let place = ProblemSite::slot(TreeId::TREE_LOG, meta.logical, slot, key);
                 let (found, want) = (item.root_generation(), self.generation);
                 self.sink.add(Problem::LogRefused, place, format!("of generation {found}, want {want}"));
             }
@@ -54,9 +54,9 @@ pub(crate) struct LogData {
     /// The number of blocks of all logs.
     pub(crate) blocks: u64,
     /// Extents of files, with the tree and the place.
-    data: Vec<(u64, u64, TreeId, Place)>,
+    data: Vec<(u64, u64, TreeId, ProblemSite)>,
     /// The parts of them that need checksums, with the tree and the place.
-    summed: Vec<(u64, u64, TreeId, Place)>,
+    summed: Vec<(u64, u64, TreeId, ProblemSite)>,
     /// Data that has checksums in the logs.
     sums: Vec<(u64, u64)>,
     /// Whether a part of a log could not be read; then missing checksums prove nothing.
@@ -149,11 +149,11 @@ impl<'a> LogSequence<'a> {
     }
 
     /// Reports an item that prevents the replay of the whole log.
-    fn refuse(&self, place: Place, why: &str) {
+    fn refuse(&self, place: ProblemSite, why: &str) {
         self.reader.sink.add(Problem::LogRefused, place, format!("of tree {}: {why}", self.of));
     }
 
-    fn file_extent(&mut self, data: &[u8], inode: LoggedInode, place: Place) {
+    fn file_extent(&mut self, data: &[u8], inode: LoggedInode, place: ProblemSite) {
         let (extent, written) = match FileExtent::parse(data) {
             Ok(FileExtent::Regular(extent)) => (extent, true),
             Ok(FileExtent::Prealloc(extent)) => (extent, false),
@@ -184,7 +184,7 @@ impl<'a> LogSequence<'a> {
         }
     }
 
-    fn head(&self, generation: u64, other_encoding: u16, place: &Place) {
+    fn head(&self, generation: u64, other_encoding: u16, place: &ProblemSite) {
         if generation == 0 {
             self.refuse(place.clone(), "generation of a file extent, expected at least 1, found 0");
         }
@@ -198,11 +198,11 @@ impl Sequence<Vec<u8>> for LogSequence<'_> {
     fn leaf(&mut self, meta: &Meta, bytes: Vec<u8>) {
         let leaf = BlockRef::new(&bytes);
         if let Some(refusal) = self.reader.refusal(leaf) {
-            self.refuse(Place::from(refusal.site()), &refusal.kind().to_string());
+            self.refuse(ProblemSite::from(refusal.site()), &refusal.kind().to_string());
         }
         for slot in 0..leaf.count() {
             let (key, data) = (leaf.key(slot), leaf.data(slot));
-            let place = || Place::slot(TreeId::TREE_LOG, meta.logical, slot, key);
+            let place = || ProblemSite::slot(TreeId::TREE_LOG, meta.logical, slot, key);
             if key.objectid == ObjectId::EXTENT_CSUM && key.kind == KeyType::EXTENT_CSUM {
                 let len = (data.len() as u64 / self.checksum_size).saturating_mul(self.reader.sector_size);
                 self.found.sums.push((key.offset, key.offset.saturating_add(len)));

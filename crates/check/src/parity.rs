@@ -14,7 +14,7 @@ use crate::damaged_sector::DamagedSector;
 use crate::problem::Problem;
 use crate::ranges::Ranges;
 use crate::reader::Reader;
-use crate::report::Place;
+use crate::report::ProblemSite;
 use crate::walk::TreeBlocks;
 
 /// The known facts about the filesystem.
@@ -29,12 +29,12 @@ pub(crate) struct ParityCheck<'a> {
 }
 
 /// One row of those that were read.
-struct Row<'s> {
+struct ParityRow<'s> {
     stripes: &'s FullStripes,
     row: u64,
 }
 
-impl Row<'_> {
+impl ParityRow<'_> {
     /// The first address of the row's data.
     fn start(&self) -> Logical {
         self.stripes.start_of(self.row)
@@ -66,14 +66,14 @@ impl ParityCheck<'_> {
             for row in rows.start..rows.end.min(end) {
                 let is_there = self.reader.volume.read_full_stripes(chunk, row..row + 1, &mut stripes);
                 if is_there && stripes.is_data_read(row) {
-                    compared += self.judge(&Row { stripes: &stripes, row });
+                    compared += self.judge(&ParityRow { stripes: &stripes, row });
                 }
             }
         }
         compared
     }
 
-    fn judge(&self, row: &Row<'_>) -> u64 {
+    fn judge(&self, row: &ParityRow<'_>) -> u64 {
         let mut compared = 0;
         let mut right = Vec::new();
         row.stripes.parity_of_data(row.row, &mut right);
@@ -99,7 +99,7 @@ impl ParityCheck<'_> {
     }
 
     /// The first used address at this sector of the columns, if there is one and all used data there is known to be right.
-    fn known_right(&self, row: &Row<'_>, within: usize) -> Option<u64> {
+    fn known_right(&self, row: &ParityRow<'_>, within: usize) -> Option<u64> {
         let len = row.stripes.place(row.row, 0).len;
         let sector = self.reader.sector_size;
         let mut first = None;
@@ -137,7 +137,7 @@ impl ParityCheck<'_> {
         block.is_some_and(|block| verify_block(block, &want).is_ok())
     }
 
-    fn report(&self, row: &Row<'_>, column: usize, (place, logical): (usize, u64), sectors: usize) {
+    fn report(&self, row: &ParityRow<'_>, column: usize, (place, logical): (usize, u64), sectors: usize) {
         let piece = row.stripes.place(row.row, column);
         let offset = piece.at.offset + place as u64 * self.reader.sector_size;
         let at = Physical { offset, ..piece.at };
@@ -153,7 +153,7 @@ impl ParityCheck<'_> {
             device_offset: Some(at.offset),
             ..DamagedSector::default()
         };
-        let place = Place { sector: Some(Box::new(sector)), ..Place::default() };
+        let place = ProblemSite { sector: Some(Box::new(sector)), ..ProblemSite::default() };
         self.reader.sink.add(Problem::Parity, place, message);
     }
 }

@@ -20,7 +20,7 @@ use crate::hash;
 use crate::problem::Problem;
 use crate::reader::Reader;
 use crate::references::References;
-use crate::report::{Place, Sink};
+use crate::report::{ProblemSite, Sink};
 use crate::sets::Sets;
 use crate::walk::{Again, Leaf, Meta, Root, Sequence, TreeBlocks, Walker};
 
@@ -99,7 +99,7 @@ impl QuotaTree {
 
     /// Judges the status of a tree that was read completely, as of the transaction `newest`.
     pub(crate) fn judge_status(&self, newest: u64, sink: &Sink) {
-        let place = Place::key(TreeId::QUOTA, Key::new(0.into(), KeyType::QGROUP_STATUS, 0));
+        let place = ProblemSite::key(TreeId::QUOTA, Key::new(0.into(), KeyType::QGROUP_STATUS, 0));
         let Some(flags) = self.flags else {
             return sink.add(Problem::QuotaStatusMissing, place, "");
         };
@@ -160,13 +160,13 @@ impl QuotaTree {
         let upwards: BTreeSet<(u64, u64)> = self.parents.iter().flat_map(listed).collect();
         for &(member, parent) in upwards.symmetric_difference(&self.members) {
             let key = Key::new(member.into(), KeyType::QGROUP_RELATION, parent);
-            sink.add(Problem::QuotaRelationHalf, Place::key(TreeId::QUOTA, key), "");
+            sink.add(Problem::QuotaRelationHalf, ProblemSite::key(TreeId::QUOTA, key), "");
         }
         for &(member, parent) in upwards.union(&self.members) {
             for group in [member, parent].into_iter().filter(|group| !self.groups.contains_key(group)) {
                 let key = Key::new(member.into(), KeyType::QGROUP_RELATION, parent);
                 let message = format!("group {}/{}", group >> 48, group & ((1 << 48) - 1));
-                sink.add(Problem::QuotaGroupMissing, Place::key(TreeId::QUOTA, key), message);
+                sink.add(Problem::QuotaGroupMissing, ProblemSite::key(TreeId::QUOTA, key), message);
             }
         }
     }
@@ -177,7 +177,8 @@ impl QuotaTree {
         if self.flags.is_none_or(|flags| flags & (FLAG_ON | FLAG_INCONSISTENT) != FLAG_ON) {
             return;
         }
-        let place = |kind, group: u64| Place::key(TreeId::QUOTA, Key::new(ObjectId::new(0), kind, group));
+        let place =
+            |kind, group: u64| ProblemSite::key(TreeId::QUOTA, Key::new(ObjectId::new(0), kind, group));
         for group in self.groups.keys().filter(|group| !self.limited.contains(group)) {
             sink.add(Problem::QuotaGroupHalf, place(KeyType::QGROUP_INFO, *group), "no limits");
         }
@@ -194,14 +195,18 @@ impl QuotaTree {
         let expected = self.expected(usage);
         let inconsistent = self.flags.is_some_and(|flags| flags & FLAG_INCONSISTENT != 0);
         if inconsistent {
-            let place = Place::key(TreeId::QUOTA, Key::new(0.into(), KeyType::QGROUP_STATUS, 0));
+            let place = ProblemSite::key(TreeId::QUOTA, Key::new(0.into(), KeyType::QGROUP_STATUS, 0));
             sink.add(Problem::QuotaInconsistent, place, "");
         }
         self.judge_relations(sink);
         let say = |group: u64, problem, found: u64, want: u64| {
             if found != want && !inconsistent {
                 let key = Key::new(ObjectId::new(0), KeyType::QGROUP_INFO, group);
-                sink.add(problem, Place::key(TreeId::QUOTA, key), format!("expected {want}, found {found}"));
+                sink.add(
+                    problem,
+                    ProblemSite::key(TreeId::QUOTA, key),
+                    format!("expected {want}, found {found}"),
+                );
             }
         };
         for (group, found) in &self.groups {

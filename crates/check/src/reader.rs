@@ -8,12 +8,12 @@ use creamery_codec::{ChecksumType, checksum};
 use creamery_format::{
     BlockRef, Corruption, Expected, Key, WritingRules, check_leaf_for_writing, verify_block,
 };
-use creamery_volume::{MemberState, Volume, Way};
+use creamery_volume::{MemberState, ReadWay, Volume};
 
 use crate::bad_data::BadSector;
 use crate::corruption::problem_of;
 use crate::problem::Problem;
-use crate::report::{Place, Sink};
+use crate::report::{ProblemSite, Sink};
 
 /// Maximum number of copies of a block that one finding lists.
 const BAD_MAX: usize = 8;
@@ -61,7 +61,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Whether a copy is read although another one is good. A device that is missing or missed writes has a finding already.
-    fn is_looked_at(&self, way: &Way) -> bool {
+    fn is_looked_at(&self, way: &ReadWay) -> bool {
         let is_there =
             |dev| matches!(self.volume.member_state(dev), MemberState::Present | MemberState::Seed);
         self.copies == Copies::All
@@ -77,8 +77,8 @@ impl<'a> Reader<'a> {
     /// The block that `want` describes, with all keys below `upper`. Reports bad copies; returns `None` if no copy is good, and all
     /// together do not give the block either.
     pub(crate) fn block(&self, want: &Expected, upper: Option<Key>) -> Option<Vec<u8>> {
-        let place = Place { tree: want.owner.map(|tree| tree.get()), ..Place::default() };
-        let place = Place { block: Some(want.logical.get()), level: want.level, ..place };
+        let place = ProblemSite { tree: want.owner.map(|tree| tree.get()), ..ProblemSite::default() };
+        let place = ProblemSite { block: Some(want.logical.get()), level: want.level, ..place };
         if !want.logical.is_aligned(self.sector_size) {
             let message = format!("address not aligned, want a multiple of {}", self.sector_size);
             self.sink.add(Problem::BlockAddress, place, message);
@@ -124,7 +124,7 @@ impl<'a> Reader<'a> {
 
     fn judge_way(
         &self,
-        way: &Way,
+        way: &ReadWay,
         want: &Expected,
         upper: Option<Key>,
         block: &mut [u8],
@@ -135,7 +135,7 @@ impl<'a> Reader<'a> {
 
     /// Reports the copies that were tried before the good one. A rebuild that treats one stripe as lost and succeeds says nothing about
     /// other rebuilds.
-    fn report_bad_copies(&self, place: &Place, bad: &[(Way, BlockFault)]) {
+    fn report_bad_copies(&self, place: &ProblemSite, bad: &[(ReadWay, BlockFault)]) {
         let copies = bad.iter().filter(|(way, _)| !way.is_rebuilt()).count().max(1);
         for (way, fault) in bad.iter().take(copies) {
             let message = format!("{way}: {}", fault.message());
@@ -144,10 +144,10 @@ impl<'a> Reader<'a> {
     }
 
     /// Reports a block without a good copy: one finding, whose problem is that of the first copy.
-    fn report_bad(&self, place: Place, bad: &[(Way, BlockFault)], can_be_put_together: bool) {
+    fn report_bad(&self, place: ProblemSite, bad: &[(ReadWay, BlockFault)], can_be_put_together: bool) {
         let Some((_, first)) = bad.first() else { return };
         let place = match first {
-            BlockFault::Corrupt(corruption) => Place::from(corruption.site()),
+            BlockFault::Corrupt(corruption) => ProblemSite::from(corruption.site()),
             _ => place,
         };
         let mut message = first.message();

@@ -17,7 +17,7 @@ use creamery_format::ExtentRef;
 
 use crate::hash;
 use crate::problem::Problem;
-use crate::report::{Place, Sink};
+use crate::report::{ProblemSite, Sink};
 
 /// The number of sums over which references are spread, so that a disagreement concerns a small part of them.
 const BUCKETS: usize = 1 << 14;
@@ -167,7 +167,7 @@ impl References {
                 continue;
             }
             let message = format!("{}, expected {found}, found {recorded}", reference.describe());
-            sink.add(problem, Place::tree(TreeId::EXTENT), message);
+            sink.add(problem, ProblemSite::tree(TreeId::EXTENT), message);
         }
     }
 }

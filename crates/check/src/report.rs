@@ -28,7 +28,7 @@ pub struct Finding {
     /// The problem, in fixed words.
     pub title: &'static str,
     /// The place of the problem.
-    pub place: Place,
+    pub place: ProblemSite,
     /// The details: found and expected values.
     pub message: String,
 }
@@ -36,10 +36,10 @@ pub struct Finding {
 /// The place of a problem, as far as it is one place.
 ///
 /// ```
-/// assert!(creamery_check::Place::default().tree.is_none());
+/// assert!(creamery_check::ProblemSite::default().tree.is_none());
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
-pub struct Place {
+pub struct ProblemSite {
     /// The tree; ids near 2^64 are the negative ones.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tree: Option<u64>,
@@ -63,7 +63,7 @@ pub struct Place {
     pub sector: Option<Box<DamagedSector>>,
 }
 
-impl Place {
+impl ProblemSite {
     /// A whole tree.
     pub(crate) fn tree(tree: TreeId) -> Self {
         Self { tree: Some(tree.get()), ..Self::default() }
@@ -85,7 +85,7 @@ impl Place {
     }
 }
 
-impl From<&BlockSite> for Place {
+impl From<&BlockSite> for ProblemSite {
     fn from(site: &BlockSite) -> Self {
         Self {
             tree: site.tree.map(TreeId::get),
@@ -99,7 +99,7 @@ impl From<&BlockSite> for Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ProblemSite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut between = "";
         let mut word = |f: &mut fmt::Formatter<'_>, name: &str, value: &dyn fmt::Display| {
@@ -129,7 +129,7 @@ impl fmt::Display for Place {
 impl Finding {
     /// A finding at a place.
     #[must_use]
-    pub fn new(problem: Problem, place: Place, message: impl Into<String>) -> Self {
+    pub fn new(problem: Problem, place: ProblemSite, message: impl Into<String>) -> Self {
         let (number, severity, title) = (problem.number(), problem.severity(), problem.title());
         Self { number, severity, title, place, message: message.into() }
     }
@@ -247,7 +247,7 @@ impl Sink {
         }
     }
 
-    pub(crate) fn add(&self, problem: Problem, place: Place, message: impl Into<String>) {
+    pub(crate) fn add(&self, problem: Problem, place: ProblemSite, message: impl Into<String>) {
         match problem.severity() {
             Severity::Error => &self.errors,
             Severity::Warning => &self.warnings,
@@ -270,7 +270,7 @@ impl Sink {
     fn tell_refused(&self) {
         let refused = std::mem::take(&mut *self.refused.lock());
         for damage in refused {
-            let place = Place::from(damage.site());
+            let place = ProblemSite::from(damage.site());
             let is_told = self.kept.lock().iter().any(|finding| {
                 let told = &finding.place;
                 let same_block = told.block.is_none() || told.block == place.block;

@@ -13,7 +13,7 @@ use zerocopy::FromBytes;
 use crate::features::Features;
 use crate::problem::Problem;
 use crate::reader::Reader;
-use crate::report::{Place, Sink};
+use crate::report::{ProblemSite, Sink};
 use crate::space_cache::SpaceCaches;
 use crate::walk::{Meta, Root, Sequence};
 
@@ -114,30 +114,30 @@ impl Roots {
         for (key, item) in &self.items {
             if item.root_generation() > newest {
                 let message = format!("expected at most {newest}, found {}", item.root_generation());
-                reader.sink.add(Problem::RootGeneration, Place::key(TreeId::ROOT, *key), message);
+                reader.sink.add(Problem::RootGeneration, ProblemSite::key(TreeId::ROOT, *key), message);
             }
         }
         for (key, _) in &self.items {
             let tree = TreeId::from(key.objectid);
             if key.offset != 0 && !tree.is_subvolume() && tree != TreeId::TREE_RELOC {
                 let message = format!("its key has the offset {}, want 0", key.offset);
-                reader.sink.add(Problem::TreeMissing, Place::key(TreeId::ROOT, *key), message);
+                reader.sink.add(Problem::TreeMissing, ProblemSite::key(TreeId::ROOT, *key), message);
             }
         }
         let relocation = self.items.iter().find(|(key, _)| key.objectid == TreeId::DATA_RELOC.objectid());
         if let Some((key, _)) = relocation.filter(|(_, item)| item.refs.get() == 0) {
-            reader.sink.add(Problem::DataRelocUnreferenced, Place::key(TreeId::ROOT, *key), "");
+            reader.sink.add(Problem::DataRelocUnreferenced, ProblemSite::key(TreeId::ROOT, *key), "");
         }
         // Linux does not read such a leaf.
         let most = newest.get().saturating_add(1);
         for (key, found) in self.told.iter().filter(|(_, found)| *found > most) {
             let message =
                 format!("expected at most {most}, found {found} as its second or that of a snapshot");
-            reader.sink.add(Problem::RootGeneration, Place::key(TreeId::ROOT, *key), message);
+            reader.sink.add(Problem::RootGeneration, ProblemSite::key(TreeId::ROOT, *key), message);
         }
         for tree in required.iter().filter(|tree| complete && self.find(**tree).is_none()) {
             let key = Key::new(tree.objectid(), KeyType::ROOT_ITEM, 0);
-            reader.sink.add(Problem::TreeMissing, Place::key(TreeId::ROOT, key), "");
+            reader.sink.add(Problem::TreeMissing, ProblemSite::key(TreeId::ROOT, key), "");
         }
     }
 
@@ -150,7 +150,7 @@ impl Roots {
         let sink = reader.sink;
         let ids = self.ids();
         for (&(parent, child), name) in &self.refs {
-            let place = Place::key(TreeId::ROOT, Key::new(parent.into(), KeyType::ROOT_REF, child));
+            let place = ProblemSite::key(TreeId::ROOT, Key::new(parent.into(), KeyType::ROOT_REF, child));
             if self.backrefs.get(&(parent, child)) != Some(name) {
                 sink.add(Problem::RootBackrefMissing, place.clone(), show(name));
             }
@@ -168,7 +168,7 @@ impl Roots {
         for (&(parent, child), name) in &self.backrefs {
             if self.refs.get(&(parent, child)) != Some(name) {
                 let key = Key::new(child.into(), KeyType::ROOT_BACKREF, parent);
-                sink.add(Problem::RootRefMissing, Place::key(TreeId::ROOT, key), show(name));
+                sink.add(Problem::RootRefMissing, ProblemSite::key(TreeId::ROOT, key), show(name));
             }
         }
         let with_parent: BTreeSet<u64> = self.backrefs.keys().map(|pair| pair.1).collect();
@@ -176,10 +176,10 @@ impl Roots {
             let tree = TreeId::from(key.objectid);
             let hangs = tree == TreeId::FS || with_parent.contains(&tree.get());
             if tree.is_subvolume() && item.refs.get() > 0 && !hangs {
-                sink.add(Problem::SubvolumeUnreferenced, Place::key(TreeId::ROOT, *key), "");
+                sink.add(Problem::SubvolumeUnreferenced, ProblemSite::key(TreeId::ROOT, *key), "");
             }
             if tree.is_subvolume() && item.refs.get() == 0 && !self.orphans.contains(&tree.get()) {
-                sink.add(Problem::SubvolumeOrphan, Place::key(TreeId::ROOT, *key), "");
+                sink.add(Problem::SubvolumeOrphan, ProblemSite::key(TreeId::ROOT, *key), "");
             }
         }
         Ok(())
@@ -187,7 +187,7 @@ impl Roots {
 
     /// Checks that one entry names the default subvolume. The root tree was read completely.
     pub(crate) fn judge_default(&self, features: &Features, sink: &Sink) {
-        let place = || Place::tree(TreeId::ROOT);
+        let place = || ProblemSite::tree(TreeId::ROOT);
         let Some((location, kind)) = self.default else {
             return sink.add(Problem::DefaultEntry, place(), "no entry names one");
         };
@@ -224,13 +224,13 @@ impl Roots {
                 let entry = (uuid_key(Uuid::from_bytes(uuid), kind), tree.get());
                 if item.refs.get() > 0 && !listed.0.contains(&entry) {
                     let message = format!("tree {tree} as {}", Uuid::from_bytes(uuid));
-                    sink.add(Problem::UuidMissing, Place::key(TreeId::UUID, entry.0), message);
+                    sink.add(Problem::UuidMissing, ProblemSite::key(TreeId::UUID, entry.0), message);
                 }
                 known.insert(entry);
             }
         }
         for (key, id) in listed.0.difference(&known) {
-            sink.add(Problem::UuidStale, Place::key(TreeId::UUID, *key), format!("tree {id}"));
+            sink.add(Problem::UuidStale, ProblemSite::key(TreeId::UUID, *key), format!("tree {id}"));
         }
     }
 }

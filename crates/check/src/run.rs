@@ -24,7 +24,7 @@ use crate::quota::{self, QuotaTree};
 use crate::ranges::Ranges;
 use crate::reader::{Copies, Reader};
 use crate::references::References;
-use crate::report::{Counts, Place, Report, Sink};
+use crate::report::{Counts, ProblemSite, Report, Sink};
 use crate::roots::{Roots, UuidTree, holds_block, lookup};
 use crate::superblocks;
 use crate::unwritten::Unwritten;
@@ -201,7 +201,7 @@ impl Check<'_> {
             sequence.found.compare_superblock(volume, sink);
         }
         // Every block has this in its header; a block without it is a finding.
-        self.features.see(Incompat::MIXED_BACKREF, Place::default);
+        self.features.see(Incompat::MIXED_BACKREF, ProblemSite::default);
         sequence.found.see_features(self.features);
         let devices: Vec<DevId> = sequence.found.device_ids().collect();
         // A device that only a damaged block lists is not foreign.
@@ -236,7 +236,7 @@ impl Check<'_> {
         let used = self.reader.volume.superblock().bytes_used();
         if groups_complete && used != want {
             let message = format!("expected {want}, found {used}");
-            sink.add(Problem::SuperblockBytesUsed, Place::default(), message);
+            sink.add(Problem::SuperblockBytesUsed, ProblemSite::default(), message);
         }
         Ok(())
     }
@@ -344,7 +344,7 @@ impl Check<'_> {
         };
         match quota::usage(self.reader, &subvolumes, &found.extents.tree_blocks, &effort)? {
             Some(usage) => found.quota.judge(&usage, self.reader.sink),
-            None => self.reader.sink.add(Problem::QuotaUncounted, Place::tree(TreeId::QUOTA), ""),
+            None => self.reader.sink.add(Problem::QuotaUncounted, ProblemSite::tree(TreeId::QUOTA), ""),
         }
         Ok(())
     }
@@ -404,10 +404,10 @@ impl Check<'_> {
             let (named, want) = (item.root_dirid.get(), ObjectId::FIRST_FREE.get());
             if named != want {
                 let message = format!("root item names inode {named}, want {want}");
-                self.reader.sink.add(Problem::RootDirectory, Place::tree(root.tree), message);
+                self.reader.sink.add(Problem::RootDirectory, ProblemSite::tree(root.tree), message);
             }
             if lookup(self.reader, &root, directory)?.is_none() {
-                self.reader.sink.add(Problem::RootDirectory, Place::key(root.tree, directory), "");
+                self.reader.sink.add(Problem::RootDirectory, ProblemSite::key(root.tree, directory), "");
             }
         }
         let shareable: Vec<Root> =
@@ -459,7 +459,7 @@ impl Check<'_> {
         let message = format!("of {} trees: {}", of.len(), of.join(", "));
         self.reader.sink.add(
             Problem::LogWaiting,
-            Place::block(TreeId::TREE_LOG, logical, Some(level)),
+            ProblemSite::block(TreeId::TREE_LOG, logical, Some(level)),
             message,
         );
         for (of, root) in logs.found {
@@ -512,7 +512,7 @@ impl Check<'_> {
         second.report(self.reader.sink, complete, extents_complete);
         if left_out > 0 {
             let message = format!("{left_out} groups of extents more");
-            self.reader.sink.add(Problem::ReferencesUnexplained, Place::tree(TreeId::EXTENT), message);
+            self.reader.sink.add(Problem::ReferencesUnexplained, ProblemSite::tree(TreeId::EXTENT), message);
         }
         Ok(())
     }

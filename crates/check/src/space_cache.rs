@@ -18,7 +18,7 @@ use crate::extents::BlockGroup;
 use crate::problem::Problem;
 use crate::ranges::Ranges;
 use crate::reader::Reader;
-use crate::report::Place;
+use crate::report::ProblemSite;
 
 /// Bytes of a page of the cache, regardless of the sector size.
 const PAGE: usize = 4096;
@@ -82,7 +82,7 @@ impl SpaceCaches {
         for group in groups {
             let Some(header) = self.headers.get(&group.start) else { continue };
             let key = Key::new(ObjectId::FREE_SPACE, KeyType::UNTYPED, group.start);
-            let place = Place::key(TreeId::ROOT, key);
+            let place = ProblemSite::key(TreeId::ROOT, key);
             let listed = match self.read(reader, header) {
                 Ok(listed) => Ranges::from_unsorted(listed),
                 Err(why) => {

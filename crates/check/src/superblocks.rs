@@ -11,7 +11,7 @@ use creamery_volume::{MemberState, Volume};
 
 use crate::chunks::compare_device;
 use crate::problem::Problem;
-use crate::report::{Place, Sink};
+use crate::report::{ProblemSite, Sink};
 
 /// The stripe size of old mkfs.btrfs, regardless of the sector size.
 const STRIPE_SIZE_OF_OLD: u32 = 4096;
@@ -22,12 +22,12 @@ pub(crate) fn judge_numbers(volume: &Volume, sink: &Sink) {
     let (found, want) = (superblock.raw().stripesize.get(), superblock.sector_size());
     if ![STRIPE_SIZE_OF_OLD, want].contains(&found) {
         let message = format!("expected {want}, found {found}");
-        sink.add(Problem::SuperblockStripeSize, Place::default(), message);
+        sink.add(Problem::SuperblockStripeSize, ProblemSite::default(), message);
     }
     let flags = superblock.raw().flags.get();
     let unknown = flags & !SuperFlags::KNOWN.bits();
     if unknown != 0 {
-        sink.add(Problem::SuperblockFlags, Place::default(), format!("0x{unknown:x} of 0x{flags:x}"));
+        sink.add(Problem::SuperblockFlags, ProblemSite::default(), format!("0x{unknown:x} of 0x{flags:x}"));
     }
     let missing = [
         (!superblock.compat_ro().contains(CompatRo::FREE_SPACE_TREE), "free space tree"),
@@ -35,12 +35,12 @@ pub(crate) fn judge_numbers(volume: &Volume, sink: &Sink) {
     ];
     let has_group_tree = superblock.compat_ro().contains(CompatRo::BLOCK_GROUP_TREE);
     for (_, what) in missing.iter().filter(|(is_missing, _)| has_group_tree && *is_missing) {
-        sink.add(Problem::GroupTreeAlone, Place::default(), *what);
+        sink.add(Problem::GroupTreeAlone, ProblemSite::default(), *what);
     }
     let (found, most) = (superblock.raw().cache_generation.get(), superblock.generation().get());
     if found > most && found != u64::MAX {
         let message = format!("expected at most {most}, found {found}");
-        sink.add(Problem::SuperblockCacheGeneration, Place::default(), message);
+        sink.add(Problem::SuperblockCacheGeneration, ProblemSite::default(), message);
     }
 }
 
@@ -51,12 +51,12 @@ pub(crate) fn check(volume: &Volume, devices: &BTreeMap<u64, RawDevItem>, sink: 
         let dev = item.dev_id();
         match volume.member_state(dev) {
             MemberState::Missing => {
-                sink.add(Problem::MemberMissing, Place::default(), format!("device {dev}"))
+                sink.add(Problem::MemberMissing, ProblemSite::default(), format!("device {dev}"))
             }
             MemberState::Stale(generation) => {
                 let message =
                     format!("device {dev}, expected generation {}, found {generation}", volume.generation());
-                sink.add(Problem::MemberStale, Place::default(), message);
+                sink.add(Problem::MemberStale, ProblemSite::default(), message);
             }
             // Its superblocks belong to the filesystem that others were made from.
             MemberState::Seed => continue,
@@ -113,5 +113,5 @@ fn judge(
 }
 
 fn say(sink: &Sink, problem: Problem, dev: DevId, at: u64, message: &str) {
-    sink.add(problem, Place::default(), format!("device {dev} offset {at}: {message}"));
+    sink.add(problem, ProblemSite::default(), format!("device {dev} offset {at}: {message}"));
 }

@@ -12,15 +12,15 @@ use crate::problem::Problem;
 use crate::ranges::Ranges;
 use crate::reader::Reader;
 use crate::references::References;
-use crate::report::{Place, Sink};
+use crate::report::{ProblemSite, Sink};
 use crate::summed::summed_range;
 use crate::walk::{Again, Leaf, Meta, Root, Sequence, Walker};
 
 /// Start and end of the data, and the file extent.
-type Piece = (u64, u64, TreeId, Key);
+type DataSpan = (u64, u64, TreeId, Key);
 
 /// Parts of files that are unwritten and have checksums.
-pub(crate) struct Unwritten(RankedMutex<Vec<Piece>, { rank::LEAF }>);
+pub(crate) struct Unwritten(RankedMutex<Vec<DataSpan>, { rank::LEAF }>);
 
 impl Unwritten {
     pub(crate) const fn new() -> Self {
@@ -54,7 +54,7 @@ impl Unwritten {
             // An unreadable block may have written it.
             if walker.complete && written.covered(start, end) == 0 {
                 let message = format!("at logical {start}");
-                reader.sink.add(Problem::ChecksumUnwritten, Place::key(tree, key), message);
+                reader.sink.add(Problem::ChecksumUnwritten, ProblemSite::key(tree, key), message);
             }
         }
         Ok(())

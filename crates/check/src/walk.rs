@@ -18,7 +18,7 @@ use creamery_format::{BlockRef, Expected, ExtentRef, HEADER_FLAG_RELOC, Key, MIX
 use crate::problem::Problem;
 use crate::reader::Reader;
 use crate::references::{Reference, References};
-use crate::report::{Place, Sink};
+use crate::report::{ProblemSite, Sink};
 
 /// Bytes of leaves in flight.
 const BATCH_BYTES: u64 = 8 << 20;
@@ -103,8 +103,8 @@ pub(crate) struct Leaf<'a> {
 }
 
 impl Leaf<'_> {
-    pub(crate) fn place(&self, slot: usize) -> Place {
-        Place::slot(self.tree, self.block.logical(), slot, self.block.key(slot))
+    pub(crate) fn place(&self, slot: usize) -> ProblemSite {
+        ProblemSite::slot(self.tree, self.block.logical(), slot, self.block.key(slot))
     }
 }
 
@@ -142,7 +142,11 @@ impl Meta {
     /// Reports that no reference names the tree in the block's header.
     pub(crate) fn report_owner(&self, sink: &Sink) {
         let message = format!("no reference by tree {}", self.owner.get().cast_signed());
-        sink.add(Problem::ExtentOwner, Place::block(self.owner, self.logical, Some(self.level)), message);
+        sink.add(
+            Problem::ExtentOwner,
+            ProblemSite::block(self.owner, self.logical, Some(self.level)),
+            message,
+        );
     }
 
     /// Whether the block is the one that a parent wants.
@@ -282,7 +286,7 @@ impl<'a> Walker<'a> {
                 Again::Known => return Ok(()),
                 Again::Walk => {}
                 Again::Twice => {
-                    let place = Place::block(root.tree, child.want.logical, child.want.level);
+                    let place = ProblemSite::block(root.tree, child.want.logical, child.want.level);
                     self.reader.sink.add(Problem::BlockTwice, place, "");
                     self.hole(sequence);
                     return Ok(());
@@ -398,7 +402,7 @@ impl<'a> Walker<'a> {
     fn compare(&mut self, meta: &Meta) {
         let Some(tables) = self.tables else { return };
         let Some(extent) = tables.blocks.get(&meta.logical.get()) else { return };
-        let place = Place::block(meta.owner, meta.logical, Some(meta.level));
+        let place = ProblemSite::block(meta.owner, meta.logical, Some(meta.level));
         if extent.level != meta.level {
             let message = format!("extent item of level {}, want {}", extent.level, meta.level);
             self.reader.sink.add(Problem::ExtentLevel, place.clone(), message);

@@ -12,7 +12,7 @@ use creamery_tools::glob::{Glob, expand};
 
 use crate::failure::{Failure, warn, with_all};
 use crate::losses::Losses;
-use crate::place::{Place, is_no_image, mount_of};
+use crate::place::{PathInImage, is_no_image, mount_of};
 use crate::source_date;
 use crate::view::{ViewArgs, WriteArgs};
 use crate::waits;
@@ -82,8 +82,8 @@ impl<'a> Images<'a> {
     }
 
     /// The place in an image that `text` names.
-    pub(crate) fn place(&self, text: &OsStr) -> Result<Place, Failure> {
-        let place = Place::parse(text);
+    pub(crate) fn place(&self, text: &OsStr) -> Result<PathInImage, Failure> {
+        let place = PathInImage::parse(text);
         if mount_of(&place.image).is_some() && place.image.is_dir() {
             return Err(self.on_a_mount(&place.image));
         }
@@ -98,18 +98,22 @@ impl<'a> Images<'a> {
 
     /// The places that the pattern in the path matches.
     /// Errors: nothing matches.
-    pub(crate) fn expand(&mut self, place: &Place, purpose: Purpose) -> Result<Vec<Place>, Failure> {
+    pub(crate) fn expand(
+        &mut self,
+        place: &PathInImage,
+        purpose: Purpose,
+    ) -> Result<Vec<PathInImage>, Failure> {
         if !Glob::is_pattern(place.path.as_os_str().as_encoded_bytes()) {
             return Ok(vec![place.clone()]);
         }
         let failed = self.failed(&place.image);
         let fs = self.open(&place.image, purpose)?;
         let paths = expand(fs, &place.path).map_err(failed)?;
-        Ok(paths.into_iter().map(|path| Place { image: place.image.clone(), path }).collect())
+        Ok(paths.into_iter().map(|path| PathInImage { image: place.image.clone(), path }).collect())
     }
 
     /// Opens the image of a place, for a question about the whole filesystem. Errors: the place does not exist.
-    pub(crate) fn open_at(&mut self, place: &Place, purpose: Purpose) -> Result<&Filesystem, Failure> {
+    pub(crate) fn open_at(&mut self, place: &PathInImage, purpose: Purpose) -> Result<&Filesystem, Failure> {
         let failed = self.failed(&place.image);
         let fs = self.open(&place.image, purpose)?;
         fs.metadata(&place.path).map_err(failed)?;
@@ -202,7 +206,7 @@ impl<'a> Images<'a> {
     fn mount_point(&self, text: &OsStr) -> Option<PathBuf> {
         let is_plain =
             self.view.subvol.is_none() && self.view.subvolid.is_none() && self.view.rescue.is_plain();
-        let place = Place::parse(text);
+        let place = PathInImage::parse(text);
         let is_whole = place.path == Path::new("/");
         let point = || creamery_mount::mount_point_of(&place.image).ok().flatten();
         if is_plain && is_whole { point() } else { None }

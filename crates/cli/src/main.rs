@@ -56,7 +56,7 @@ fn main() -> ExitCode {
     match links::follow(&args, &program()) {
         Some(Link::Done(status)) => status,
         Some(Link::Words(words)) => as_btrfs(&words),
-        None => answer(&args, Names::AreWhole),
+        None => answer(&args, OptionNames::AreWhole),
     }
 }
 
@@ -67,7 +67,7 @@ fn as_btrfs(words: &[OsString]) -> ExitCode {
         Some("scrub") => &commands::scrub::STATUSES,
         _ => &[],
     };
-    let told = answer(words, Names::MayBeShort);
+    let told = answer(words, OptionNames::MayBeShort);
     let is_kept = told == ExitCode::SUCCESS || asked.iter().any(|status| told == ExitCode::from(*status));
     if is_kept { told } else { ExitCode::FAILURE }
 }
@@ -75,7 +75,7 @@ fn as_btrfs(words: &[OsString]) -> ExitCode {
 /// Whether a long option may be abbreviated to an unambiguous prefix, as in getopt_long(3): the programs whose names are links to this one
 /// accept that.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Names {
+enum OptionNames {
     AreWhole,
     MayBeShort,
 }
@@ -85,8 +85,8 @@ fn program() -> clap::Command {
     help::with_overview(waits::with_option(Cli::command()))
 }
 
-fn parse(args: &[OsString], names: Names) -> Result<Cli, clap::Error> {
-    let mut command = program().infer_long_args(names == Names::MayBeShort);
+fn parse(args: &[OsString], names: OptionNames) -> Result<Cli, clap::Error> {
+    let mut command = program().infer_long_args(names == OptionNames::MayBeShort);
     let matches = command.try_get_matches_from_mut(args)?;
     waits::follow(&matches);
     view::follow(&matches);
@@ -106,7 +106,7 @@ fn refuse(error: &clap::Error, args: &[OsString]) -> ExitCode {
 }
 
 /// Runs the command line. Returns the exit status.
-fn answer(args: &[OsString], names: Names) -> ExitCode {
+fn answer(args: &[OsString], names: OptionNames) -> ExitCode {
     let outcome = match commands::helper::parse(args) {
         Some(Ok(call)) => commands::helper::run(&call),
         Some(Err(error)) => return usage(&error, &Cli::command(), args),
@@ -115,7 +115,7 @@ fn answer(args: &[OsString], names: Names) -> ExitCode {
             Err(error) => {
                 let status = refuse(&error, args);
                 let is_help = status == ExitCode::SUCCESS;
-                return if names == Names::AreWhole || is_help { status } else { ExitCode::FAILURE };
+                return if names == OptionNames::AreWhole || is_help { status } else { ExitCode::FAILURE };
             }
         },
     };

@@ -11,24 +11,24 @@ use creamery::progress::Progress;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::output::writing;
-use crate::progress::{ProgressArgs, Shown};
+use crate::progress::{ProgressArgs, ShownProgress};
 use crate::size::Human;
 
 /// Prints names as their turn comes, and counts them. The lines are for people, so names are escaped in a pipe, too.
-pub(crate) struct Names {
+pub(crate) struct NamePrinter {
     command: &'static str,
     wanted: bool,
     /// The error that stopped the printing. The work goes on without it.
     failed: OnceLock<std::io::Error>,
-    shown: Shown,
+    shown: ShownProgress,
     entries: AtomicU64,
     bytes: AtomicU64,
 }
 
-impl Names {
+impl NamePrinter {
     /// Prints names if they are `wanted`; otherwise shows their number.
     pub(crate) fn new(command: &'static str, wanted: bool, progress: ProgressArgs) -> Self {
-        let shown = Shown::unbounded(command, progress);
+        let shown = ShownProgress::unbounded(command, progress);
         let (entries, bytes) = (AtomicU64::new(0), AtomicU64::new(0));
         let names = Self { command, wanted, failed: OnceLock::new(), shown, entries, bytes };
         if wanted { names.unseen() } else { names }
@@ -58,7 +58,7 @@ impl Names {
     }
 }
 
-impl Progress for Names {
+impl Progress for NamePrinter {
     fn go_on(&self) -> Result<(), Error> {
         self.shown.at(|| self.count());
         interrupt::go_on()

@@ -12,7 +12,7 @@ use creamery_mount::Live;
 
 /// A path inside an image.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Place {
+pub(crate) struct PathInImage {
     pub(crate) image: PathBuf,
     /// The path; it begins with a slash, or with [`TOP_LEVEL`].
     pub(crate) path: PathBuf,
@@ -22,10 +22,10 @@ pub(crate) struct Place {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum End {
     Host(PathBuf),
-    Image(Place),
+    Image(PathInImage),
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for PathInImage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}:{}", self.image.display(), self.path.display())
     }
@@ -57,10 +57,10 @@ impl std::fmt::Display for End {
 }
 
 /// Every way to read `text` as an image and a path in it, the shortest image first.
-fn splits(text: &OsStr) -> impl Iterator<Item = Place> {
+fn splits(text: &OsStr) -> impl Iterator<Item = PathInImage> {
     let bytes = text.as_bytes();
     let colons = (1..bytes.len()).filter(move |&at| bytes[at] == b':');
-    colons.filter(move |&at| begins_path(&bytes[at + 1..])).map(move |at| Place {
+    colons.filter(move |&at| begins_path(&bytes[at + 1..])).map(move |at| PathInImage {
         image: OsStr::from_bytes(&bytes[..at]).into(),
         path: OsStr::from_bytes(&bytes[at + 1..]).into(),
     })
@@ -93,7 +93,7 @@ pub(crate) fn is_no_image(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::IsADirectory | ErrorKind::NotFound)
 }
 
-impl Place {
+impl PathInImage {
     /// Parses `IMAGE:/PATH`, `IMAGE:<FS_TREE>/PATH`, or `IMAGE` alone for its root. If a name contains ":/" itself, the image is the
     /// shortest prefix that exists.
     pub(crate) fn parse(text: &OsStr) -> Self {
@@ -105,7 +105,7 @@ impl Place {
     }
 }
 
-impl Place {
+impl PathInImage {
     /// The place as the user writes it.
     pub(crate) fn to_os_string(&self) -> OsString {
         let mut text = self.image.clone().into_os_string();
@@ -143,15 +143,18 @@ mod tests {
 
     #[test]
     fn an_image_ends_at_a_colon_and_a_slash() {
-        let place = Place::parse("/tmp/disk.img:/etc/x:/y".as_ref());
+        let place = PathInImage::parse("/tmp/disk.img:/etc/x:/y".as_ref());
         assert_eq!((place.image, place.path), ("/tmp/disk.img".into(), "/etc/x:/y".into()));
-        let place = Place::parse("disk.img".as_ref());
+        let place = PathInImage::parse("disk.img".as_ref());
         assert_eq!((place.image, place.path), ("disk.img".into(), "/".into()));
-        let place = Place::parse("disk.img:<FS_TREE>/@home".as_ref());
+        let place = PathInImage::parse("disk.img:<FS_TREE>/@home".as_ref());
         assert_eq!((place.image.clone(), place.path.clone()), ("disk.img".into(), "<FS_TREE>/@home".into()));
         assert_eq!(place.below_root(), Path::new("@home"));
-        assert_eq!(Place::parse("disk.img:<FS_TREE>x".as_ref()).image, PathBuf::from("disk.img:<FS_TREE>x"));
-        let place = Place::parse("a:b".as_ref());
+        assert_eq!(
+            PathInImage::parse("disk.img:<FS_TREE>x".as_ref()).image,
+            PathBuf::from("disk.img:<FS_TREE>x")
+        );
+        let place = PathInImage::parse("a:b".as_ref());
         assert_eq!(place.image, PathBuf::from("a:b"));
     }
 
@@ -162,7 +165,7 @@ mod tests {
         std::fs::write(&disk, "").expect("it is written");
         for behind in ["@2", "@@1M", "@1@2"] {
             let image = format!("{}{behind}", disk.display());
-            let place = Place::parse(format!("{image}:/etc").as_ref());
+            let place = PathInImage::parse(format!("{image}:/etc").as_ref());
             assert_eq!((place.image, place.path), (image.clone().into(), "/etc".into()));
             assert!(matches!(End::parse(format!("{image}:/etc").as_ref()), End::Image(_)));
             assert!(is_image(image.as_ref()));

@@ -32,7 +32,7 @@ pub(crate) struct ProgressArgs {
 }
 
 /// The progress of one command.
-pub(crate) struct Shown {
+pub(crate) struct ShownProgress {
     /// The bar; hidden if there is no terminal.
     pub(crate) bar: ProgressBar,
     command: &'static str,
@@ -43,7 +43,7 @@ pub(crate) struct Shown {
     wanted: bool,
 }
 
-impl Shown {
+impl ShownProgress {
     /// Shows `bar` on a terminal; elsewhere prints lines if the user asked for them.
     pub(crate) fn new(command: &'static str, bar: ProgressBar, args: ProgressArgs) -> Self {
         let wanted = args.progress;

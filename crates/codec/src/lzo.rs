@@ -69,12 +69,12 @@ impl<'a> Reader<'a> {
     }
 }
 
-struct Writer<'a> {
+struct UnpackWriter<'a> {
     out: &'a mut [u8],
     len: usize,
 }
 
-impl Writer<'_> {
+impl UnpackWriter<'_> {
     /// Copies the next `len` bytes of `reader`. Most pieces are short.
     fn take(&mut self, reader: &mut Reader<'_>, len: usize) -> Result<(), UnpackError> {
         if copy_few(reader.data, len, self.out, self.len) {
@@ -115,7 +115,7 @@ impl Writer<'_> {
 /// Unpacks one LZO1X stream. Returns the number of bytes that it writes to `out`.
 fn unpack_stream(packed: &[u8], out: &mut [u8]) -> Result<usize, UnpackError> {
     let mut reader = Reader { data: packed };
-    let mut writer = Writer { out, len: 0 };
+    let mut writer = UnpackWriter { out, len: 0 };
     let mut state = 0;
     if let Some(first) = packed.first().filter(|first| **first > 17) {
         reader.byte()?;

@@ -38,9 +38,9 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 /// A kind of thing with an access time, and how it is read.
-type Kind = (&'static str, fn(&Path) -> Result<()>, fn(&Path) -> Result<()>);
+type AccessKind = (&'static str, fn(&Path) -> Result<()>, fn(&Path) -> Result<()>);
 
-const KINDS: [Kind; 6] = [
+const KINDS: [AccessKind; 6] = [
     ("file", make_file, read_file),
     ("empty", |path| Ok(File::create(path).map(drop)?), |_| Ok(())),
     ("quiet", make_file, |path| read_with(path, OFlags::NOATIME)),
@@ -74,7 +74,7 @@ fn read_with(path: &Path, flags: OFlags) -> Result<()> {
     Ok(())
 }
 
-fn all() -> impl Iterator<Item = (String, Kind, i64)> {
+fn all() -> impl Iterator<Item = (String, AccessKind, i64)> {
     KINDS.into_iter().flat_map(|kind| AGES.map(|(age, seconds)| (format!("{}-{age}", kind.0), kind, seconds)))
 }
 
@@ -98,10 +98,10 @@ fn make(dir: &Path) -> Result<()> {
 }
 
 /// Access times, and which of them have moved.
-type Told = BTreeMap<String, ((i64, i64), bool)>;
+type MovedTimes = BTreeMap<String, ((i64, i64), bool)>;
 
 /// Reads everything; returns the access times after that, and which of them have moved.
-fn read(dir: &Path) -> Result<Told> {
+fn read(dir: &Path) -> Result<MovedTimes> {
     let mut told = BTreeMap::new();
     for (name, (_, _, read), _) in all() {
         let path = dir.join(&name);
@@ -113,7 +113,7 @@ fn read(dir: &Path) -> Result<Told> {
     Ok(told)
 }
 
-fn kept(dir: &Path, told: &Told) -> Result<()> {
+fn kept(dir: &Path, told: &MovedTimes) -> Result<()> {
     for (name, (time, _)) in told {
         let now = atime(&dir.join(name))?;
         ensure!(now == *time, "{name}: {now:?}, was told {time:?}");

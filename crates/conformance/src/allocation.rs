@@ -63,16 +63,16 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
 
 /// The visible state of a file.
 #[derive(PartialEq, Eq, Debug)]
-struct Seen {
+struct SeenFile {
     size: u64,
     blocks: u64,
 }
 
 /// Writes the file back, and reads its state.
-fn look(path: &Path) -> Result<(Seen, Vec<u8>)> {
+fn look(path: &Path) -> Result<(SeenFile, Vec<u8>)> {
     File::open(path)?.sync_all()?;
     let stat = path.metadata()?;
-    Ok((Seen { size: stat.size(), blocks: stat.blocks() }, std::fs::read(path)?))
+    Ok((SeenFile { size: stat.size(), blocks: stat.blocks() }, std::fs::read(path)?))
 }
 
 /// The ranges of a file's data.

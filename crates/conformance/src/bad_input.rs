@@ -19,12 +19,12 @@ const SUPERBLOCK: u64 = 65_536;
 const SUPERBLOCK_LEN: usize = 4_096;
 const SECOND_SUPERBLOCK: u64 = 64 << 20;
 
-type Body = fn(&Bench) -> Result<()>;
+type CaseBody = fn(&Bench) -> Result<()>;
 
 pub(crate) fn cases() -> Vec<Case> {
     let ext4: &[Judge] = &[Judge::Program, Judge::Tool("mkfs.ext4")];
     let setfattr: &[Judge] = &[Judge::Program, Judge::Tool("setfattr")];
-    let cases: [(&str, &[Judge], Body); 20] = [
+    let cases: [(&str, &[Judge], CaseBody); 20] = [
         ("random-bytes", &PROGRAM, random_bytes),
         ("truncated-image", &PROGRAM, truncated_image),
         ("superblock-checksum", &PROGRAM, superblock_checksum),
@@ -47,7 +47,7 @@ pub(crate) fn cases() -> Vec<Case> {
         ("log-to-replay", &MOUNTED, log_to_replay),
     ];
     let case =
-        |(name, needs, body): (&str, &[Judge], Body)| Case::new(format!("bad-input/{name}"), needs, body);
+        |(name, needs, body): (&str, &[Judge], CaseBody)| Case::new(format!("bad-input/{name}"), needs, body);
     let long = Case::new("bad-input/full-image", &MOUNTED, full_image).long();
     cases.into_iter().map(case).chain([long]).collect()
 }

@@ -82,13 +82,13 @@ fn cells() -> Vec<Cell> {
 
 /// What a command says, and its status with what is there then.
 #[derive(PartialEq, Eq, Debug)]
-struct Outcome {
+struct CommandOutcome {
     said: String,
     state: String,
 }
 
 /// A filesystem and its three ways.
-struct Side {
+struct CallersFilesystem {
     /// Sends Linux' controls.
     program: PathBuf,
     /// The program under test.
@@ -97,7 +97,7 @@ struct Side {
     ways: [PathBuf; 3],
 }
 
-impl Side {
+impl CallersFilesystem {
     /// Binds the directory `pub` of what is mounted at `dir` twice, below `beside`.
     fn new((program, creamery): (&Path, &Path), is_linux: bool, dir: &Path, beside: &Path) -> Result<Self> {
         std::fs::set_permissions(dir, Permissions::from_mode(0o755))?;
@@ -163,7 +163,7 @@ impl Side {
     }
 
     /// What comes of a cell.
-    fn run(&self, cell: &Cell) -> Result<Outcome> {
+    fn run(&self, cell: &Cell) -> Result<CommandOutcome> {
         let (id, name) = (self.make(cell)?, format!("s{}", cell.number));
         let Operation { command, on_linux, .. } = cell.operation;
         let command = self.command(on_linux.filter(|_| self.is_linux).unwrap_or(command), &name, &id);
@@ -182,7 +182,7 @@ impl Side {
             Run::new("sh").args(["-c", &undo]).within(&self.ways[0]).output()?;
         }
         let said = format!("{}{}", said.stdout_text(), said.stderr_text());
-        Ok(Outcome { said: said.replace(&format!("{id} "), "ID "), state })
+        Ok(CommandOutcome { said: said.replace(&format!("{id} "), "ID "), state })
     }
 
     /// What is there behind a cell.
@@ -220,12 +220,12 @@ impl Side {
     }
 }
 
-fn said_no(outcome: &Outcome) -> bool {
+fn said_no(outcome: &CommandOutcome) -> bool {
     !["status Some(0) ", "status true "].iter().any(|yes| outcome.state.starts_with(yes))
 }
 
 /// Whether a cell may differ from Linux, for a reason that docs/use/mount.md has.
-fn may_differ(cell: &Cell, want: &Outcome, found: &Outcome) -> bool {
+fn may_differ(cell: &Cell, want: &CommandOutcome, found: &CommandOutcome) -> bool {
     // A read-only subvolume of Linux takes an ACL all the same.
     let takes_acl = cell.operation.name == "set an ACL" && cell.object == "read-only";
     if takes_acl && said_no(found) {
@@ -245,16 +245,16 @@ fn beside_linux(bench: &Bench) -> Result<()> {
         mkfs_empty(bench.creamery(), &[], "1G", image)?;
     }
     let cells = cells();
-    let tell = |side: Side| -> Result<Vec<Outcome>> {
+    let tell = |side: CallersFilesystem| -> Result<Vec<CommandOutcome>> {
         let said = cells.iter().map(|cell| side.run(cell)).collect::<Result<_>>();
         side.unbind()?;
         said
     };
     let kernel = LoopMount::mount(&theirs, &bench.scratch.file("kernel"), "noatime")?;
-    let want = tell(Side::new(programs, true, kernel.dir(), &bench.scratch.dir("theirs")?)?)?;
+    let want = tell(CallersFilesystem::new(programs, true, kernel.dir(), &bench.scratch.dir("theirs")?)?)?;
     kernel.unmount()?;
     let mount = FuseMount::mount(bench.creamery(), &image, &mount_point(bench), "allow_other,noatime")?;
-    let found = tell(Side::new(programs, false, mount.dir(), &bench.scratch.dir("ours")?)?)?;
+    let found = tell(CallersFilesystem::new(programs, false, mount.dir(), &bench.scratch.dir("ours")?)?)?;
     mount.unmount()?;
     btrfs_check(&image)?;
     let mut wrong = Vec::new();

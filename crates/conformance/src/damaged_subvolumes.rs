@@ -36,7 +36,7 @@ const C: u64 = 258;
 const DEAD: u64 = 261;
 const NOBODY: u64 = 99_999;
 
-type Change = fn(&mut [u8], &mut [u8]) -> bool;
+type SubvolumeEdit = fn(&mut [u8], &mut [u8]) -> bool;
 
 fn word(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
@@ -74,7 +74,7 @@ fn on_disk(data: &[u8]) -> bool {
 }
 
 /// What is damaged, in items of which type, and how.
-const DAMAGES: [(&str, u8, Change); 34] = [
+const DAMAGES: [(&str, u8, SubvolumeEdit); 34] = [
     ("subvolumes in a circle", ROOT_BACKREF, |key, _| of(key, A) && put(key, OFFSET, C)),
     ("a subvolume in itself", ROOT_BACKREF, |key, _| of(key, B) && put(key, OFFSET, B)),
     ("a subvolume in one that is not there", ROOT_BACKREF, |key, _| of(key, B) && put(key, OFFSET, NOBODY)),
@@ -304,7 +304,7 @@ fn live(bench: &Bench, image: &Path) -> Result<()> {
     expect_an_end(&ended)
 }
 
-type Way = fn(&Bench, &Path, &[u8]) -> Result<()>;
+type DamagedCase = fn(&Bench, &Path, &[u8]) -> Result<()>;
 
 fn damaged(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("victim.img");
@@ -335,7 +335,7 @@ fn damaged(bench: &Bench) -> Result<()> {
                 let sync = bench.creamery().run(["subvolume", "sync"]).arg(&copy);
                 expect_refusal(sync, &["copy.img", "drop"]).context("going on")?;
             }
-            let ways: &[Way] =
+            let ways: &[DamagedCase] =
                 if on_a_mount { &[write_in_the_image, live_with] } else { &[write_in_the_image] };
             for what in ways {
                 Run::new("cp").arg("--sparse=always").args([&image, &copy]).ok()?;

@@ -29,7 +29,7 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 /// A way to write to a file.
-enum Way {
+enum WriteMethod {
     /// write(2), with these flags of open(2) beside those to write.
     Write(OFlags),
     /// pwritev2(2), with flags of open(2) and its own.
@@ -44,49 +44,55 @@ enum Way {
     Fsync,
 }
 
-struct Row {
+struct DurableRow {
     name: &'static str,
     mount: &'static str,
     marked: IFlags,
-    way: Way,
+    way: WriteMethod,
     is_durable: bool,
 }
 
-const fn row(name: &'static str, way: Way) -> Row {
-    Row { name, mount: "commit=3600", marked: IFlags::empty(), way, is_durable: true }
+const fn row(name: &'static str, way: WriteMethod) -> DurableRow {
+    DurableRow { name, mount: "commit=3600", marked: IFlags::empty(), way, is_durable: true }
 }
 
-fn rows() -> Vec<Row> {
+fn rows() -> Vec<DurableRow> {
     let (append, sync, dsync) = (OFlags::APPEND, OFlags::SYNC, OFlags::DSYNC);
-    let vectored = |flags, how| Way::Vectored(flags, how);
-    let marked = |name, way| Row { marked: IFlags::APPEND, ..row(name, way) };
+    let vectored = |flags, how| WriteMethod::Vectored(flags, how);
+    let marked = |name, way| DurableRow { marked: IFlags::APPEND, ..row(name, way) };
     vec![
-        Row { is_durable: false, ..row("nothing", Way::Write(OFlags::empty())) },
-        row("O_SYNC", Way::Write(sync)),
-        row("O_DSYNC", Way::Write(dsync)),
-        row("O_SYNC, O_APPEND", Way::Write(sync | append)),
-        row("O_DIRECT, O_DSYNC", Way::Write(OFlags::DIRECT | dsync)),
-        row("O_DIRECT, O_DSYNC, not for reading", Way::OnlyWrites(dsync)),
-        row("O_DIRECT, O_DSYNC, by libaio", Way::Asynchronous),
-        Row {
+        DurableRow { is_durable: false, ..row("nothing", WriteMethod::Write(OFlags::empty())) },
+        row("O_SYNC", WriteMethod::Write(sync)),
+        row("O_DSYNC", WriteMethod::Write(dsync)),
+        row("O_SYNC, O_APPEND", WriteMethod::Write(sync | append)),
+        row("O_DIRECT, O_DSYNC", WriteMethod::Write(OFlags::DIRECT | dsync)),
+        row("O_DIRECT, O_DSYNC, not for reading", WriteMethod::OnlyWrites(dsync)),
+        row("O_DIRECT, O_DSYNC, by libaio", WriteMethod::Asynchronous),
+        DurableRow {
             marked: IFlags::SYNC,
-            ..row("O_DIRECT, marked to be synced", Way::OnlyWrites(OFlags::empty()))
+            ..row("O_DIRECT, marked to be synced", WriteMethod::OnlyWrites(OFlags::empty()))
         },
         row("RWF_DSYNC", vectored(OFlags::empty(), ReadWriteFlags::DSYNC)),
         row("RWF_SYNC, O_APPEND", vectored(append, ReadWriteFlags::SYNC)),
-        Row { is_durable: false, ..marked("append-only", Way::Write(append)) },
-        marked("append-only, O_SYNC", Way::Write(append | sync)),
-        marked("append-only, O_DSYNC", Way::Write(append | dsync)),
+        DurableRow { is_durable: false, ..marked("append-only", WriteMethod::Write(append)) },
+        marked("append-only, O_SYNC", WriteMethod::Write(append | sync)),
+        marked("append-only, O_DSYNC", WriteMethod::Write(append | dsync)),
         marked("append-only, RWF_DSYNC", vectored(append, ReadWriteFlags::DSYNC)),
-        row("msync", Way::Mapping),
-        row("fsync of a mapping", Way::Fsync),
-        Row { mount: "commit=3600,sync", ..row("mounted sync", Way::Write(OFlags::empty())) },
-        Row { marked: IFlags::SYNC, ..row("marked to be synced", Way::Write(OFlags::empty())) },
-        Row { marked: IFlags::SYNC | IFlags::APPEND, ..row("marked so and append-only", Way::Write(append)) },
+        row("msync", WriteMethod::Mapping),
+        row("fsync of a mapping", WriteMethod::Fsync),
+        DurableRow { mount: "commit=3600,sync", ..row("mounted sync", WriteMethod::Write(OFlags::empty())) },
+        DurableRow {
+            marked: IFlags::SYNC,
+            ..row("marked to be synced", WriteMethod::Write(OFlags::empty()))
+        },
+        DurableRow {
+            marked: IFlags::SYNC | IFlags::APPEND,
+            ..row("marked so and append-only", WriteMethod::Write(append))
+        },
     ]
 }
 
-impl Way {
+impl WriteMethod {
     fn write(&self, programs: &Path, path: &Path) -> Result<()> {
         let open = |flags: OFlags| {
             File::options().read(true).write(true).custom_flags(flags.bits().cast_signed()).open(path)
@@ -162,11 +168,17 @@ fn when_the_call_returns(bench: &Bench) -> Result<()> {
 }
 
 /// Writes, kills the server, and returns what the file has once Linux has replayed what logs there are.
-fn written_and_killed(bench: &Bench, image: &Path, programs: &Path, name: &str, row: &Row) -> Result<String> {
+fn written_and_killed(
+    bench: &Bench,
+    image: &Path,
+    programs: &Path,
+    name: &str,
+    row: &DurableRow,
+) -> Result<String> {
     let mount = FuseMount::mount(bench.creamery(), image, &bench.scratch.file("fuse"), row.mount)?;
     let path = mount.dir().join(name);
     std::fs::write(&path, OLD)?;
-    if matches!(row.way, Way::Mapping | Way::Fsync) {
+    if matches!(row.way, WriteMethod::Mapping | WriteMethod::Fsync) {
         // What is behind the end of a file is not of the file.
         File::options().write(true).open(&path)?.set_len(SECTOR as u64)?;
     }

@@ -374,7 +374,7 @@ fn of_mappings(bench: &Bench) -> Result<()> {
     let path = mount.dir().join("mapped");
     File::create_new(&path)?.set_len(mappings::LEN)?;
     ensure!(ours(bench, &path, &[])?.is_empty(), "there is nothing yet");
-    let mut writer = mappings::Writer::start(&program, &path)?;
+    let mut writer = mappings::MappingWriter::start(&program, &path)?;
     let listed = ours(bench, &path, &[])?;
     let synced = ours(bench, &path, &["--sync".to_owned()])?;
     writer.end()?;

@@ -113,7 +113,7 @@ type Files = BTreeMap<PathBuf, Vec<u8>>;
 
 /// A call, and the kind of its error.
 type Answer = (&'static str, Option<ErrorKind>);
-type Answers = Vec<Answer>;
+type SizeAnswers = Vec<Answer>;
 
 fn what_four_wrote(bench: &Bench) -> Result<()> {
     let first = asked_seed();
@@ -168,13 +168,13 @@ fn is_full(error: &anyhow::Error) -> bool {
 }
 
 /// Fills the filesystem, and goes on if there was room for a file.
-fn work(dir: &Path, sort: &Sort) -> Result<(Files, Answers)> {
+fn work(dir: &Path, sort: &Sort) -> Result<(Files, SizeAnswers)> {
     let mut filled = std::thread::scope(|scope| {
         let fill = |number| scope.spawn(move || fill(dir, sort.seed, number));
         let running: Vec<_> = (0..WRITERS).map(fill).collect();
         running.into_iter().map(|writer| writer.join().expect("no panic")).collect::<Result<Vec<_>>>()
     })?;
-    let mut answers = Answers::new();
+    let mut answers = SizeAnswers::new();
     answers.extend(filled.iter().map(|(_, refused)| ("a writer", *refused)));
     let mut files: Vec<Files> = filled.drain(..).map(|(files, _)| files).collect();
     let content = Random::new(sort.seed).bytes(300_000);

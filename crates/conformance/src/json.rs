@@ -22,16 +22,16 @@ struct Key {
 }
 
 /// Whether a command prints an array, and its keys.
-type Row = (bool, BTreeMap<String, Key>);
+type JsonRow = (bool, BTreeMap<String, Key>);
 
 /// The rows of the page.
-struct Page(BTreeMap<String, Row>);
+struct Page(BTreeMap<String, JsonRow>);
 
 impl Page {
     fn read() -> Result<Self> {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/use/json.md");
         let text = std::fs::read_to_string(path)?.replace("\\|", "or");
-        let mut rows: BTreeMap<String, Row> = BTreeMap::new();
+        let mut rows: BTreeMap<String, JsonRow> = BTreeMap::new();
         for line in text.lines().filter(|line| line.starts_with("| `")) {
             let cells: Vec<&str> = line.trim_matches('|').split(" | ").map(str::trim).collect();
             let [commands, document, keys] = cells[..] else { bail!("{line}: not three cells") };

@@ -13,11 +13,11 @@ use creamery_testkit::harness::Case;
 use rustix::fs::{Advice, RawDir, SeekFrom, fadvise, seek};
 use rustix::io::Errno;
 
-use crate::posix::{Body, on_a_mount};
+use crate::posix::{PosixBody, on_a_mount};
 use crate::support::MOUNTED;
 
 pub(crate) fn cases() -> Vec<Case> {
-    let bodies: [(&str, Body); 6] = [
+    let bodies: [(&str, PosixBody); 6] = [
         ("listings/changed", changed),
         ("listings/changed-by-several", beside_others),
         ("listings/parent-of-a-moved-directory", parent_of_a_moved_directory),

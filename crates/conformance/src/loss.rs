@@ -12,7 +12,7 @@ use creamery_testkit::{Finished, FuseMount, Judge, Run, Signal, btrfs_check, dae
 use rustix::fs::{FlockOperation, flock};
 use serde_json::Value;
 
-use crate::mappings::{LEN, Writer, program};
+use crate::mappings::{LEN, MappingWriter, program};
 use crate::support::{JUDGED, MOUNTED, expect_refusal, inside, mkfs_empty};
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -273,7 +273,7 @@ fn of_mappings(bench: &Bench) -> Result<()> {
     bench.creamery().run(["sync"]).arg(host.mount.dir()).ok()?;
     drop(file);
     host.fill()?;
-    Writer::start(&program, &path)?.end()?;
+    MappingWriter::start(&program, &path)?.end()?;
     let said = host.umount()?;
     expect_loss(&said, &["unmounted", "written data was lost", "No space left", "the log is "])?;
     std::fs::remove_file(host.host.join("fill"))?;

@@ -35,7 +35,7 @@ const NUM_BYTES: Field = (45, 8);
 
 /// The fate of the file.
 #[derive(Clone, Copy, PartialEq, Debug)]
-enum Outcome {
+enum FileFate {
     /// It can be read, and has these bytes or those that Linux reads.
     Read,
     /// Only this file cannot be read.
@@ -44,10 +44,10 @@ enum Outcome {
     LeafRefused,
 }
 
-use Outcome::{LeafRefused, Lost, Read};
+use FileFate::{LeafRefused, Lost, Read};
 
 /// Changes of the item of a regular extent.
-const REGULAR: [(&str, Field, u64, Outcome); 13] = [
+const REGULAR: [(&str, Field, u64, FileFate); 13] = [
     ("no ram_bytes", RAM_BYTES, 0, Read),
     ("ram_bytes of a sector", RAM_BYTES, 4096, Read),
     ("half the ram_bytes", RAM_BYTES, CHUNK / 2, Read),
@@ -64,7 +64,7 @@ const REGULAR: [(&str, Field, u64, Outcome); 13] = [
 ];
 
 /// Changes of the item of an inline extent.
-const INLINE: [(&str, Field, u64, Outcome); 6] = [
+const INLINE: [(&str, Field, u64, FileFate); 6] = [
     ("no ram_bytes", RAM_BYTES, 0, Read),
     ("a byte of ram_bytes too few", RAM_BYTES, INLINE_LEN - 1, Read),
     ("unknown compression", COMPRESSION, 4, LeafRefused),
@@ -149,7 +149,7 @@ fn one(
     bench: &Bench,
     image: &Path,
     file: &str,
-    (_, (at, len), value, wanted): (&str, Field, u64, Outcome),
+    (_, (at, len), value, wanted): (&str, Field, u64, FileFate),
 ) -> Result<()> {
     edit(bench, image, file, (at, len), value)?;
     let kernel = bench.scratch.file("kernel");

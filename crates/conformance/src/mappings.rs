@@ -36,7 +36,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// A folder with the program of [`Writer`].
+/// A folder with the program of [`MappingWriter`].
 pub(crate) fn program(bench: &Bench) -> Result<PathBuf> {
     let program = bench.scratch.dir("program")?;
     std::fs::write(program.join("dirty.c"), DIRTY_C)?;
@@ -68,7 +68,7 @@ fn dirty_pages_are_copied(bench: &Bench) -> Result<()> {
         for (at, text) in changes {
             wanted[usize::try_from(at)?..][..text.len()].copy_from_slice(text.as_bytes());
         }
-        let mut writer = Writer::start(&program, &path)?;
+        let mut writer = MappingWriter::start(&program, &path)?;
         let copies = copies(&path, &outside);
         writer.end()?;
         for (tool, copy) in copies? {
@@ -117,7 +117,7 @@ fn set_times_stay(bench: &Bench) -> Result<()> {
 fn times_over_a_mapping(program: &Path, dir: &Path) -> Result<()> {
     let path = dir.join("times");
     File::create_new(&path)?.set_len(LEN)?;
-    let mut writer = Writer::start(program, &path)?;
+    let mut writer = MappingWriter::start(program, &path)?;
     let then = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
     File::open(&path)?.set_modified(then)?;
     let modified = || Ok::<_, anyhow::Error>(path.metadata()?.modified()?);
@@ -126,7 +126,7 @@ fn times_over_a_mapping(program: &Path, dir: &Path) -> Result<()> {
     File::open(&path)?.sync_all()?;
     ensure!(modified()? == then, "it is {:?} after the pages were written back", modified()?);
     ensure!(std::fs::read(&path)?[5..].starts_with(b"mapped"), "what was stored is lost");
-    let mut writer = Writer::start(program, &path)?;
+    let mut writer = MappingWriter::start(program, &path)?;
     writer.end()?;
     File::open(&path)?.sync_all()?;
     ensure!(modified()? > then, "a store through a mapping is no modification");
@@ -144,7 +144,7 @@ fn store_before_read_only(bench: &Bench) -> Result<()> {
     bench.creamery().run(["subvolume", "create"]).arg(&subvolume).ok()?;
     let path = subvolume.join("file");
     File::create_new(&path)?.set_len(LEN)?;
-    let mut writer = Writer::start(&program, &path)?;
+    let mut writer = MappingWriter::start(&program, &path)?;
     bench.creamery().run(["property", "set"]).arg(&subvolume).args(["ro", "true"]).ok()?;
     writer.end()?;
     ensure!(std::fs::read(&path)?[5..].starts_with(b"mapped"), "the store is lost");
@@ -178,9 +178,9 @@ fn map(path: &Path) -> Result<Vec<(u64, u64)>> {
 }
 
 /// A process with a mapping.
-pub(crate) struct Writer(Child);
+pub(crate) struct MappingWriter(Child);
 
-impl Writer {
+impl MappingWriter {
     /// Starts it, and returns when the pages are dirty.
     pub(crate) fn start(program: &Path, path: &Path) -> Result<Self> {
         let mut command = Command::new(program.join("dirty"));
@@ -201,7 +201,7 @@ impl Writer {
     }
 }
 
-impl Drop for Writer {
+impl Drop for MappingWriter {
     fn drop(&mut self) {
         let _ = self.end();
     }

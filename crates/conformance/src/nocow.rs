@@ -32,12 +32,12 @@ pub(crate) fn cases() -> Vec<Case> {
 
 /// The side of a mount.
 #[derive(Clone, Copy)]
-enum Side<'b> {
+enum NocowSide<'b> {
     Linux,
     Ours(&'b Bench),
 }
 
-impl Side<'_> {
+impl NocowSide<'_> {
     fn run(self, ours: &[&str], linux: &[&str]) -> Run {
         match self {
             Self::Linux => Run::new("btrfs").args(linux),
@@ -98,7 +98,7 @@ struct Lived {
     content: Vec<(&'static str, Vec<u8>)>,
 }
 
-fn live(side: Side<'_>, top: &Path) -> Result<Lived> {
+fn live(side: NocowSide<'_>, top: &Path) -> Result<Lived> {
     let (path, shared) = (top.join("file"), top.join("shared"));
     let file = new_in_place(&path)?;
     let mut random = Random::new(5);
@@ -167,10 +167,10 @@ fn as_on_linux(bench: &Bench) -> Result<()> {
     let images = [bench.scratch.file("linux.img"), bench.scratch.file("ours.img")];
     images.iter().try_for_each(|image| mkfs_empty(bench.creamery(), &[], "512M", image))?;
     let mount = LoopMount::mount(&images[0], &bench.scratch.file("linux"), "")?;
-    let theirs = live(Side::Linux, mount.dir()).context("on Linux")?;
+    let theirs = live(NocowSide::Linux, mount.dir()).context("on Linux")?;
     mount.unmount()?;
     let mount = FuseMount::mount(bench.creamery(), &images[1], &bench.scratch.file("ours"), "")?;
-    let ours = live(Side::Ours(bench), mount.dir()).context("on a mount of ours")?;
+    let ours = live(NocowSide::Ours(bench), mount.dir()).context("on a mount of ours")?;
     mount.unmount()?;
     for (one, other) in theirs.moved.iter().zip(&ours.moved) {
         ensure!(one == other, "{}: Linux moves {:?}, we {:?}", one.0, one.1, other.1);
@@ -198,12 +198,12 @@ fn make_told(top: &Path) -> Result<()> {
     for name in ["frozen", "partly"] {
         new_in_place(&top.join(name))?.write_all_at(&[piece(), piece()].concat(), 0)?;
     }
-    Side::Linux.sync(top)?;
-    Side::Linux.snapshot(top, "snapshot")?;
+    NocowSide::Linux.sync(top)?;
+    NocowSide::Linux.snapshot(top, "snapshot")?;
     // A sector written since then belongs to the file alone; a sector that a clone shares does not.
     let partly = top.join("partly");
     OpenOptions::new().write(true).open(&partly)?.write_all_at(&piece(), PIECE / 2)?;
-    Side::Linux.sync(top)?;
+    NocowSide::Linux.sync(top)?;
     drop(new_in_place(&top.join("clone"))?);
     share(&partly, &top.join("clone"), PIECE, SECTOR)?;
     let alone = new_in_place(&top.join("alone"))?;
@@ -222,7 +222,7 @@ fn make_told(top: &Path) -> Result<()> {
     let sparse = new_in_place(&top.join("sparse"))?;
     sparse.write_all_at(&piece(), 2 * PIECE)?;
     sparse.set_len(4 * PIECE + 100)?;
-    Side::Linux.sync(top)
+    NocowSide::Linux.sync(top)
 }
 
 /// The output of `stat` for files that Linux made agrees with Linux' writes to them.
@@ -254,7 +254,7 @@ fn told_as_linux_writes(bench: &Bench) -> Result<()> {
         let stay = parts.iter().filter(|part| part["in_place"] == true);
         let stay: u64 = stay.filter_map(|part| part["bytes"].as_u64()).sum();
         OpenOptions::new().write(true).open(&path)?.write_all_at(&vec![3; usize::try_from(len)?], 0)?;
-        Side::Linux.sync(linux.dir())?;
+        NocowSide::Linux.sync(linux.dir())?;
         let after = places(linux.dir(), &path)?;
         let stayed = before.iter().filter(|(at, place)| after.get(at) == Some(place)).count() as u64;
         ensure!(stayed * SECTOR == stay, "{name}: {stay} bytes were to stay, {} did", stayed * SECTOR);
@@ -272,8 +272,8 @@ fn mount_option(bench: &Bench) -> Result<()> {
     let mount = FuseMount::mount(bench.creamery(), &image, &dir, "datacow")?;
     std::fs::write(mount.dir().join("old"), [1; 9000])?;
     mount.unmount()?;
-    for side in [Side::Linux, Side::Ours(bench)] {
-        let name = if matches!(side, Side::Linux) { "by-linux" } else { "by-us" };
+    for side in [NocowSide::Linux, NocowSide::Ours(bench)] {
+        let name = if matches!(side, NocowSide::Linux) { "by-linux" } else { "by-us" };
         let work = |top: &Path| -> Result<()> {
             let path = top.join(name);
             std::fs::write(&path, [2; 100_000])?;
@@ -290,12 +290,12 @@ fn mount_option(bench: &Bench) -> Result<()> {
             Ok(())
         };
         match side {
-            Side::Linux => {
+            NocowSide::Linux => {
                 let mount = LoopMount::mount(&image, &bench.scratch.file("kernel"), "nodatacow")?;
                 work(mount.dir())?;
                 mount.unmount()?;
             }
-            Side::Ours(_) => {
+            NocowSide::Ours(_) => {
                 let mount = FuseMount::mount(bench.creamery(), &image, &dir, "nodatacow")?;
                 work(mount.dir())?;
                 let remount = bench.creamery().run(["mount", "-o", "remount,datacow"]);

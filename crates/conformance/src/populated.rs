@@ -13,7 +13,7 @@ use creamery_testkit::walk::{Compare, Walk, expect_same};
 use creamery_testkit::{FuseMount, LoopMount, Run, TreeItem, asked_seed, btrfs_check, rounds, tree_items};
 
 use crate::item_types::{EXTENT_DATA, INODE_ITEM};
-use crate::random_work::{By, State, TOP_LEVEL, Work, is_stub, subvolume_ids};
+use crate::random_work::{RandomWork, State, TOP_LEVEL, WorkingSide, is_stub, subvolume_ids};
 use crate::support::{MOUNTED, inside, mkfs_empty};
 
 /// The program that made a filesystem, and its options.
@@ -25,20 +25,20 @@ enum Made {
 }
 
 #[derive(Clone, Copy)]
-struct Kind {
+struct PopulatedKind {
     name: &'static str,
     made: Made,
     linux: &'static str,
     ours: &'static str,
 }
 
-const fn kind(name: &'static str, made: Made, linux: &'static str, ours: &'static str) -> Kind {
-    Kind { name, made, linux, ours }
+const fn kind(name: &'static str, made: Made, linux: &'static str, ours: &'static str) -> PopulatedKind {
+    PopulatedKind { name, made, linux, ours }
 }
 
 const OLDEST: &[&str] = &["-O", "^extref,^skinny-metadata,^no-holes,^free-space-tree,^block-group-tree"];
 
-const KINDS: [Kind; 13] = [
+const KINDS: [PopulatedKind; 13] = [
     kind("default", Made::ByUs(&[]), "", ""),
     kind("small-nodes", Made::ByUs(&["-n", "4096", "--csum", "xxhash"]), "", ""),
     kind("hole-extents", Made::ByUs(&["-O", "^no-holes"]), "", ""),
@@ -60,7 +60,7 @@ const KINDS: [Kind; 13] = [
 ];
 
 pub(crate) fn cases() -> Vec<Case> {
-    let case = |(kind, seed): (Kind, u64)| {
+    let case = |(kind, seed): (PopulatedKind, u64)| {
         Case::new(format!("populated/{}", kind.name), &MOUNTED, move |bench| in_turn(bench, kind, seed))
             .long()
     };
@@ -78,7 +78,7 @@ const FLAGS_AT: usize = 64;
 const PREALLOC_FLAG: u64 = 1 << 4;
 
 /// The content of a mount: files, and the items of all subvolumes by their numbers.
-struct Seen {
+struct SeenMount {
     walk: Walk,
     items: BTreeMap<u64, Vec<TreeItem>>,
 }
@@ -94,7 +94,7 @@ fn has_unsaid_prealloc(items: &[TreeItem]) -> bool {
 /// A subvolume and the number of an inode in it.
 type Inode = (u64, u64);
 
-impl Seen {
+impl SeenMount {
     fn take(top: &Path) -> Result<Self> {
         // Linux shows an empty directory there, with the current time.
         let stub = |path: &[u8]| is_stub(&top.join(std::ffi::OsStr::new(&*String::from_utf8_lossy(path))));
@@ -201,7 +201,7 @@ fn du(run: Run, top: &str) -> Result<Usages> {
 
 /// Compares our report of sharing with the items that Linux listed. Linux' own report counts for the sums only: it takes references by one
 /// leaf for one, although they are of several files, and those by two leaves for two, although they are of one file.
-fn expect_true_usage(ours: &Usages, state: &State, top: &Path, seen: &Seen) -> Result<()> {
+fn expect_true_usage(ours: &Usages, state: &State, top: &Path, seen: &SeenMount) -> Result<()> {
     let shown = top.to_str().context("a path of ours")?;
     let theirs = du(Run::new("btrfs").args(["filesystem", "du", "--raw"]).arg(top), shown)?;
     let paths = |rows: &Usages| rows.keys().cloned().collect::<BTreeSet<_>>();
@@ -227,7 +227,7 @@ fn expect_true_usage(ours: &Usages, state: &State, top: &Path, seen: &Seen) -> R
 }
 
 /// Runs a case; `CREAMERY_SEED` is added to its seed.
-fn in_turn(bench: &Bench, kind: Kind, seed: u64) -> Result<()> {
+fn in_turn(bench: &Bench, kind: PopulatedKind, seed: u64) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     match kind.made {
         Made::ByUs(options) => mkfs_empty(bench.creamery(), options, "600M", &image)?,
@@ -257,28 +257,31 @@ fn in_turn(bench: &Bench, kind: Kind, seed: u64) -> Result<()> {
     Ok(())
 }
 
-fn one_round(bench: &Bench, image: &Path, kind: Kind, state: &mut State, what: &str) -> Result<()> {
+fn one_round(bench: &Bench, image: &Path, kind: PopulatedKind, state: &mut State, what: &str) -> Result<()> {
     let (kernel, fuse) = (bench.scratch.file("kernel"), bench.scratch.file("fuse"));
     let options = |first: &str, more: &str| [first, more].join(",").trim_end_matches(',').to_owned();
     // Frequent commits let Linux' cleaner finish soon.
     let mount = LoopMount::mount(image, &kernel, &options("noatime,commit=1", kind.linux))?;
-    Work { top: mount.dir(), by: By::Linux, state }.round(OPERATIONS).context("Linux works")?;
+    RandomWork { top: mount.dir(), by: WorkingSide::Linux, state }
+        .round(OPERATIONS)
+        .context("Linux works")?;
     mount.unmount()?;
     btrfs_check(image).context("after Linux' turn")?;
     // Only now: without the feature no-holes Linux may show a larger size than it writes for a file with a hole.
     let mount = LoopMount::mount(image, &kernel, "ro,noatime")?;
-    let linux = Seen::take(mount.dir())?;
+    let linux = SeenMount::take(mount.dir())?;
     mount.unmount()?;
 
     let mount = FuseMount::mount(bench.creamery(), image, &fuse, &options("noatime", kind.ours))?;
-    Seen::take(mount.dir())?.expect_as_linux(&format!("{what}: what Linux made, as we see it"), &linux)?;
-    let by = By::Us(bench.creamery());
-    Work { top: mount.dir(), by, state }.round(OPERATIONS).context("we work on a mount")?;
-    let live = Seen::take(mount.dir())?;
+    SeenMount::take(mount.dir())?
+        .expect_as_linux(&format!("{what}: what Linux made, as we see it"), &linux)?;
+    let by = WorkingSide::Us(bench.creamery());
+    RandomWork { top: mount.dir(), by, state }.round(OPERATIONS).context("we work on a mount")?;
+    let live = SeenMount::take(mount.dir())?;
     mount.unmount()?;
     // Holes are reported when no file is open for writing, and a mount learns that a little later.
     let mount = FuseMount::mount(bench.creamery(), image, &fuse, "ro")?;
-    let again = Seen::take(mount.dir())?;
+    let again = SeenMount::take(mount.dir())?;
     mount.unmount()?;
     let compare = Compare { ctime: true, btime: true, holes: false, ..Compare::default() };
     expect_same(&format!("{what}: a second mount"), &live.walk, &again.walk, &compare)?;
@@ -287,18 +290,18 @@ fn one_round(bench: &Bench, image: &Path, kind: Kind, state: &mut State, what: &
     work_on_the_image(bench, image, state).context("we work on the image")?;
 
     let mount = FuseMount::mount(bench.creamery(), image, &fuse, "ro")?;
-    let ours = Seen::take(mount.dir())?;
+    let ours = SeenMount::take(mount.dir())?;
     mount.unmount()?;
     expect_kept(bench, image, state, &ours, what)
 }
 
 /// Judges the image, and checks that Linux sees our view in it.
-fn expect_kept(bench: &Bench, image: &Path, state: &State, ours: &Seen, what: &str) -> Result<()> {
+fn expect_kept(bench: &Bench, image: &Path, state: &State, ours: &SeenMount, what: &str) -> Result<()> {
     btrfs_check(image)?;
     let usage = bench.creamery().run(["filesystem", "du", "--raw"]).arg(inside(image, "/"));
     let usage = du(usage, &format!("{}:", image.display()))?;
     let mount = LoopMount::mount(image, &bench.scratch.file("kernel"), "ro,noatime")?;
-    let theirs = Seen::take(mount.dir())?;
+    let theirs = SeenMount::take(mount.dir())?;
     ours.expect_as_linux(&format!("{what}: what we made, as Linux sees it"), &theirs)?;
     expect_true_usage(&usage, state, mount.dir(), &theirs)?;
     mount.unmount()

@@ -17,10 +17,10 @@ use rustix::io::Errno;
 
 use crate::support::{MOUNTED, inside, judge_mount, mkfs_empty};
 
-pub(crate) type Body = fn(&Path) -> Result<()>;
+pub(crate) type PosixBody = fn(&Path) -> Result<()>;
 
 pub(crate) fn cases() -> Vec<Case> {
-    let cases: [(&str, Body); 7] = [
+    let cases: [(&str, PosixBody); 7] = [
         ("posix/rename-flags", rename_flags),
         ("posix/temporary-file", temporary_file),
         ("posix/copy-range-and-append", copy_range_and_append),
@@ -42,7 +42,7 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 /// Runs `body`, whose checks must hold, on Linux' Btrfs, and on ours.
-pub(crate) fn on_a_mount(bench: &Bench, body: Body) -> Result<()> {
+pub(crate) fn on_a_mount(bench: &Bench, body: PosixBody) -> Result<()> {
     let linux = bench.scratch.file("linux.img");
     mkfs_empty(bench.creamery(), &[], "512M", &linux)?;
     let mounted = LoopMount::mount(&linux, &bench.scratch.file("linux"), "")?;

@@ -67,15 +67,15 @@ impl State {
 
 /// The side that works.
 #[derive(Clone, Copy)]
-pub(crate) enum By<'w> {
+pub(crate) enum WorkingSide<'w> {
     Linux,
     Us(&'w Program),
 }
 
-pub(crate) struct Work<'w> {
+pub(crate) struct RandomWork<'w> {
     /// The mount point of the top level.
     pub(crate) top: &'w Path,
-    pub(crate) by: By<'w>,
+    pub(crate) by: WorkingSide<'w>,
     pub(crate) state: &'w mut State,
 }
 
@@ -93,7 +93,7 @@ pub(crate) fn subvolume_ids(top: &Path) -> Result<BTreeMap<String, u64>> {
     Ok(refs.map(|item| (String::from_utf8_lossy(&item.data[NAME_AT..]).into_owned(), item.offset)).collect())
 }
 
-impl Work<'_> {
+impl RandomWork<'_> {
     /// Runs `operations` operations on files, with work on subvolumes between them.
     pub(crate) fn round(&mut self, operations: u64) -> Result<()> {
         for number in 0..operations {
@@ -276,7 +276,7 @@ impl Work<'_> {
                 let value = self.below(2_500) as usize;
                 let value = self.state.random.bytes(value);
                 let name = format!("user.{}", self.below(4));
-                if let By::Linux = self.by {
+                if let WorkingSide::Linux = self.by {
                     // Linux may have no space for the new value if the old and the new one do not fit into one leaf of 4 KiB.
                     let _ = removexattr(path, name.as_str());
                 }
@@ -318,11 +318,11 @@ impl Work<'_> {
         let to = self.below(40) * SECTOR;
         match self.by {
             // An unaligned end may not lie in the middle of the target, and files with and without checksums cannot share.
-            By::Linux => match ficlonerange(&output, to, &input, start, part) {
+            WorkingSide::Linux => match ficlonerange(&output, to, &input, start, part) {
                 Err(Errno::INVAL) => Ok(()),
                 other => other.with_context(|| format!("cloning {start} {part} of {}", source.display())),
             },
-            By::Us(_) => {
+            WorkingSide::Us(_) => {
                 let end = if part == 0 { len } else { start + part };
                 let (mut start, mut to) = (start, to);
                 // The names may be different.
@@ -349,7 +349,7 @@ impl Work<'_> {
         std::fs::write(&target, std::fs::read(&source)?)?;
         let input = File::open(&source)?;
         let len = input.metadata()?.len() / SECTOR * SECTOR;
-        if len == 0 || matches!(self.by, By::Us(_)) {
+        if len == 0 || matches!(self.by, WorkingSide::Us(_)) {
             return Ok(());
         }
         match fideduperange(&File::options().write(true).open(&target)?, 0, &input, 0, len.min(16 << 20)) {
@@ -362,8 +362,8 @@ impl Work<'_> {
     /// A command of `btrfs subvolume`, or of ours.
     fn command(&self, words: &[&str]) -> Run {
         match self.by {
-            By::Linux => Run::new("btrfs").args(["-q", "subvolume"]).args(words),
-            By::Us(program) => program.run(["subvolume"]).args(words),
+            WorkingSide::Linux => Run::new("btrfs").args(["-q", "subvolume"]).args(words),
+            WorkingSide::Us(program) => program.run(["subvolume"]).args(words),
         }
     }
 
@@ -415,7 +415,7 @@ impl Work<'_> {
     fn delete_one(&mut self) -> Result<bool> {
         let Some(gone) = self.state.pick_to_delete() else { return Ok(false) };
         self.command(&["delete"]).arg(self.top.join(&gone)).ok()?;
-        if self.state.waits_for_drops && matches!(self.by, By::Linux) {
+        if self.state.waits_for_drops && matches!(self.by, WorkingSide::Linux) {
             self.command(&["sync"]).arg(self.top).ok()?;
         }
         self.state.subvolumes.remove(&gone);

@@ -282,21 +282,21 @@ fn named(top: &Path) -> Result<(Subvolumes, Inodes)> {
 
 /// A line of `du`: total, exclusive, set shared, path from the top level.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Row {
+struct DuLine {
     total: u64,
     exclusive: u64,
     set_shared: Option<u64>,
     path: String,
 }
 
-fn rows(said: &str, top: &str) -> Result<Vec<Row>> {
+fn rows(said: &str, top: &str) -> Result<Vec<DuLine>> {
     let row = |line: &str| {
         let (figures, path) = line.split_at_checked(36).context("a line of du")?;
         let figures: Vec<&str> = figures.split_whitespace().collect();
         let [total, exclusive, set_shared] = figures[..] else { anyhow::bail!("{line}") };
         let path = path.trim_start_matches(top).replace("//", "/");
         let set_shared = if set_shared == "-" { None } else { Some(set_shared.parse()?) };
-        Ok(Row { total: total.parse()?, exclusive: exclusive.parse()?, set_shared, path })
+        Ok(DuLine { total: total.parse()?, exclusive: exclusive.parse()?, set_shared, path })
     };
     said.lines().skip(1).map(row).collect()
 }
@@ -336,7 +336,7 @@ fn passed_over(file: &Path, top: &Path, extents: &[(u64, u64)]) -> Result<u64> {
 }
 
 /// Compares our answers about a place with those of Linux, mounted at `top`.
-fn compare(top: &Path, found: &[Row], want: &[Row], extents: &[(u64, u64)]) -> Result<()> {
+fn compare(top: &Path, found: &[DuLine], want: &[DuLine], extents: &[(u64, u64)]) -> Result<()> {
     ensure!(found.len() == want.len(), "{} lines, Linux has {}", found.len(), want.len());
     let mut more: Vec<(&str, u64)> = Vec::new();
     for (found, want) in found.iter().zip(want) {
@@ -398,7 +398,7 @@ fn used(bench: &Bench, options: &[&str], seed: u64) -> Result<()> {
     for place in places {
         found.push(rows(&du(&[]).arg(inside(&image, place)).ok()?.stdout_text(), &shown)?);
     }
-    let sums: Vec<Row> = found.iter().filter_map(|rows| rows.last()).cloned().collect();
+    let sums: Vec<DuLine> = found.iter().filter_map(|rows| rows.last()).cloned().collect();
     let said = du(&["-s"]).args(places.map(|place| inside(&image, place))).ok()?;
     ensure!(rows(&said.stdout_text(), &shown)? == sums, "{said}, one by one {sums:#?}");
     let json = du(&["-s", "--json"]).arg(inside(&image, "/kept")).ok()?.stdout_text();

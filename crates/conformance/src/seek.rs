@@ -13,7 +13,7 @@ use creamery_testkit::{FuseMount, Judge, LoopMount, Random, Run, until};
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 use rustix::io::Errno;
 
-use crate::mappings::{LEN, Writer, program};
+use crate::mappings::{LEN, MappingWriter, program};
 use crate::support::{MOUNTED, judge_mount, mkfs_empty, stats};
 
 const SECTOR: u64 = 4096;
@@ -87,14 +87,14 @@ fn scatter(file: &File) -> Result<()> {
 }
 
 /// Both answers for an offset: SEEK_DATA and SEEK_HOLE.
-type Answers = [Result<u64, Errno>; 2];
+type SeekAnswers = [Result<u64, Errno>; 2];
 
-fn ask(file: &File, at: u64) -> Answers {
+fn ask(file: &File, at: u64) -> SeekAnswers {
     [seek(file, SeekFrom::Data(at)), seek(file, SeekFrom::Hole(at))]
 }
 
 /// Asks for data and holes around all sectors up to a megabyte and more, around each answer, at the ends, and outside.
-fn look(file: &File) -> Result<Vec<(u64, Answers)>> {
+fn look(file: &File) -> Result<Vec<(u64, SeekAnswers)>> {
     let size = file.metadata()?.len();
     let sectors = (0..300).map(|sector| sector * SECTOR);
     let told = map(file)?.into_iter().flat_map(|(start, end)| [start, end]);
@@ -197,12 +197,13 @@ fn mapped(bench: &Bench) -> Result<()> {
     }
     let files = [linux.dir().join("file"), ours.dir().join("file")];
     compare(&files[0], &files[1], "before")?;
-    let mut writers = [Writer::start(&program, &files[0])?, Writer::start(&program, &files[1])?];
+    let mut writers =
+        [MappingWriter::start(&program, &files[0])?, MappingWriter::start(&program, &files[1])?];
     let wanted = map(&File::open(&files[0])?)?;
     let found = map(&File::open(&files[1])?)?;
     ensure!(wanted == found && found.len() == 4, "Linux has data in {wanted:?}, ours in {found:?}");
     compare(&files[0], &files[1], "with dirty pages")?;
-    writers.iter_mut().try_for_each(Writer::end)?;
+    writers.iter_mut().try_for_each(MappingWriter::end)?;
     compare(&files[0], &files[1], "afterwards")?;
     linux.unmount()?;
     judge_mount(bench, &bench.scratch.file("disk.img"), ours)

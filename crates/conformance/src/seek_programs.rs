@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::{Judge, Run};
 
-use crate::mappings::{LEN, Writer, program};
+use crate::mappings::{LEN, MappingWriter, program};
 use crate::seek::{both, map};
 use crate::support::{MOUNTED, judge_mount};
 
@@ -84,7 +84,7 @@ fn copied(bench: &Bench) -> Result<()> {
     fill(linux.dir())?;
     fill(ours.dir())?;
     for state in ["dirty", "mapped", "synced"] {
-        let start = |dir: &Path| Writer::start(&program, &dir.join(NAMES[3]));
+        let start = |dir: &Path| MappingWriter::start(&program, &dir.join(NAMES[3]));
         let writers =
             if state == "mapped" { vec![start(linux.dir())?, start(ours.dir())?] } else { Vec::new() };
         let wanted = run_programs(linux.dir(), &bench.scratch.dir(&format!("{state} on linux"))?)?;

@@ -16,7 +16,7 @@ use creamery_testkit::{
 
 use crate::hostile::Victim;
 use crate::item_types::{DIR_INDEX, EXTENT_DATA, INODE_ITEM, ROOT_ITEM, VERITY_DESC_ITEM, XATTR_ITEM};
-use crate::random_work::{By, State, TOP_LEVEL, Work, is_stub, subvolume_ids};
+use crate::random_work::{RandomWork, State, TOP_LEVEL, WorkingSide, is_stub, subvolume_ids};
 use crate::support::{MOUNTED, expect_refusal, expect_untouched, inside, mkfs_empty};
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -65,12 +65,12 @@ const EXTENT_OFFSET: Range<usize> = 37..45;
 pub(crate) const LOG_ROOT_AT: u64 = 0x10000 + 96;
 
 /// The visible state after a replay.
-struct Seen {
+struct SeenAfterReplay {
     walk: Walk,
     items: BTreeMap<u64, Vec<TreeItem>>,
 }
 
-impl Seen {
+impl SeenAfterReplay {
     fn take(image: &Path, dir: &Path) -> Result<Self> {
         let mount = LoopMount::mount(image, dir, "noatime")?;
         let top = mount.dir();
@@ -156,7 +156,7 @@ fn write_replay(bench: &Bench, image: &Path) -> Result<()> {
 fn expect_same_replays(bench: &Bench, what: &str, [ours, theirs]: &[PathBuf; 2]) -> Result<()> {
     let file = |name: &str| bench.scratch.file(name);
     let start = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_secs();
-    let linux = Seen::take(theirs, &file("linux"))?;
+    let linux = SeenAfterReplay::take(theirs, &file("linux"))?;
     FuseMount::mount(bench.creamery(), ours, &file("fuse"), "noatime")?.unmount()?;
     ensure!(has_log(ours)?, "{what}: a mount that nobody writes to has taken the log away");
     write_replay(bench, ours)?;
@@ -164,7 +164,7 @@ fn expect_same_replays(bench: &Bench, what: &str, [ours, theirs]: &[PathBuf; 2])
     for image in [ours, theirs] {
         btrfs_check(image).with_context(|| what.to_owned())?;
     }
-    Seen::take(ours, &file("linux"))?.expect_as_linux(what, &linux, start)
+    SeenAfterReplay::take(ours, &file("linux"))?.expect_as_linux(what, &linux, start)
 }
 
 /// Linux replays our logs with our result, and the file that was synced last is there.
@@ -174,15 +174,15 @@ fn logs_of_ours_are_replayed_by_linux_as_by_us(bench: &Bench, options: &[&str], 
     mkfs_empty(bench.creamery(), options, "600M", &image)?;
     let mut state = State::new(seed);
     let mount = FuseMount::mount(bench.creamery(), &image, &file("ours"), "commit=300,noatime")?;
-    let by = By::Us(bench.creamery());
-    Work { top: mount.dir(), by, state: &mut state }.round(OPERATIONS)?;
+    let by = WorkingSide::Us(bench.creamery());
+    RandomWork { top: mount.dir(), by, state: &mut state }.round(OPERATIONS)?;
     let (mut logs, cuts) = (0, 3 * cuts());
     for cut in 0..cuts {
         let what = format!("seed {seed}, cut {cut}");
         if state.random.below(3) > 0 {
             sync_filesystem(mount.dir())?;
         }
-        let mut work = Work { top: mount.dir(), by, state: &mut state };
+        let mut work = RandomWork { top: mount.dir(), by, state: &mut state };
         let synced = work.some(OPERATIONS_MAX, SYNCS_MAX).with_context(|| what.clone())?;
         let copies = copies(bench, &image)?;
         if !has_log(&copies[0])? {
@@ -218,14 +218,14 @@ fn logs_of_linux_are_replayed_as_linux_does(bench: &Bench, options: &[&str], see
     mkfs_empty(bench.creamery(), options, "600M", &image)?;
     let mut state = State::new(seed);
     let mount = LoopMount::mount(&image, &kernel, "commit=300,nodiscard")?;
-    Work { top: mount.dir(), by: By::Linux, state: &mut state }.round(OPERATIONS)?;
+    RandomWork { top: mount.dir(), by: WorkingSide::Linux, state: &mut state }.round(OPERATIONS)?;
     let (mut logs, cuts) = (0, cuts());
     for cut in 0..cuts {
         let what = format!("seed {seed}, cut {cut}");
         if state.random.below(3) > 0 {
             sync_filesystem(mount.dir())?;
         }
-        let mut work = Work { top: mount.dir(), by: By::Linux, state: &mut state };
+        let mut work = RandomWork { top: mount.dir(), by: WorkingSide::Linux, state: &mut state };
         work.some(OPERATIONS_MAX, SYNCS_MAX).with_context(|| what.clone())?;
         let copies = copies(bench, &image)?;
         if !has_log(&copies[0])? {

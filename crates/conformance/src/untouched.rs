@@ -27,21 +27,27 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 /// A kind of image, by what opening it for writing has to do.
-struct Kind {
+struct ImageKind {
     name: &'static str,
     /// Gives it to the image that everything else is in.
     make: fn(&Scene<'_>) -> Result<()>,
 }
 
-const KINDS: &[Kind] = &[
-    Kind { name: "untouched/sound", make: |_| Ok(()) },
-    Kind { name: "untouched/log-waits", make: with_a_log },
-    Kind { name: "untouched/one-copy-bad", make: |scene| damage(&scene.image, 0, &["SYSTEM", "METADATA"]) },
-    Kind { name: "untouched/second-superblock-stale", make: with_a_stale_superblock },
-    Kind { name: "untouched/second-superblock-bad", make: |scene| flip_byte(&scene.image, SECOND + 300) },
-    Kind { name: "untouched/orphans-wait", make: with_orphans },
-    Kind { name: "untouched/deleted-subvolume-waits", make: with_a_deleted_subvolume },
-    Kind { name: "untouched/quotas-uncounted", make: with_a_rescan },
+const KINDS: &[ImageKind] = &[
+    ImageKind { name: "untouched/sound", make: |_| Ok(()) },
+    ImageKind { name: "untouched/log-waits", make: with_a_log },
+    ImageKind {
+        name: "untouched/one-copy-bad",
+        make: |scene| damage(&scene.image, 0, &["SYSTEM", "METADATA"]),
+    },
+    ImageKind { name: "untouched/second-superblock-stale", make: with_a_stale_superblock },
+    ImageKind {
+        name: "untouched/second-superblock-bad",
+        make: |scene| flip_byte(&scene.image, SECOND + 300),
+    },
+    ImageKind { name: "untouched/orphans-wait", make: with_orphans },
+    ImageKind { name: "untouched/deleted-subvolume-waits", make: with_a_deleted_subvolume },
+    ImageKind { name: "untouched/quotas-uncounted", make: with_a_rescan },
 ];
 
 /// Where the second superblock lies.
@@ -282,7 +288,7 @@ fn written(path: &Path) -> Result<Written> {
 }
 
 /// Runs all calls on one kind of image.
-fn leaves_bytes(bench: &Bench, kind: &Kind) -> Result<()> {
+fn leaves_bytes(bench: &Bench, kind: &ImageKind) -> Result<()> {
     let scene = Scene::new(bench)?;
     (kind.make)(&scene).with_context(|| format!("making {}", kind.name))?;
     let before = written(&scene.image)?;

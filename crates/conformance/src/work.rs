@@ -9,10 +9,10 @@ use creamery_testkit::{FuseMount, Judge, Random, Run, tree};
 
 use crate::support::{MOUNTED, judge_mount, mkfs_empty, torture_source};
 
-type Work = fn(&Bench, &Path) -> Result<()>;
+type DailyWork = fn(&Bench, &Path) -> Result<()>;
 
 pub(crate) fn cases() -> Vec<Case> {
-    let works: [(&str, &'static [Judge], Work); 8] = [
+    let works: [(&str, &'static [Judge], DailyWork); 8] = [
         ("work/cp-torture", &[], cp_torture),
         ("work/tar", &[Judge::Tool("tar")], tar),
         ("work/git", &[Judge::Tool("git")], git),
@@ -31,7 +31,7 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 /// An empty image, mounted; the work; unmounted; judged: the kernel must see what the mount showed.
-fn on_a_mount(bench: &Bench, work: Work) -> Result<()> {
+fn on_a_mount(bench: &Bench, work: DailyWork) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     mkfs_empty(bench.creamery(), &[], "2G", &image)?;
     let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("fuse"), "")?;

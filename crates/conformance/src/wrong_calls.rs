@@ -16,12 +16,12 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 /// The call, the exit status, and the message.
-type Row = (&'static str, i32, &'static str);
+type WrongCall = (&'static str, i32, &'static str);
 
 /// The calls run in a folder with a directory `d` and a file in it, an image that has both and a subvolume, one device of two, and a disk
 /// whose second partition has a Btrfs.
 #[rustfmt::skip]
-const ROWS: [Row; 165] = [
+const ROWS: [WrongCall; 165] = [
     ("ls raw.img", 1, "ls: raw.img: no Btrfs filesystem: it holds a disk with a DOS partition table; name a partition, as in raw.img@2, which has a Btrfs"),
     ("ls raw.img@3", 1, "ls: raw.img@3: raw.img has no partition 3; there are: 1 (Linux, 100.00MiB); 2 (Linux, 200.00MiB), which has a Btrfs"),
     ("ls raw.img@1", 1, "ls: raw.img@1: no Btrfs filesystem: zeros where the superblock would be"),

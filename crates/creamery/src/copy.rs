@@ -18,7 +18,7 @@ use crate::path::{Last, at, means_directory, resolve_parent_of_target};
 use crate::progress::OnError;
 use crate::salvage::for_each_piece;
 use crate::selection::Selection;
-use crate::sink::{Driver, Keeps};
+use crate::sink::{Driver, KeptAttributes};
 use crate::{File, Filesystem, OpenOptions};
 
 pub use crate::copy_options::{CopyOptions, Reflink};
@@ -232,7 +232,7 @@ impl Filesystem {
             refuse_part(to)?;
         }
         let driver = Driver { selection, ..self.driver(options, progress) };
-        let keeps = Keeps::all(options.keeps_all());
+        let keeps = KeptAttributes::all(options.keeps_all());
         let sink = |(sink, dir): (HostSink, HostDir)| {
             let sink = sink.replacing_by_force(options.replace_images);
             (if keeps_what_is_there { sink.keeping_what_is_there() } else { sink }, dir)
@@ -350,7 +350,7 @@ impl Filesystem {
     }
 
     const fn driver<'a>(&'a self, options: CopyOptions, progress: &'a dyn Progress) -> Driver<'a> {
-        let (keeps, on_error) = (Keeps::all(options.keeps_all()), options.on_error);
+        let (keeps, on_error) = (KeptAttributes::all(options.keeps_all()), options.on_error);
         Driver { from: self, keeps, on_error, selection: None, progress }
     }
 }

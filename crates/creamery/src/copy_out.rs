@@ -38,7 +38,7 @@ use self::data::{fill, pour};
 use crate::fs::Attributes;
 use crate::host_path::{ACL, DEFAULT_ACL, HostPath, InPlace, is_no_place, owned};
 use crate::salvage::Data;
-use crate::sink::{Keeps, Sink, Source};
+use crate::sink::{KeptAttributes, Sink, Source};
 
 /// A directory of the host.
 pub(crate) struct HostDir {
@@ -54,7 +54,7 @@ pub(crate) struct HostSink {
     root: OwnedFd,
     /// The path of `root`.
     path: PathBuf,
-    keeps: Keeps,
+    keeps: KeptAttributes,
     /// Whether a copy replaces an existing file.
     taken: Taken,
     /// Whether a copy also replaces images and files that may not be written.
@@ -72,19 +72,19 @@ struct FirstCopy {
     /// Path from the beginning of the copy.
     dir: PathBuf,
     name: CString,
-    is: Identity,
+    is: HostFileIdentity,
     /// Number of names still to come.
     left: u32,
 }
 
 /// Identifies a file of the host.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Identity {
+struct HostFileIdentity {
     device: u64,
     inode: u64,
 }
 
-impl Identity {
+impl HostFileIdentity {
     fn of(file: &Metadata) -> Self {
         Self { device: file.dev(), inode: file.ino() }
     }
@@ -122,7 +122,7 @@ fn mode(attributes: &Attributes) -> Mode {
 
 impl HostSink {
     /// Copies go into `dir`, or below. The user need not have the right to list it.
-    pub(crate) fn open(dir: &Path, keeps: Keeps) -> Result<(Self, HostDir)> {
+    pub(crate) fn open(dir: &Path, keeps: KeptAttributes) -> Result<(Self, HostDir)> {
         let open = |how| rustix::fs::open(dir, how | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
         let root = match open(OFlags::RDONLY) {
             Err(Errno::ACCESS) => open(OFlags::PATH),
@@ -132,7 +132,7 @@ impl HostSink {
     }
 
     /// Copies go into the directory `root`, whose path is `path`, or below.
-    fn within(root: OwnedFd, path: PathBuf, keeps: Keeps) -> Result<(Self, HostDir)> {
+    fn within(root: OwnedFd, path: PathBuf, keeps: KeptAttributes) -> Result<(Self, HostDir)> {
         let fd = root.try_clone().map_err(|error| Error::from(error).on_host(&path))?;
         let (links, left_out) = (HashMap::new(), RefCell::default());
         let (taken, by_force, named) = (Taken::Replace, true, None);
@@ -141,7 +141,7 @@ impl HostSink {
     }
 
     /// The single file to copy goes to `place`.
-    pub(crate) fn at_place(place: HostPath, keeps: Keeps) -> Result<(Self, HostDir)> {
+    pub(crate) fn at_place(place: HostPath, keeps: KeptAttributes) -> Result<(Self, HostDir)> {
         let (dir, path) = (place.dir().try_clone(), place.dir_path().to_owned());
         let dir = dir.map_err(|error| Error::from(error).on_host(&path))?;
         let (sink, dir) = Self::within(dir, path, keeps)?;
@@ -164,7 +164,7 @@ impl HostSink {
         move |error| error.on_host(&root.join(&parent.path).join(os(name)))
     }
 
-    fn remember(&mut self, parent: &HostDir, name: CString, is: Identity, source: &Source) {
+    fn remember(&mut self, parent: &HostDir, name: CString, is: HostFileIdentity, source: &Source) {
         let Attributes { id, nlink, .. } = source.attributes;
         if self.keeps.links && nlink > 1 {
             let first = FirstCopy { dir: parent.path.clone(), name, is, left: nlink - 1 };
@@ -193,12 +193,12 @@ impl HostSink {
             dir = open_dir(&dir, name, OFlags::PATH).ok()?;
         }
         let found = statat(&dir, &first.name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
-        (Identity::of_stat(&found) == first.is).then_some(dir)
+        (HostFileIdentity::of_stat(&found) == first.is).then_some(dir)
     }
 
     /// Sets owner, xattrs, mode and times, in an order in which none undoes another.
     fn finish(&self, fd: BorrowedFd<'_>, source: &Source) -> Result<()> {
-        let Keeps { metadata, .. } = self.keeps;
+        let KeptAttributes { metadata, .. } = self.keeps;
         let attributes = &source.attributes;
         self.left_out.take();
         let chown = || rustix::fs::fchown(fd, Some(uid(attributes)), Some(gid(attributes)));
@@ -257,7 +257,7 @@ impl HostSink {
         if !self.keeps.metadata {
             place.keep_rights(file).map_err(failed)?;
         }
-        let is = Identity::of(&file.metadata().map_err(host)?);
+        let is = HostFileIdentity::of(&file.metadata().map_err(host)?);
         let taken = if self.taken == Taken::Keep { Taken::Keep } else { place.taken() };
         match new.publish(os(name), taken) {
             Err(error) if is_no_place(&error) => Ok(Put::NoPlace(error)),
@@ -273,7 +273,7 @@ impl HostSink {
         source: &Source,
         data: &Data<'_>,
         place: &HostPath,
-    ) -> Result<Identity> {
+    ) -> Result<HostFileIdentity> {
         let failed = self.at(parent, name);
         let held = place.hold()?; // SINK-5
         let error = match self.put(parent, name, source, data, place)? {
@@ -299,7 +299,7 @@ impl HostSink {
         source: &Source,
         data: &Data<'_>,
         failed: impl Fn(Error) -> Error + Copy,
-    ) -> Result<Identity> {
+    ) -> Result<HostFileIdentity> {
         let host = |error: std::io::Error| failed(error.into());
         let old = to.file().metadata().map_err(host)?;
         if self.keeps.metadata && old.is_file() && old.nlink() > 1 {
@@ -315,10 +315,10 @@ impl HostSink {
             pour(to.file(), source, data, failed)?;
         }
         to.finish().map_err(host)?;
-        to.file().metadata().map(|meta| Identity::of(&meta)).map_err(host)
+        to.file().metadata().map(|meta| HostFileIdentity::of(&meta)).map_err(host)
     }
 
-    fn make_node(&self, parent: &HostDir, name: &CString, source: &Source) -> Result<Identity> {
+    fn make_node(&self, parent: &HostDir, name: &CString, source: &Source) -> Result<HostFileIdentity> {
         use crate::fs::FileType as Kind;
         let attributes = &source.attributes;
         let kind = match attributes.kind {
@@ -360,7 +360,7 @@ impl HostSink {
 
     /// Sets the attributes of a file that cannot be opened for reading.
     fn finish_node(&self, node: &OwnedFd, source: &Source) -> Result<()> {
-        let Keeps { metadata, .. } = self.keeps;
+        let KeptAttributes { metadata, .. } = self.keeps;
         let attributes = &source.attributes;
         self.left_out.take();
         let itself = AtFlags::EMPTY_PATH;
@@ -390,21 +390,21 @@ impl HostSink {
 
 /// The result of giving a copy its name.
 enum Put {
-    Done(Identity),
+    Done(HostFileIdentity),
     /// The directory does not let the copy have the name.
     NoPlace(std::io::Error),
 }
 
 /// Opens a new node. Another user with write access to the folder can have replaced it, but not with a node of its kind
 /// that has a name elsewhere.
-fn open_node(dir: &HostDir, name: &CString, kind: FileType) -> Result<(OwnedFd, Identity)> {
+fn open_node(dir: &HostDir, name: &CString, kind: FileType) -> Result<(OwnedFd, HostFileIdentity)> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let node = openat(&dir.fd, name, flags, Mode::empty()).map_err(error)?;
     let found = fstat(&node).map_err(error)?;
     if FileType::from_raw_mode(found.st_mode) != kind || found.st_nlink != 1 {
         return Err(Error::new(ErrorKind::Busy, "somebody has exchanged it while it was copied"));
     }
-    Ok((node, Identity::of_stat(&found)))
+    Ok((node, HostFileIdentity::of_stat(&found)))
 }
 
 /// Gives the owner of a new directory rights that its source or the umask do not give, and returns those rights (SINK-6).
@@ -561,7 +561,7 @@ impl Sink for HostSink {
             return Ok(false);
         };
         let is_there = statat(&parent.fd, &name, AtFlags::SYMLINK_NOFOLLOW)
-            .is_ok_and(|found| Identity::of_stat(&found) == first.is);
+            .is_ok_and(|found| HostFileIdentity::of_stat(&found) == first.is);
         if !is_there {
             let link = || linkat(&dir, &first.name, &parent.fd, &name, AtFlags::empty());
             self.replacing(parent, &name, link).map_err(self.at(parent, &name))?;

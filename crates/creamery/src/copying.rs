@@ -24,7 +24,7 @@ use crate::progress::{NoProgress, OnError, Progress};
 #[must_use]
 pub struct Copying<'a> {
     fs: &'a Filesystem,
-    way: Way<'a>,
+    way: CopyDirection<'a>,
     from: PathBuf,
     to: PathBuf,
     options: CopyOptions,
@@ -33,7 +33,7 @@ pub struct Copying<'a> {
 
 /// The direction of a copy.
 #[derive(Clone, Copy)]
-enum Way<'a> {
+enum CopyDirection<'a> {
     In,
     Out,
     Between(&'a Filesystem),
@@ -55,7 +55,7 @@ impl Filesystem {
     /// # Ok::<(), creamery::Error>(())
     /// ```
     pub fn copy_in(&self, source: impl AsRef<Path>, to: impl AsRef<Path>) -> Copying<'_> {
-        Copying::new(self, Way::In, source.as_ref(), to.as_ref())
+        Copying::new(self, CopyDirection::In, source.as_ref(), to.as_ref())
     }
 
     /// Begins to copy a file or tree to the host; into `to`, if that is a directory. [`Copying::run`] makes the copy, as cp(1) would
@@ -72,7 +72,7 @@ impl Filesystem {
     /// # Ok::<(), creamery::Error>(())
     /// ```
     pub fn copy_out(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Copying<'_> {
-        Copying::new(self, Way::Out, from.as_ref(), to.as_ref())
+        Copying::new(self, CopyDirection::Out, from.as_ref(), to.as_ref())
     }
 
     /// Begins to copy a file or tree to another filesystem, or to another place in this one; into `to`, if that is a directory.
@@ -95,12 +95,12 @@ impl Filesystem {
         other: &'a Self,
         to: impl AsRef<Path>,
     ) -> Copying<'a> {
-        Copying::new(self, Way::Between(other), from.as_ref(), to.as_ref())
+        Copying::new(self, CopyDirection::Between(other), from.as_ref(), to.as_ref())
     }
 }
 
 impl<'a> Copying<'a> {
-    fn new(fs: &'a Filesystem, way: Way<'a>, from: &Path, to: &Path) -> Self {
+    fn new(fs: &'a Filesystem, way: CopyDirection<'a>, from: &Path, to: &Path) -> Self {
         let (from, to) = (from.to_owned(), to.to_owned());
         Self { fs, way, from, to, options: CopyOptions::default(), progress: &NoProgress }
     }
@@ -250,9 +250,9 @@ impl<'a> Copying<'a> {
     pub fn run(self) -> Result<()> {
         let Self { fs, way, from, to, options, progress } = self;
         match way {
-            Way::In => fs.copy_in_with(&from, &to, options, progress),
-            Way::Out => fs.copy_out_selected(&from, &to, options, None, false, progress),
-            Way::Between(other) => fs.copy_between_with(&from, other, &to, options, progress),
+            CopyDirection::In => fs.copy_in_with(&from, &to, options, progress),
+            CopyDirection::Out => fs.copy_out_selected(&from, &to, options, None, false, progress),
+            CopyDirection::Between(other) => fs.copy_between_with(&from, other, &to, options, progress),
         }
     }
 }

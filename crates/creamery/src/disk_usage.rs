@@ -39,7 +39,7 @@ pub struct DiskUsage {
 }
 
 /// A directory during the count.
-struct Level {
+struct CountedDirectory {
     path: PathBuf,
     entries: ReadDir,
     usage: FileUsage,
@@ -103,8 +103,11 @@ impl Filesystem {
         each: &mut dyn FnMut(&Path, FileUsage) -> Result<()>,
         trouble: &mut dyn FnMut(Error) -> Result<()>,
     ) -> Result<FileUsage> {
-        let level =
-            |path: &Path, entries| Level { path: path.to_owned(), entries, usage: FileUsage::default() };
+        let level = |path: &Path, entries| CountedDirectory {
+            path: path.to_owned(),
+            entries,
+            usage: FileUsage::default(),
+        };
         let mut levels = vec![level(path, ReadDir::new(Arc::clone(&self.fs), id, path.to_owned())?)];
         loop {
             let here = levels.last_mut().expect("the first one ends this");

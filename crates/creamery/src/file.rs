@@ -5,7 +5,7 @@ mod direct;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::sync::Arc;
 
-use creamery_base::{Error, ErrorKind, Near, Result, Wait};
+use creamery_base::{Error, ErrorKind, Result, ShardedArc, Wait};
 
 use crate::file_times::FileTimes;
 use crate::fs::{
@@ -38,7 +38,7 @@ use crate::{Metadata, Permissions};
 /// # Ok::<(), creamery::Error>(())
 /// ```
 pub struct File {
-    fs: Near<fs::Filesystem>,
+    fs: ShardedArc<fs::Filesystem>,
     open: Arc<OpenFile>,
     rights: Rights,
     position: u64,
@@ -522,15 +522,15 @@ impl File {
         self.fs.engine().sector_size().into()
     }
 
-    pub(crate) const fn new(fs: Near<fs::Filesystem>, open: Arc<OpenFile>, rights: Rights) -> Self {
+    pub(crate) const fn new(fs: ShardedArc<fs::Filesystem>, open: Arc<OpenFile>, rights: Rights) -> Self {
         Self { fs, open, rights, position: 0 }
     }
 
-    pub(crate) const fn for_reading(fs: Near<fs::Filesystem>, open: Arc<OpenFile>) -> Self {
+    pub(crate) const fn for_reading(fs: ShardedArc<fs::Filesystem>, open: Arc<OpenFile>) -> Self {
         Self::new(fs, open, Rights { read: true, write: false, append: false })
     }
 
-    pub(crate) const fn for_writing(fs: Near<fs::Filesystem>, open: Arc<OpenFile>) -> Self {
+    pub(crate) const fn for_writing(fs: ShardedArc<fs::Filesystem>, open: Arc<OpenFile>) -> Self {
         Self::new(fs, open, Rights { read: false, write: true, append: false })
     }
 }

@@ -5,7 +5,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use creamery_base::{Error, ErrorKind, InodeId, Near, Result, Striped, Wait};
+use creamery_base::{Error, ErrorKind, InodeId, PerThread, Result, ShardedArc, Wait};
 
 use creamery_txn::BackgroundThreads;
 use creamery_volume::Rescue;
@@ -58,7 +58,7 @@ pub struct Filesystem {
     background: BackgroundThreads,
     pub(crate) fs: Arc<fs::Filesystem>,
     /// A reference for each thread, for the files that it opens.
-    near: Striped<OnceLock<Near<fs::Filesystem>>>,
+    near: PerThread<OnceLock<ShardedArc<fs::Filesystem>>>,
     pub(crate) root: InodeId,
     /// The root is that of the default subvolume, and the caller did not choose it.
     pub(crate) is_default: bool,
@@ -74,7 +74,7 @@ impl Filesystem {
         threads: usize,
     ) -> Self {
         let background = fs.engine().start_background(threads);
-        Self { background, fs, near: Striped::default(), root, is_default: false, image }
+        Self { background, fs, near: PerThread::default(), root, is_default: false, image }
     }
 
     /// Records whether the root is the default subvolume because the caller chose no other one.
@@ -84,8 +84,8 @@ impl Filesystem {
     }
 
     /// A reference for a file that this thread opens.
-    pub(crate) fn near(&self) -> Near<fs::Filesystem> {
-        self.near.mine().get_or_init(|| Near::new(Arc::clone(&self.fs))).clone()
+    pub(crate) fn near(&self) -> ShardedArc<fs::Filesystem> {
+        self.near.mine().get_or_init(|| ShardedArc::new(Arc::clone(&self.fs))).clone()
     }
 
     /// Counts and durations since the filesystem was opened: commits, trees and caches, bytes read and

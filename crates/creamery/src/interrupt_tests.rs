@@ -15,11 +15,11 @@ const LARGE: usize = 24 << 20;
 
 /// Cancels at a call within the file after `small`.
 #[derive(Default)]
-struct Ends {
+struct EndsWithinFile {
     has_small: Mutex<Cell<u32>>,
 }
 
-impl Progress for Ends {
+impl Progress for EndsWithinFile {
     fn entry(&self, path: &[u8], _: u64) {
         if path.ends_with(b"a-small") {
             self.has_small.lock().unwrap().set(1);
@@ -42,12 +42,12 @@ fn content() -> Vec<u8> {
     (0..LARGE).map(|at| u8::try_from(at * 7 / 4096 % 251).unwrap() | 1).collect()
 }
 
-struct Scene {
+struct InterruptScene {
     dir: tempfile::TempDir,
     fs: Filesystem,
 }
 
-impl Scene {
+impl InterruptScene {
     /// An image with a small file and a large one in `/tree`, and the same on the host.
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
@@ -75,27 +75,39 @@ impl Scene {
 
 #[test]
 fn a_copy_out_leaves_no_half_file() {
-    let scene = Scene::new();
+    let scene = InterruptScene::new();
     let options = CopyOptions { archive: true, ..CopyOptions::default() };
     let to = scene.dir.path().join("out");
-    scene.expect_end(scene.fs.copy_out("/tree", &to).options(options).progress(&Ends::default()).run());
+    scene.expect_end(
+        scene.fs.copy_out("/tree", &to).options(options).progress(&EndsWithinFile::default()).run(),
+    );
     let names: Vec<_> = std::fs::read_dir(&to).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(names, ["a-small"]);
 }
 
 #[test]
 fn a_copy_between_places_leaves_no_half_file_and_what_had_the_name() {
-    let scene = Scene::new();
+    let scene = InterruptScene::new();
     let reflink = crate::copy::Reflink::Never;
     let options = CopyOptions { archive: true, reflink, ..CopyOptions::default() };
     scene.fs.create_dir("/to").unwrap();
     scene.expect_end(
-        scene.fs.copy_between("/tree", &scene.fs, "/to").options(options).progress(&Ends::default()).run(),
+        scene
+            .fs
+            .copy_between("/tree", &scene.fs, "/to")
+            .options(options)
+            .progress(&EndsWithinFile::default())
+            .run(),
     );
     assert_eq!(scene.names("/to/tree"), ["a-small"]);
     scene.fs.write("/to/tree/b-large", "old").unwrap();
     scene.expect_end(
-        scene.fs.copy_between("/tree", &scene.fs, "/to").options(options).progress(&Ends::default()).run(),
+        scene
+            .fs
+            .copy_between("/tree", &scene.fs, "/to")
+            .options(options)
+            .progress(&EndsWithinFile::default())
+            .run(),
     );
     assert_eq!(scene.fs.read("/to/tree/b-large").unwrap(), b"old");
     assert_eq!(scene.names("/to/tree").len(), 2);
@@ -103,32 +115,36 @@ fn a_copy_between_places_leaves_no_half_file_and_what_had_the_name() {
 
 #[test]
 fn an_archive_has_its_name_when_it_is_whole_and_what_is_unpacked_is_whole() {
-    let scene = Scene::new();
+    let scene = InterruptScene::new();
     let to = scene.dir.path().join("tree.tar");
     let members = [TarMember::new("/tree", "tree")];
     let write = |progress: &dyn Progress| {
         scene.fs.write_tar(&members).note(&|note| panic!("{note}")).progress(progress).to_file(&to)
     };
-    scene.expect_end(write(&Ends::default()));
+    scene.expect_end(write(&EndsWithinFile::default()));
     assert!(!to.exists());
     std::fs::write(&to, "old").unwrap();
-    scene.expect_end(write(&Ends::default()));
+    scene.expect_end(write(&EndsWithinFile::default()));
     assert_eq!(std::fs::read(&to).unwrap(), b"old");
     write(&crate::progress::NoProgress).unwrap();
     scene.fs.create_dir("/to").unwrap();
     let archive = std::fs::File::open(&to).unwrap();
     let failed = |_: &[u8], error: &Error| panic!("{error}");
-    scene.expect_end(scene.fs.read_tar("/to").failed(&failed).progress(&Ends::default()).from(archive));
+    scene.expect_end(
+        scene.fs.read_tar("/to").failed(&failed).progress(&EndsWithinFile::default()).from(archive),
+    );
     assert_eq!(scene.names("/to/tree"), ["a-small"]);
 }
 
 #[test]
 fn a_copy_in_leaves_no_half_file() {
-    let scene = Scene::new();
+    let scene = InterruptScene::new();
     let options = CopyOptions { archive: true, ..CopyOptions::default() };
     scene.fs.create_dir("/to").unwrap();
     let from = scene.dir.path().join("tree");
-    scene.expect_end(scene.fs.copy_in(from, "/to").options(options).progress(&Ends::default()).run());
+    scene.expect_end(
+        scene.fs.copy_in(from, "/to").options(options).progress(&EndsWithinFile::default()).run(),
+    );
     let names = scene.names("/to/tree");
     assert!(names.iter().all(|name| name == "a-small"), "{names:?}");
 }
@@ -147,7 +163,7 @@ impl Progress for EndsAt {
 
 #[test]
 fn one_large_file_is_defragmented_or_compared_in_part() {
-    let scene = Scene::new();
+    let scene = InterruptScene::new();
     let wanted = crate::extents::Defragment {
         compress: crate::extents::Recompress::With(
             "zstd".parse::<crate::compression::Compress>().unwrap().method,

@@ -26,7 +26,7 @@ use crate::Filesystem;
 use crate::fs::{self, FileType};
 use crate::inspect::leaves;
 use crate::path::{Last, resolve_past_damage};
-use crate::read_dir::{DirEntry, Found, ReadDir};
+use crate::read_dir::{DirEntry, FoundEntry, ReadDir};
 
 /// Prefix of the name of a directory that no name leads to; its number follows.
 const ORPHAN: &str = "lost+found-";
@@ -116,7 +116,7 @@ fn find(fs: &Arc<fs::Filesystem>, dir: InodeId, name: &[u8]) -> Option<(InodeId,
 }
 
 /// The entries of `dir` whose numbers are `lost`.
-fn entries(fs: &fs::Filesystem, dir: InodeId, lost: &[Range<u64>]) -> Vec<Found> {
+fn entries(fs: &fs::Filesystem, dir: InodeId, lost: &[Range<u64>]) -> Vec<FoundEntry> {
     let mut found: Vec<(Vec<u8>, InodeId)> = Vec::new();
     let mut put = |parent: u64, index: u64, name: &[u8], id: InodeId| {
         // The numbers rise, like those of the listing.
@@ -143,13 +143,13 @@ fn entries(fs: &fs::Filesystem, dir: InodeId, lost: &[Range<u64>]) -> Vec<Found>
         // The copy reports the error of an unreadable inode.
         let unread = if id.ino == ObjectId::FIRST_FREE { FileType::Directory } else { FileType::File };
         let kind = fs.stat(id, Wait::Yes).map_or(unread, |attributes| attributes.kind);
-        Found { name, id, kind }
+        FoundEntry { name, id, kind }
     };
     found.into_iter().map(entry).collect()
 }
 
 /// Directories of a subvolume that have entries, but whose own inode cannot be read, and that the walk did not enter.
-fn orphans(fs: &fs::Filesystem, subvolume: TreeId, entered: &HashSet<InodeId>) -> Vec<Found> {
+fn orphans(fs: &fs::Filesystem, subvolume: TreeId, entered: &HashSet<InodeId>) -> Vec<FoundEntry> {
     let (mut last, mut seen, mut lost, mut found) = (None, HashSet::new(), HashSet::new(), Vec::new());
     for_each_name(fs, subvolume, |_, parent, _, _| {
         let dir = InodeId::new(subvolume, ObjectId::new(parent));
@@ -163,7 +163,7 @@ fn orphans(fs: &fs::Filesystem, subvolume: TreeId, entered: &HashSet<InodeId>) -
         let is_lost = |error: creamery_base::Error| error.kind().is_damage();
         if seen.insert(dir) && fs.stat(dir, Wait::Yes).is_err_and(is_lost) && lost.insert(dir) {
             let name = format!("{ORPHAN}{parent}").into_bytes();
-            found.push(Found { name, id: dir, kind: FileType::Directory });
+            found.push(FoundEntry { name, id: dir, kind: FileType::Directory });
         }
     });
     found

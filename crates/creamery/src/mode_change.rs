@@ -22,15 +22,15 @@ const EXPLICIT_DIGITS: usize = 5;
 /// # Ok::<(), creamery::Error>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ModeChange(Vec<Step>);
+pub struct ModeChange(Vec<ModeStep>);
 
 /// One step of a change; steps apply from left to right.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Step {
+struct ModeStep {
     /// Bits that the step changes; without any named, all bits but those of the umask.
     who: Option<u32>,
     operator: Operator,
-    what: What,
+    what: ModeBits,
     /// Whether set-user-id and set-group-id of a directory may change. Otherwise they stay.
     reaches_set_ids: bool,
 }
@@ -43,7 +43,7 @@ enum Operator {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum What {
+enum ModeBits {
     Bits(u32),
     /// These bits, and execution where it makes sense: for directories, and for files with an execute bit.
     BitsAndSearch(u32),
@@ -57,13 +57,13 @@ impl ModeChange {
     #[must_use]
     pub fn apply(&self, old: Permissions, kind: FileType, umask: u32) -> Permissions {
         let is_dir = kind.is_dir();
-        let step = |mode: u32, step: &Step| {
+        let step = |mode: u32, step: &ModeStep| {
             let kept_ids = if is_dir && !step.reaches_set_ids { SET_IDS } else { 0 };
             let bits = match step.what {
-                What::Bits(bits) => bits,
-                What::BitsAndSearch(bits) if is_dir || mode & 0o111 != 0 => bits | 0o111,
-                What::BitsAndSearch(bits) => bits,
-                What::CopyOf(shift) => (mode >> shift & 7) * 0o111,
+                ModeBits::Bits(bits) => bits,
+                ModeBits::BitsAndSearch(bits) if is_dir || mode & 0o111 != 0 => bits | 0o111,
+                ModeBits::BitsAndSearch(bits) => bits,
+                ModeBits::CopyOf(shift) => (mode >> shift & 7) * 0o111,
             };
             let bits = bits & step.who.unwrap_or(!umask) & !kept_ids;
             match step.operator {
@@ -98,10 +98,10 @@ fn operator(c: char) -> Option<Operator> {
 }
 
 /// Reads the operand of an operator, up to the next operator; returns it with the rest of the text.
-fn what(text: &str) -> Option<(What, bool, &str)> {
+fn what(text: &str) -> Option<(ModeBits, bool, &str)> {
     if text.starts_with(|c: char| c.is_ascii_digit()) {
         let (bits, _, rest) = octal(text)?;
-        return Some((What::Bits(bits), true, rest));
+        return Some((ModeBits::Bits(bits), true, rest));
     }
     let end = text.find(|c| operator(c).is_some()).unwrap_or(text.len());
     let (letters, rest) = text.split_at(end);
@@ -111,7 +111,7 @@ fn what(text: &str) -> Option<(What, bool, &str)> {
         "o" => Some(0),
         _ => None,
     } {
-        return Some((What::CopyOf(shift), false, rest));
+        return Some((ModeBits::CopyOf(shift), false, rest));
     }
     let (mut bits, mut searches) = (0, false);
     for letter in letters.chars() {
@@ -125,12 +125,12 @@ fn what(text: &str) -> Option<(What, bool, &str)> {
             _ => return None,
         }
     }
-    let what = if searches { What::BitsAndSearch(bits) } else { What::Bits(bits) };
+    let what = if searches { ModeBits::BitsAndSearch(bits) } else { ModeBits::Bits(bits) };
     Some((what, bits & SET_IDS != 0, rest))
 }
 
 /// Reads `ugoa`, then operators with their operands.
-fn clause(text: &str, steps: &mut Vec<Step>) -> Option<()> {
+fn clause(text: &str, steps: &mut Vec<ModeStep>) -> Option<()> {
     let end = text.find(|c| !matches!(c, 'u' | 'g' | 'o' | 'a')).unwrap_or(text.len());
     let (names, mut rest) = text.split_at(end);
     let bits = |name| match name {
@@ -152,7 +152,7 @@ fn clause(text: &str, steps: &mut Vec<Step>) -> Option<()> {
             return None;
         }
         let who = if is_number { Some(ALL_BITS) } else { who };
-        steps.push(Step { who, operator, what, reaches_set_ids });
+        steps.push(ModeStep { who, operator, what, reaches_set_ids });
         rest = behind;
     }
     Some(())
@@ -168,10 +168,10 @@ impl FromStr for ModeChange {
                 return Err(invalid(text));
             }
             let reaches_set_ids = digits >= EXPLICIT_DIGITS || bits & SET_IDS != 0;
-            let (who, operator, what) = (Some(ALL_BITS), Operator::Set, What::Bits(bits));
-            let number = Step { who, operator, what, reaches_set_ids: digits >= EXPLICIT_DIGITS };
+            let (who, operator, what) = (Some(ALL_BITS), Operator::Set, ModeBits::Bits(bits));
+            let number = ModeStep { who, operator, what, reaches_set_ids: digits >= EXPLICIT_DIGITS };
             // Set-id bits that the number contains are set, the others stay.
-            let ids = Step { operator: Operator::Add, reaches_set_ids, ..number.clone() };
+            let ids = ModeStep { operator: Operator::Add, reaches_set_ids, ..number.clone() };
             return Ok(Self(vec![number, ids]));
         }
         let mut steps = Vec::new();

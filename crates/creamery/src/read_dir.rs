@@ -81,7 +81,7 @@ struct Record {
 }
 
 /// A lost entry that was found elsewhere.
-pub(crate) struct Found {
+pub(crate) struct FoundEntry {
     pub(crate) name: Vec<u8>,
     pub(crate) id: InodeId,
     pub(crate) kind: fs::FileType,
@@ -193,9 +193,9 @@ impl ReadDir {
     }
 
     /// Appends entries that were found elsewhere to the listing, which is at its end. True if there are some.
-    pub(crate) fn go_on_with(&mut self, found: Vec<Found>) -> bool {
+    pub(crate) fn go_on_with(&mut self, found: Vec<FoundEntry>) -> bool {
         let mut batch = Batch { dir: Arc::clone(&self.dir), names: Vec::new(), entries: Vec::new() };
-        for Found { name, id, kind } in found {
+        for FoundEntry { name, id, kind } in found {
             batch.push(&name, id, kind);
         }
         let is_more = !batch.entries.is_empty();

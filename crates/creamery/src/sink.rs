@@ -34,7 +34,7 @@ impl Source {
 
 /// Attributes that copies keep beside data, names and permission bits.
 #[derive(Clone, Copy)]
-pub(crate) struct Keeps {
+pub(crate) struct KeptAttributes {
     /// Owners, modes and times.
     pub(crate) metadata: bool,
     pub(crate) xattrs: bool,
@@ -42,7 +42,7 @@ pub(crate) struct Keeps {
     pub(crate) links: bool,
 }
 
-impl Keeps {
+impl KeptAttributes {
     /// Keeps everything, or nothing.
     pub(crate) const fn all(all: bool) -> Self {
         Self { metadata: all, xattrs: all, links: all }
@@ -90,13 +90,13 @@ pub(crate) trait Sink {
 /// Copies the selected files from `from`; all files by default.
 pub(crate) struct Driver<'a> {
     pub(crate) from: &'a Filesystem,
-    pub(crate) keeps: Keeps,
+    pub(crate) keeps: KeptAttributes,
     pub(crate) on_error: OnError,
     pub(crate) selection: Option<&'a Selection>,
     pub(crate) progress: &'a dyn Progress,
 }
 
-struct Level<D> {
+struct SinkLevel<D> {
     entries: ReadDir,
     /// Hashes of the names so far, for a sink that does not know names. A damaged directory may have a name twice, and a program that
     /// unpacks the archive may follow the first one on the way to the second.
@@ -151,7 +151,8 @@ impl Driver<'_> {
         salvage.enters(id)?;
         self.progress.entry(path.as_os_str().as_encoded_bytes(), 0);
         let entries = if self.on_error == OnError::Stop { entries } else { entries.past_damage() };
-        let mut levels = vec![Level { entries, names: HashSet::new(), dir, source, path: path.to_owned() }];
+        let mut levels =
+            vec![SinkLevel { entries, names: HashSet::new(), dir, source, path: path.to_owned() }];
         let hashes = RandomState::new();
         while let Some(level) = levels.last_mut() {
             self.progress.go_on()?;
@@ -159,7 +160,7 @@ impl Driver<'_> {
                 if salvage.finds_more(&mut level.entries) {
                     continue;
                 }
-                let Level { dir, source, path, .. } = levels.pop().expect("the level at hand");
+                let SinkLevel { dir, source, path, .. } = levels.pop().expect("the level at hand");
                 salvage.settle(&path, Lost::Xattrs, sink.leave(dir, &source))?;
                 self.tell_left_out(sink, &path);
                 continue;
@@ -193,10 +194,10 @@ impl Driver<'_> {
         &self,
         sink: &mut S,
         salvage: &mut Salvage<'_>,
-        level: &Level<S::Dir>,
+        level: &SinkLevel<S::Dir>,
         entry: &DirEntry,
         path: &Path,
-    ) -> Result<Option<Level<S::Dir>>> {
+    ) -> Result<Option<SinkLevel<S::Dir>>> {
         let name = entry.file_name().as_encoded_bytes();
         if let Some(why) = self.selection.map_or(Ok(None), |only| only.skips(&self.from.fs, entry, path))? {
             self.progress.skipped(path.as_os_str().as_encoded_bytes(), why);
@@ -215,7 +216,7 @@ impl Driver<'_> {
         salvage.enters(entry.id())?;
         let dir = sink.enter(&level.dir, name, &source)?;
         self.progress.entry(path.as_os_str().as_encoded_bytes(), 0);
-        Ok(Some(Level { entries, names: HashSet::new(), dir, source, path: path.to_owned() }))
+        Ok(Some(SinkLevel { entries, names: HashSet::new(), dir, source, path: path.to_owned() }))
     }
 
     /// Reports the extended attributes that the copy of `path` does not get.

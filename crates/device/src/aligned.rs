@@ -5,7 +5,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-use crate::piece::Piece;
+use crate::piece::PooledMemory;
 use crate::slab;
 
 /// The alignment of every [`AlignedBuffer`], and the unit its allocation is rounded up to.
@@ -135,7 +135,7 @@ impl Drop for AlignedBuffer {
         if slab::has(layout.size()) {
             // SAFETY: `start` is that of the piece that `allocate` took for this very length, which never changes. Only this
             // buffer has it, and the buffer ends now.
-            let piece = unsafe { Piece::from_start(self.start) };
+            let piece = unsafe { PooledMemory::from_start(self.start) };
             slab::give_back(piece, layout.size());
         } else {
             // SAFETY: `allocate` got `start` with this layout, because the length never changes, and the buffer ends now.

@@ -39,12 +39,12 @@ pub struct DelayedDevice {
 /// Answers that wait for their time.
 #[derive(Default)]
 struct Answers {
-    state: RankedMutex<State, { rank::LEAF }>,
+    state: RankedMutex<DelayedState, { rank::LEAF }>,
     changed: RankedCondvar,
 }
 
 #[derive(Default)]
-struct State {
+struct DelayedState {
     waiting: BinaryHeap<Reverse<Answer>>,
     /// Requests that the device below has not answered.
     below: usize,
@@ -100,13 +100,14 @@ impl Answers {
                 if state.is_closed && state.below == 0 {
                     return;
                 }
-                let nothing_comes =
-                    |state: &mut State| state.waiting.is_empty() && (state.below > 0 || !state.is_closed);
+                let nothing_comes = |state: &mut DelayedState| {
+                    state.waiting.is_empty() && (state.below > 0 || !state.is_closed)
+                };
                 state = self.changed.wait_while(state, nothing_comes);
                 continue;
             };
             if due > now && !state.is_closed {
-                let first_waits = |state: &mut State| {
+                let first_waits = |state: &mut DelayedState| {
                     let is_first = state.waiting.peek().is_some_and(|Reverse(first)| first.due >= due);
                     is_first && !state.is_closed
                 };

@@ -26,7 +26,7 @@ use rustix::fs::FallocateFlags;
 use crate::device::{check_range, write_zeros};
 use crate::in_use::{self, Extent};
 use crate::patience::patiently;
-use crate::pool::Pool;
+use crate::pool::ThreadPool;
 use crate::{Access, BlockDevice, Completion, DeviceId, DeviceIo, DirectRequests, ImageName, Reply, Request};
 
 /// An open image file or block device, or a partition of one (see [`ImageName`]). Dropping it releases the lock, also for children forked meanwhile: a
@@ -45,15 +45,15 @@ use crate::{Access, BlockDevice, Completion, DeviceId, DeviceIo, DirectRequests,
 /// # Ok::<(), creamery_base::Error>(())
 /// ```
 pub struct FileDevice {
-    shared: Arc<Shared>,
-    pool: Pool,
+    shared: Arc<SharedFile>,
+    pool: ThreadPool,
 }
 
 /// Reads and writes of fewer bytes run on the submitting thread: another thread would take longer to start.
 const POOLED: usize = 16 << 10;
 
 /// The file and its properties.
-struct Shared {
+struct SharedFile {
     /// `None` after the close (DEV-4).
     file: ProcessRwLock<Option<Descriptors>, { rank::DEVICE }>,
     /// The name it was opened by, which may be a part of `place`.
@@ -217,7 +217,7 @@ impl FileDevice {
         };
         let said = (kind == Kind::Block).then(|| queue_says(metadata.rdev(), "logical_block_size")).flatten();
         let sector_size = said.and_then(|said| said.parse().ok()).filter(|size| SECTORS.contains(size));
-        let shared = Shared {
+        let shared = SharedFile {
             file: ProcessRwLock::new(Some(opened)),
             path: path.to_owned(),
             place: path.to_owned(),
@@ -232,11 +232,11 @@ impl FileDevice {
             flush_failed: ProcessMutex::new(false),
             counts: Counts::default(),
         };
-        Ok(Self { shared: Arc::new(shared), pool: Pool::default() })
+        Ok(Self { shared: Arc::new(shared), pool: ThreadPool::default() })
     }
 
     /// Returns the shared state while the device is being opened.
-    fn shared_mut(&mut self) -> &mut Shared {
+    fn shared_mut(&mut self) -> &mut SharedFile {
         Arc::get_mut(&mut self.shared).expect("nobody has it before it is open")
     }
 }
@@ -275,7 +275,7 @@ fn of_device(error: std::io::Error) -> Error {
     }
 }
 
-impl Shared {
+impl SharedFile {
     fn doing(&self, what: &str, offset: u64, len: usize) -> impl FnOnce(std::io::Error) -> Error {
         let context = format!("{what} {len} bytes at {offset} of {}", self.path.display());
         move |error| of_device(error).context(context)

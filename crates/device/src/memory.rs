@@ -23,10 +23,10 @@ static ZEROS: [u8; PAGE as usize] = [0; PAGE as usize];
 /// ```
 pub struct MemoryDevice {
     id: DeviceId,
-    state: ProcessRwLock<State, { rank::DEVICE }>,
+    state: ProcessRwLock<MemoryState, { rank::DEVICE }>,
 }
 
-struct State {
+struct MemoryState {
     len: u64,
     pages: BTreeMap<u64, Box<[u8]>>,
 }
@@ -35,7 +35,10 @@ impl MemoryDevice {
     /// Creates a device of `len` zero bytes.
     #[must_use]
     pub fn new(len: u64) -> Self {
-        Self { id: DeviceId::unique(), state: ProcessRwLock::new(State { len, pages: BTreeMap::new() }) }
+        Self {
+            id: DeviceId::unique(),
+            state: ProcessRwLock::new(MemoryState { len, pages: BTreeMap::new() }),
+        }
     }
 
     /// Creates a device with the length and the bytes of `other`.
@@ -97,7 +100,7 @@ fn for_each_page(
     }
 }
 
-impl State {
+impl MemoryState {
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         check_range(offset, out.len() as u64, self.len)?;
         for_each_page(offset, out.len() as u64, |page, of_page, of_out| match self.pages.get(&page) {

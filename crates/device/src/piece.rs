@@ -5,15 +5,15 @@ use std::ptr::NonNull;
 /// A piece of memory of a size that its pool knows. The owner of this value alone has the memory, with any content.
 #[must_use = "a piece that is not given back is lost"]
 #[derive(PartialEq, Eq, Debug)]
-pub(crate) struct Piece {
+pub(crate) struct PooledMemory {
     start: NonNull<u8>,
 }
 
-impl Piece {
+impl PooledMemory {
     /// Creates the piece that begins at `start`.
     ///
     /// # Safety
-    /// From now on the memory is used only through this piece: there is no other piece for it, or [`Piece::into_start`] was called on
+    /// From now on the memory is used only through this piece: there is no other piece for it, or [`PooledMemory::into_start`] was called on
     /// that other piece.
     pub(crate) const unsafe fn from_start(start: NonNull<u8>) -> Self {
         Self { start }

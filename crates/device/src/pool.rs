@@ -8,7 +8,7 @@
 //!   taken. Shown by `what_was_taken_runs_before_the_end` and `a_job_that_panics_ends_no_thread`.
 //! - POOL-2: handing a job in never waits. If the queue is full, the pool closed, or no thread available, the job comes
 //!   back. Shown by `a_full_queue_gives_the_job_back`.
-//! - POOL-3: when [`Pool::close`] returns, no job runs. A job that closes its pool waits for all jobs except those that close it as well. Shown by
+//! - POOL-3: when [`ThreadPool::close`] returns, no job runs. A job that closes its pool waits for all jobs except those that close it as well. Shown by
 //!   `a_job_may_close_its_pool` and `whoever_closes_it_from_outside_waits_for_jobs_that_close_it`.
 
 use std::cell::Cell;
@@ -31,13 +31,13 @@ pub(crate) type Job = Box<dyn FnOnce() + Send>;
 
 /// The threads of one device, see the [module](self). Dropping it closes it.
 #[derive(Default)]
-pub(crate) struct Pool {
-    shared: Arc<Shared>,
+pub(crate) struct ThreadPool {
+    shared: Arc<SharedQueue>,
 }
 
 #[derive(Default)]
-struct Shared {
-    state: ProcessMutex<State, { rank::LEAF }>,
+struct SharedQueue {
+    state: ProcessMutex<QueueState, { rank::LEAF }>,
     /// Signalled when the queue gets a job, or the pool is closed.
     work: ProcessCondvar,
     /// Signalled when a job has ended.
@@ -45,7 +45,7 @@ struct Shared {
 }
 
 #[derive(Default)]
-struct State {
+struct QueueState {
     queue: VecDeque<Job>,
     threads: usize,
     /// Threads that wait for a job.
@@ -58,10 +58,10 @@ struct State {
 
 thread_local! {
     /// The pool that this thread belongs to.
-    static MINE: Cell<*const Shared> = const { Cell::new(std::ptr::null()) };
+    static MINE: Cell<*const SharedQueue> = const { Cell::new(std::ptr::null()) };
 }
 
-impl Pool {
+impl ThreadPool {
     /// Queues `job` for a thread, or gives it back (POOL-2).
     pub(crate) fn run(&self, job: Job) -> Result<(), Job> {
         let mut state = self.shared.state.lock();
@@ -87,7 +87,7 @@ impl Pool {
         state.threads > 0
     }
 
-    fn push(&self, state: &mut State, job: Job) -> Result<(), Job> {
+    fn push(&self, state: &mut QueueState, job: Job) -> Result<(), Job> {
         if state.is_closed {
             return Err(job);
         }
@@ -101,7 +101,7 @@ impl Pool {
     }
 
     /// Starts a thread if one more job would wait for the existing ones.
-    fn add_thread(&self, state: &mut State) {
+    fn add_thread(&self, state: &mut QueueState) {
         if state.queue.len() >= state.free && state.threads < THREADS && self.begin_thread() {
             state.threads += 1;
         }
@@ -129,7 +129,7 @@ impl Pool {
             let _ = panics::catch(job);
             state = self.shared.state.lock();
         }
-        let goes_on = |state: &mut State| {
+        let goes_on = |state: &mut QueueState| {
             let waited_for = if own > 0 { state.running - state.closers } else { state.running };
             !state.queue.is_empty() || waited_for > 0
         };
@@ -137,13 +137,13 @@ impl Pool {
     }
 }
 
-impl Drop for Pool {
+impl Drop for ThreadPool {
     fn drop(&mut self) {
         self.close();
     }
 }
 
-impl Shared {
+impl SharedQueue {
     /// Runs jobs until the pool is closed: the main function of a thread.
     fn serve(self: Arc<Self>) {
         MINE.set(Arc::as_ptr(&self));
@@ -186,13 +186,14 @@ mod tests {
         })
     }
 
-    fn taken(pool: &Pool, job: Job) {
+    fn taken(pool: &ThreadPool, job: Job) {
         assert!(pool.run(job).is_ok(), "there is room");
     }
 
     #[test]
     fn jobs_run_beside_each_other_up_to_the_number_of_threads() {
-        let (pool, (began, begun), go) = (Pool::default(), channel(), Arc::new(Barrier::new(THREADS + 1)));
+        let (pool, (began, begun), go) =
+            (ThreadPool::default(), channel(), Arc::new(Barrier::new(THREADS + 1)));
         (0..THREADS).for_each(|_| taken(&pool, held(&began, &go)));
         (0..THREADS).for_each(|_| begun.recv().unwrap());
         taken(&pool, Box::new(move || began.send(()).unwrap()));
@@ -204,7 +205,7 @@ mod tests {
 
     #[test]
     fn a_job_that_closes_its_pool_runs_what_no_other_thread_is_left_for() {
-        let pool = Arc::new(Pool::default());
+        let pool = Arc::new(ThreadPool::default());
         let (began, begun) = channel();
         let (own, go) = (Arc::clone(&pool), Arc::new(Barrier::new(2)));
         let wait = Arc::clone(&go);
@@ -224,7 +225,8 @@ mod tests {
 
     #[test]
     fn a_full_queue_gives_the_job_back() {
-        let (pool, (began, begun), go) = (Pool::default(), channel(), Arc::new(Barrier::new(THREADS + 1)));
+        let (pool, (began, begun), go) =
+            (ThreadPool::default(), channel(), Arc::new(Barrier::new(THREADS + 1)));
         (0..THREADS).for_each(|_| taken(&pool, held(&began, &go)));
         (0..THREADS).for_each(|_| begun.recv().unwrap());
         (0..QUEUE).for_each(|_| taken(&pool, Box::new(|| ())));
@@ -234,7 +236,8 @@ mod tests {
 
     #[test]
     fn a_full_queue_takes_the_job_of_who_must_not_run_it() {
-        let (pool, (began, begun), go) = (Pool::default(), channel(), Arc::new(Barrier::new(THREADS + 1)));
+        let (pool, (began, begun), go) =
+            (ThreadPool::default(), channel(), Arc::new(Barrier::new(THREADS + 1)));
         assert!(pool.has_room());
         (0..THREADS).for_each(|_| taken(&pool, held(&began, &go)));
         (0..THREADS).for_each(|_| begun.recv().unwrap());
@@ -252,7 +255,7 @@ mod tests {
 
     #[test]
     fn what_was_taken_runs_before_the_end() {
-        let (pool, count) = (Pool::default(), Arc::new(AtomicUsize::new(0)));
+        let (pool, count) = (ThreadPool::default(), Arc::new(AtomicUsize::new(0)));
         for _ in 0..QUEUE {
             let count = Arc::clone(&count);
             taken(
@@ -269,7 +272,7 @@ mod tests {
 
     #[test]
     fn a_job_that_panics_ends_no_thread() {
-        let (pool, (send, receive)) = (Pool::default(), channel());
+        let (pool, (send, receive)) = (ThreadPool::default(), channel());
         for number in 0..2 * THREADS {
             taken(&pool, Box::new(move || panic!("as planned, {number}")));
         }
@@ -279,7 +282,7 @@ mod tests {
 
     #[test]
     fn whoever_closes_it_from_outside_waits_for_jobs_that_close_it() {
-        let (pool, ended) = (Arc::new(Pool::default()), Arc::new(AtomicUsize::new(0)));
+        let (pool, ended) = (Arc::new(ThreadPool::default()), Arc::new(AtomicUsize::new(0)));
         let both = Arc::new(Barrier::new(3));
         for _ in 0..2 {
             let (own, ended, both) = (Arc::clone(&pool), Arc::clone(&ended), Arc::clone(&both));
@@ -299,7 +302,7 @@ mod tests {
 
     #[test]
     fn a_job_may_close_its_pool() {
-        let (pool, (send, receive)) = (Arc::new(Pool::default()), channel());
+        let (pool, (send, receive)) = (Arc::new(ThreadPool::default()), channel());
         let own = Arc::clone(&pool);
         taken(
             &pool,

@@ -14,8 +14,8 @@
 //! - SLAB-2: a slab is in the list of those with room exactly while it has a free piece.
 //! - SLAB-3: a slab goes back to the system only when all its pieces are free.
 //!
-//! [`Piece`] guarantees SLAB-1: there is one for each piece that is out, and only giving it back puts the memory into a list.
-//! If a `Piece` is lost, its memory is never used again.
+//! [`PooledMemory`] guarantees SLAB-1: there is one for each piece that is out, and only giving it back puts the memory into a list.
+//! If a `PooledMemory` is lost, its memory is never used again.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use creamery_base::lock::{ProcessMutex, rank};
 
-use crate::piece::Piece;
+use crate::piece::PooledMemory;
 
 const SLAB_LEN: usize = 2 << 20;
 const SLAB: Layout = match Layout::from_size_align(SLAB_LEN, SLAB_LEN) {
@@ -51,7 +51,7 @@ static POOLS: [SharedPool; SIZES] = [
 
 /// The pool of one size. All users check the number of free pieces often, so it is readable without the lock.
 struct SharedPool {
-    pool: ProcessMutex<Pool, { rank::LEAF }>,
+    pool: ProcessMutex<SlabPool, { rank::LEAF }>,
     free: AtomicUsize,
     /// Held by the thread that prepares a slab: one at a time is enough.
     preparing: ProcessMutex<(), { rank::POOL }>,
@@ -67,7 +67,7 @@ struct Slab {
 // SAFETY: a slab is plain memory; nothing about it is tied to a thread, and the pool's mutex guards the list.
 unsafe impl Send for Slab {}
 
-struct Pool {
+struct SlabPool {
     /// The size of a piece, bytes.
     size: usize,
     /// By address.
@@ -93,8 +93,8 @@ pub(crate) fn has(size: usize) -> bool {
 }
 
 /// Takes a piece of `size` bytes. `None` if there are none of that size.
-pub(crate) fn take(size: usize) -> Option<Piece> {
-    Some(pool_of(size)?.with(Pool::take))
+pub(crate) fn take(size: usize) -> Option<PooledMemory> {
+    Some(pool_of(size)?.with(SlabPool::take))
 }
 
 /// Makes sure that the next `pieces` pieces of `size` bytes, at most a slab full of them, need no memory of the system. Not
@@ -119,7 +119,7 @@ pub(crate) fn prepare(size: usize, pieces: usize) {
 pub(crate) fn trim() {
     for pool in &POOLS {
         if pool.free.load(Ordering::Relaxed) > 0 {
-            pool.with(Pool::trim);
+            pool.with(SlabPool::trim);
         }
     }
 }
@@ -131,20 +131,20 @@ pub(crate) fn spare_bytes() -> u64 {
 }
 
 /// Gives back a piece that was taken with this `size`. Panics for another size.
-pub(crate) fn give_back(piece: Piece, size: usize) {
+pub(crate) fn give_back(piece: PooledMemory, size: usize) {
     pool_of(size).expect("there are no pieces of this size").with(|pool| pool.give_back(piece));
 }
 
 impl SharedPool {
     const fn new(size: usize) -> Self {
         Self {
-            pool: ProcessMutex::new(Pool::new(size)),
+            pool: ProcessMutex::new(SlabPool::new(size)),
             free: AtomicUsize::new(0),
             preparing: ProcessMutex::new(()),
         }
     }
 
-    fn with<T>(&self, work: impl FnOnce(&mut Pool) -> T) -> T {
+    fn with<T>(&self, work: impl FnOnce(&mut SlabPool) -> T) -> T {
         let mut pool = self.pool.lock();
         let done = work(&mut pool);
         self.free.store(pool.free, Ordering::Relaxed);
@@ -152,7 +152,7 @@ impl SharedPool {
     }
 }
 
-impl Pool {
+impl SlabPool {
     const fn new(size: usize) -> Self {
         Self { size, slabs: BTreeMap::new(), with_room: Vec::new(), empty: 0, free: 0 }
     }
@@ -167,7 +167,7 @@ impl Pool {
         self.empty += 1;
     }
 
-    fn take(&mut self) -> Piece {
+    fn take(&mut self) -> PooledMemory {
         if self.with_room.is_empty() {
             self.add(Slab::new(self.size));
         }
@@ -184,10 +184,10 @@ impl Pool {
         // SAFETY: pieces are numbered within the slab, so this stays inside its allocation.
         let start = unsafe { slab.start.add(usize::from(number) * self.size) };
         // SAFETY: the piece's number was in the list of free ones, and is removed from it (SLAB-1).
-        unsafe { Piece::from_start(start) }
+        unsafe { PooledMemory::from_start(start) }
     }
 
-    fn give_back(&mut self, piece: Piece) {
+    fn give_back(&mut self, piece: PooledMemory) {
         let start = piece.start().addr().get();
         let address = start & !(SLAB_LEN - 1);
         let slab = self.slabs.get_mut(&address).expect("the piece came from a slab of this pool");
@@ -272,14 +272,14 @@ mod tests {
 
     const SIZE: usize = 16384;
 
-    fn address(piece: &Piece) -> usize {
+    fn address(piece: &PooledMemory) -> usize {
         piece.start().addr().get()
     }
 
     #[test]
     fn memory_of_data_is_kept_until_it_is_trimmed() {
-        let mut pool = Pool::new(LARGEST);
-        let pieces: Vec<Piece> = (0..64 * 32).map(|_| pool.take()).collect();
+        let mut pool = SlabPool::new(LARGEST);
+        let pieces: Vec<PooledMemory> = (0..64 * 32).map(|_| pool.take()).collect();
         pieces.into_iter().for_each(|piece| pool.give_back(piece));
         assert_eq!((pool.slabs.len(), pool.empty), (EMPTY_OF_DATA_MAX, EMPTY_OF_DATA_MAX));
         pool.trim();
@@ -288,8 +288,8 @@ mod tests {
 
     #[test]
     fn pieces_are_aligned_and_no_two_are_the_same() {
-        let mut pool = Pool::new(SIZE);
-        let pieces: Vec<Piece> = (0..300).map(|_| pool.take()).collect();
+        let mut pool = SlabPool::new(SIZE);
+        let pieces: Vec<PooledMemory> = (0..300).map(|_| pool.take()).collect();
         let addresses: HashSet<usize> = pieces.iter().map(address).collect();
         assert_eq!(addresses.len(), 300);
         assert!(addresses.iter().all(|address| address % SIZE == 0));
@@ -303,8 +303,8 @@ mod tests {
 
     #[test]
     fn slabs_that_nobody_uses_go_back() {
-        let mut pool = Pool::new(SIZE);
-        let pieces: Vec<Piece> = (0..10 * 128).map(|_| pool.take()).collect();
+        let mut pool = SlabPool::new(SIZE);
+        let pieces: Vec<PooledMemory> = (0..10 * 128).map(|_| pool.take()).collect();
         assert_eq!(pool.slabs.len(), 10);
         pieces.into_iter().for_each(|piece| pool.give_back(piece));
         assert_eq!((pool.slabs.len(), pool.empty), (EMPTY_MAX, EMPTY_MAX));
@@ -312,14 +312,14 @@ mod tests {
 
     #[test]
     fn prepared_slabs_are_used_after_those_in_use() {
-        let mut pool = Pool::new(SIZE);
+        let mut pool = SlabPool::new(SIZE);
         let first = pool.take();
         let mut slab = Slab::new(SIZE);
         slab.touch();
         pool.add(slab);
         assert_eq!((pool.free, pool.empty), (255, 1));
         let second = pool.take();
-        let slab_of = |piece: &Piece| address(piece) / SLAB_LEN;
+        let slab_of = |piece: &PooledMemory| address(piece) / SLAB_LEN;
         assert_eq!(slab_of(&first), slab_of(&second), "the one in use comes first");
         pool.give_back(first);
         pool.give_back(second);
@@ -332,7 +332,7 @@ mod tests {
         let free = || pool_of(SIZE).expect("a size of blocks").free.load(Ordering::Relaxed);
         prepare(SIZE, 8);
         assert_eq!(free(), 32, "a slab");
-        let taken: Vec<Piece> = (0..24).map(|_| take(SIZE).expect("a piece")).collect();
+        let taken: Vec<PooledMemory> = (0..24).map(|_| take(SIZE).expect("a piece")).collect();
         prepare(SIZE, 8);
         assert_eq!(free(), 8, "enough");
         prepare(SIZE, 9);
@@ -352,10 +352,10 @@ mod tests {
     #[test]
     #[should_panic(expected = "came from a slab of this pool")]
     fn a_piece_goes_back_to_the_pool_it_came_from_and_no_other() {
-        let (mut pool, mut other) = (Pool::new(SIZE), Pool::new(SIZE / 2));
+        let (mut pool, mut other) = (SlabPool::new(SIZE), SlabPool::new(SIZE / 2));
         let piece = pool.take();
         // SAFETY: this one is refused, and only then `piece` is used.
-        let same = unsafe { Piece::from_start(piece.start()) };
+        let same = unsafe { PooledMemory::from_start(piece.start()) };
         let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| other.give_back(same)));
         pool.give_back(piece);
         refused.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -364,7 +364,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "SLAB-1")]
     fn a_slab_with_a_piece_out_is_not_written_to() {
-        let mut pool = Pool::new(SIZE);
+        let mut pool = SlabPool::new(SIZE);
         let piece = pool.take();
         let touched = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             pool.slabs.first_entry().expect("a slab").get_mut().touch();
@@ -375,7 +375,7 @@ mod tests {
 
     #[test]
     fn a_piece_outlives_a_pool_that_goes() {
-        let mut pool = Pool::new(SIZE);
+        let mut pool = SlabPool::new(SIZE);
         let kept = pool.take();
         let slab = pool.slabs.pop_first().expect("a slab").1;
         let start = slab.start;

@@ -31,7 +31,7 @@ pub struct StreamDevice<S> {
     id: DeviceId,
     name: String,
     len: u64,
-    state: ProcessMutex<State<S>, { rank::DEVICE }>,
+    state: ProcessMutex<StreamState<S>, { rank::DEVICE }>,
     /// `None` for a read-only stream.
     writer: Option<Writer<S>>,
 }
@@ -43,7 +43,7 @@ struct Writer<S> {
     flush: fn(&mut S) -> io::Result<()>,
 }
 
-struct State<S> {
+struct StreamState<S> {
     stream: S,
     /// DEV-2.
     flush_failed: bool,
@@ -92,7 +92,7 @@ impl<S: Read + Seek + Send> StreamDevice<S> {
 impl<S: Seek + Send> StreamDevice<S> {
     fn over(mut stream: S, name: String, writer: Option<Writer<S>>) -> Result<Self> {
         let len = stream.seek(SeekFrom::End(0)).map_err(|error| Error::from(error).context(&name))?;
-        let state = State { stream, flush_failed: false, closed: false };
+        let state = StreamState { stream, flush_failed: false, closed: false };
         Ok(Self { id: DeviceId::unique(), name, len, state: ProcessMutex::new(state), writer })
     }
 }
@@ -106,7 +106,12 @@ impl<S> StreamDevice<S> {
 
 impl<S: Read + Seek + Send> StreamDevice<S> {
     /// Runs `work` on the stream, positioned at `offset` (DEV-1, DEV-4).
-    fn at<T>(&self, offset: u64, len: u64, work: impl FnOnce(&mut State<S>) -> io::Result<T>) -> Result<T> {
+    fn at<T>(
+        &self,
+        offset: u64,
+        len: u64,
+        work: impl FnOnce(&mut StreamState<S>) -> io::Result<T>,
+    ) -> Result<T> {
         check_range(offset, len, self.len).map_err(|error| error.context(&self.name))?;
         let mut state = self.state.lock();
         if state.closed {

@@ -6,7 +6,7 @@
 //! with disk_bytenr 0 is an explicit hole.
 //!
 //! # Invariants
-//! - EXTENT-1: a [`FileExtent`] exists only after [`FileExtent::check`]: its file range and its disk range do not
+//! - EXTENT-1: a [`FileExtentItem`] exists only after [`FileExtentItem::check`]: its file range and its disk range do not
 //!   wrap, are whole sectors (an inline extent's file range is counted as whole sectors), and the part of an extent
 //!   that is not compressed lies inside it. Shown by `every_broken_rule_is_found`.
 //! - EXTENT-2: fields behind the type byte are read only after the type.
@@ -77,7 +77,7 @@ pub struct Extent {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u64)] // a one-byte tag would make the compiler copy neighbouring fields in pieces
-pub enum FileExtent<'a> {
+pub enum FileExtentItem<'a> {
     /// The bytes are in the item.
     Inline {
         /// Their unpacked length.
@@ -111,11 +111,11 @@ const fn is_whole(bytes: u64, sector: u64) -> bool {
     bytes & (sector - 1) == 0
 }
 
-impl FileExtent<'_> {
+impl FileExtentItem<'_> {
     /// Reads the item `key` of a filesystem with sectors of `sector` bytes.
     /// Errors: damage; unsupported for encrypted data and unknown compression.
     #[inline(always)] // a caller that needs only a length or a kind pays for no more
-    pub fn check<'a>(key: &Key, data: &'a [u8], sector: u64) -> Result<FileExtent<'a>> {
+    pub fn check<'a>(key: &Key, data: &'a [u8], sector: u64) -> Result<FileExtentItem<'a>> {
         let Ok((head, inline)) = RawFileExtentHead::ref_from_prefix(data) else {
             return Err(corrupt(key, "item is too short"));
         };
@@ -152,7 +152,7 @@ fn check_inline<'a>(
     head: &RawFileExtentHead,
     data: &'a [u8],
     compression: Compression,
-) -> Result<FileExtent<'a>> {
+) -> Result<FileExtentItem<'a>> {
     let ram_bytes = head.ram_bytes.get();
     if key.offset != 0 {
         return Err(corrupt(key, "inline extent is not at offset 0"));
@@ -163,7 +163,7 @@ fn check_inline<'a>(
     if ram_bytes > COMPRESSED_LEN_MAX {
         return Err(corrupt(key, "inline extent is too long"));
     }
-    Ok(FileExtent::Inline { ram_bytes, compression, data })
+    Ok(FileExtentItem::Inline { ram_bytes, compression, data })
 }
 
 #[inline(always)]
@@ -172,7 +172,7 @@ fn check_on_disk<'a>(
     data: &'a [u8],
     compression: Compression,
     sector: u64,
-) -> Result<FileExtent<'a>> {
+) -> Result<FileExtentItem<'a>> {
     let Ok(raw) = RawFileExtent::ref_from_bytes(data) else {
         return Err(corrupt(key, "item has a wrong size"));
     };
@@ -193,7 +193,7 @@ fn check_on_disk<'a>(
         return Err(corrupt(key, "file range wraps"));
     }
     if extent.disk_bytenr.get() == 0 {
-        return Ok(FileExtent::Hole { generation: extent.generation, num_bytes: extent.num_bytes });
+        return Ok(FileExtentItem::Hole { generation: extent.generation, num_bytes: extent.num_bytes });
     }
     let all = extent.disk_bytenr.get() | extent.disk_num_bytes | extent.offset;
     if extent.disk_num_bytes == 0 || !is_whole(all, sector) {
@@ -214,7 +214,7 @@ fn check_on_disk<'a>(
     if extent.offset.checked_add(extent.num_bytes).is_none_or(|end| end > unpacked) {
         return Err(corrupt(key, "shows more than its extent has"));
     }
-    Ok(if prealloc { FileExtent::Prealloc(extent) } else { FileExtent::Regular(extent) })
+    Ok(if prealloc { FileExtentItem::Prealloc(extent) } else { FileExtentItem::Regular(extent) })
 }
 
 impl Extent {

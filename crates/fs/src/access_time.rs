@@ -140,7 +140,7 @@ impl AtimeOptions {
 pub(crate) struct AccessTimes {
     options: AtomicU8,
     /// In the order of their reads.
-    queue: RankedMutex<VecDeque<Queued>, { rank::TABLE }>,
+    queue: RankedMutex<VecDeque<QueuedInode>, { rank::TABLE }>,
 }
 
 /// An inode with an access time that is noted and not written.
@@ -154,10 +154,10 @@ pub(crate) trait Accessed: Send + Sync {
 }
 
 /// The inodes whose times one handle writes.
-type Batch = SmallVec<[Arc<dyn Accessed>; AT_ONCE]>;
+type TimesBatch = SmallVec<[Arc<dyn Accessed>; AT_ONCE]>;
 
 /// An inode that waits, and the time since which it waits, by the monotonic clock.
-type Queued = (Duration, Weak<dyn Accessed>);
+type QueuedInode = (Duration, Weak<dyn Accessed>);
 
 impl Default for AccessTimes {
     fn default() -> Self {
@@ -176,7 +176,7 @@ impl AccessTimes {
 
     /// Bytes of memory that the queue takes.
     pub(crate) fn memory(&self) -> u64 {
-        memory::vec::<Queued>(self.queue.lock().capacity())
+        memory::vec::<QueuedInode>(self.queue.lock().capacity())
     }
 
     /// The number of inodes in the queue.
@@ -203,10 +203,10 @@ impl AccessTimes {
     }
 
     /// Takes the first few inodes out; returns those that are still alive.
-    fn pop(&self) -> Batch {
+    fn pop(&self) -> TimesBatch {
         let mut queue = self.queue.lock();
         let count = AT_ONCE.min(queue.len());
-        let first: SmallVec<[Queued; AT_ONCE]> = queue.drain(..count).collect();
+        let first: SmallVec<[QueuedInode; AT_ONCE]> = queue.drain(..count).collect();
         if queue.is_empty() {
             *queue = VecDeque::new();
         }
@@ -266,15 +266,15 @@ impl AccessTimes {
 /// Registers the writing of times that wait too long with the pool of `engine`.
 pub(crate) fn register(engine: &Arc<Engine>, times: &Arc<AccessTimes>) {
     let (times, weak) = (Arc::clone(times), Arc::downgrade(engine));
-    engine.register_background(Arc::new(Writing { engine: weak, times }));
+    engine.register_background(Arc::new(TimesWriting { engine: weak, times }));
 }
 
-struct Writing {
+struct TimesWriting {
     engine: Weak<Engine>,
     times: Arc<AccessTimes>,
 }
 
-impl BackgroundWork for Writing {
+impl BackgroundWork for TimesWriting {
     fn name(&self) -> &'static str {
         "access-times"
     }

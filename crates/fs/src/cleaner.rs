@@ -22,10 +22,10 @@ use std::sync::Arc;
 use creamery_base::{ErrorKind, InodeId, Result};
 use creamery_txn::{Engine, Reclaimer};
 
-use crate::context::{DeadInodes, Turn};
+use crate::context::{DeadInodes, DeadInodesGuard};
 use crate::inode::Inodes;
 use crate::operation::is_lasting;
-use crate::ops::eviction::{self, Deleted};
+use crate::ops::eviction::{self, DeletionProgress};
 use crate::subvolume::dead::DeadSubvolumes;
 
 /// Whether the cleaner has more to do after a step.
@@ -104,13 +104,13 @@ impl Cleaner {
         }
     }
 
-    fn take_step(&self, turn: &Turn<'_>) -> Result<Cleaning> {
+    fn take_step(&self, turn: &DeadInodesGuard<'_>) -> Result<Cleaning> {
         let dead = self.dead();
         let Some(id) = dead.first() else { return self.drop_some() };
         self.engine().check_writable()?;
         match self.delete_some(id) {
-            Ok(Deleted::Partly { nbytes }) => dead.leave_first(turn, id, Some(nbytes)),
-            Ok(Deleted::Wholly) => dead.leave_first(turn, id, None),
+            Ok(DeletionProgress::Partly { nbytes }) => dead.leave_first(turn, id, Some(nbytes)),
+            Ok(DeletionProgress::Wholly) => dead.leave_first(turn, id, None),
             Err(error) => {
                 if !is_lasting(&error) {
                     dead.leave_first(turn, id, None);
@@ -138,9 +138,9 @@ impl Cleaner {
         Ok(if dropping.is_some() && self.has_dead() { Cleaning::More } else { Cleaning::Idle })
     }
 
-    fn delete_some(&self, id: InodeId) -> Result<Deleted> {
+    fn delete_some(&self, id: InodeId) -> Result<DeletionProgress> {
         let Some(subvolume) = self.inodes.subvolumes().in_use(id.subvolume) else {
-            return Ok(Deleted::Wholly); // deleted with all of its subvolume
+            return Ok(DeletionProgress::Wholly); // deleted with all of its subvolume
         };
         self.inodes.table().forget_dead(id);
         eviction::evict_some(&subvolume, id)

@@ -13,9 +13,9 @@
 
 use creamery_base::{ErrorKind, Result, Wait};
 use creamery_format::Compression;
-use creamery_format::file_extent::{COMPRESSED_LEN_MAX, EXTENT_LEN_MAX, Extent, FileExtent};
+use creamery_format::file_extent::{COMPRESSED_LEN_MAX, EXTENT_LEN_MAX, Extent, FileExtentItem};
 
-use crate::data::extent_map::Items;
+use crate::data::extent_map::ExtentItems;
 use crate::data::{self, Recompress};
 use crate::inode::permission::check_not_immutable;
 use crate::inode::{FileInode, Inode, InodeItem};
@@ -50,14 +50,14 @@ impl Default for Defragment {
 }
 
 /// A range of data without a gap in the file.
-struct Run {
+struct GaplessRange {
     start: u64,
     end: u64,
     /// Where the pieces end in the file. Each is in one place on the volume.
     pieces: Vec<u64>,
 }
 
-impl Run {
+impl GaplessRange {
     /// The end of the piece that contains a range, which begins in the run; `None` if the range has several pieces.
     fn piece_around(&self, (start, end): (u64, u64)) -> Option<u64> {
         let at = self.pieces.partition_point(|piece| *piece <= start);
@@ -141,12 +141,19 @@ pub(crate) fn step(
 }
 
 /// Finds the next run of a range that is to be rewritten.
-fn next_run(inode: &Inode, wanted: &Defragment, range: (u64, u64), sector: u64) -> Result<Option<Run>> {
-    let mut search = Search::new(wanted);
-    let mut items = Items::new(inode.tree(), inode.id.ino, range, sector, Wait::Yes)?;
+fn next_run(
+    inode: &Inode,
+    wanted: &Defragment,
+    range: (u64, u64),
+    sector: u64,
+) -> Result<Option<GaplessRange>> {
+    let mut search = RunSearch::new(wanted);
+    let mut items = ExtentItems::new(inode.tree(), inode.id.ino, range, sector, Wait::Yes)?;
     while let Some(item) = items.next()? {
         let is_ready = match item.extent {
-            FileExtent::Regular(extent) => search.add(Piece::new((item.start, item.end), &extent, range)),
+            FileExtentItem::Regular(extent) => {
+                search.add(ContiguousData::new((item.start, item.end), &extent, range))
+            }
             _ => search.gap(),
         };
         if is_ready {
@@ -158,14 +165,14 @@ fn next_run(inode: &Inode, wanted: &Defragment, range: (u64, u64), sector: u64) 
 
 /// Data that is contiguous in the file and on the volume.
 #[derive(Clone, Copy)]
-struct Piece {
+struct ContiguousData {
     start: u64,
     end: u64,
     disk: (u64, u64),
     is_packed: bool,
 }
 
-impl Piece {
+impl ContiguousData {
     /// The part of an item that is in `range`.
     fn new((start, end): (u64, u64), extent: &Extent, range: (u64, u64)) -> Self {
         let (at, stop) = (start.max(range.0), end.min(range.1));
@@ -186,16 +193,16 @@ impl Piece {
 }
 
 /// A search for a run through the items of a file.
-struct Search<'a> {
+struct RunSearch<'a> {
     wanted: &'a Defragment,
     /// The largest length of a run, bytes.
     most: u64,
-    run: Option<Run>,
+    run: Option<GaplessRange>,
     /// The present piece, which the next item may extend.
-    piece: Option<Piece>,
+    piece: Option<ContiguousData>,
 }
 
-impl<'a> Search<'a> {
+impl<'a> RunSearch<'a> {
     fn new(wanted: &'a Defragment) -> Self {
         Self { wanted, most: wanted.threshold.clamp(RUN_MIN, EXTENT_LEN_MAX), run: None, piece: None }
     }
@@ -205,7 +212,7 @@ impl<'a> Search<'a> {
     }
 
     /// Adds the part of the next item. Returns whether there is a run to rewrite.
-    fn add(&mut self, mut next: Piece) -> bool {
+    fn add(&mut self, mut next: ContiguousData) -> bool {
         if let Some(piece) = &mut self.piece
             && (piece.end, piece.disk.1, piece.is_packed) == (next.start, next.disk.0, next.is_packed)
             && !(self.wanted.compress != Recompress::AsUsual && next.end - piece.start > self.most)
@@ -235,7 +242,7 @@ impl<'a> Search<'a> {
         if !self.repacks() && piece.len() >= self.wanted.threshold.min(most) {
             return self.end_run();
         }
-        let goes_on = |run: &Run| run.end == piece.start && piece.end - run.start <= self.most;
+        let goes_on = |run: &GaplessRange| run.end == piece.start && piece.end - run.start <= self.most;
         if let Some(run) = self.run.as_mut().filter(|run| goes_on(run)) {
             run.end = piece.end;
             run.pieces.push(piece.end);
@@ -245,7 +252,7 @@ impl<'a> Search<'a> {
         if self.end_run() {
             return true;
         }
-        self.run = Some(Run { start: piece.start, end: piece.end, pieces: vec![piece.end] });
+        self.run = Some(GaplessRange { start: piece.start, end: piece.end, pieces: vec![piece.end] });
         false
     }
 

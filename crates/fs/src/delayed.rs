@@ -104,13 +104,13 @@ pub(crate) struct DelayedNode {
     tree: Arc<Tree>,
     /// Kept because the items may be written when their directory's object is gone.
     _later: Later,
-    items: RankedMutex<Items, { rank::DELAYED_ITEMS }>,
+    items: RankedMutex<DelayedItems, { rank::DELAYED_ITEMS }>,
     /// Whether there are delayed items; changes under the mutex.
     any: AtomicBool,
 }
 
 #[derive(Default)]
-struct Items {
+struct DelayedItems {
     inode: Option<(InodeItem, KeptPromise)>,
     entries: Vec<DelayedEntry>,
     /// Bytes that the entries will take in a leaf.
@@ -143,14 +143,14 @@ impl DelayedNode {
         self.any.load(Ordering::Acquire)
     }
 
-    fn lock(&self, wait: Wait) -> Result<RankedGuard<'_, Items, { rank::DELAYED_ITEMS }>> {
+    fn lock(&self, wait: Wait) -> Result<RankedGuard<'_, DelayedItems, { rank::DELAYED_ITEMS }>> {
         match wait {
             Wait::Yes => Ok(self.items.lock_for(Reason::InodeLock)),
             Wait::No => self.items.try_lock().ok_or_else(|| ErrorKind::WouldBlock.into()),
         }
     }
 
-    fn change<R>(&self, change: impl FnOnce(&mut Items) -> R) -> R {
+    fn change<R>(&self, change: impl FnOnce(&mut DelayedItems) -> R) -> R {
         let mut items = self.lock(Wait::Yes).expect("waiting is allowed");
         let result = change(&mut items);
         self.any.store(items.inode.is_some() || !items.entries.is_empty(), Ordering::Release);
@@ -162,7 +162,7 @@ impl DelayedNode {
         self: &Arc<Self>,
         handle: &Handle<'_>,
         root: &DelayedRoot,
-        put: impl FnOnce(&mut Items) -> Result<()>,
+        put: impl FnOnce(&mut DelayedItems) -> Result<()>,
     ) -> Result<()> {
         let queued = self.change(|items| put(items).map(|()| std::mem::replace(&mut items.queued, true)))?;
         if queued { Ok(()) } else { root.queue(handle, Arc::clone(self)) }
@@ -244,7 +244,7 @@ impl DelayedNode {
         Ok(self.lock(wait)?.entries.last().map(|entry| entry.index))
     }
 
-    fn write_entries(&self, handle: &Handle<'_>, items: &mut Items) -> Result<()> {
+    fn write_entries(&self, handle: &Handle<'_>, items: &mut DelayedItems) -> Result<()> {
         assert!(items.entries.is_empty() || items.entry_room.is_some(), "DELAYED-3");
         let batch: SmallVec<[(Key, &[u8]); 64]> = items
             .entries

@@ -29,14 +29,14 @@ const LAST_INDEX: u64 = u64::MAX - 1;
 
 /// The object that an entry points to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Target {
+pub(crate) enum EntryTarget {
     /// An inode of the same subvolume.
     Inode(ObjectId),
     /// The root directory of another subvolume.
     Subvolume(TreeId),
 }
 
-impl Target {
+impl EntryTarget {
     /// The target of an entry with the key `location`.
     pub(crate) fn from_location(location: Key, dir: InodeId) -> Result<Self> {
         match location.kind {
@@ -65,7 +65,7 @@ impl Target {
 /// An entry that was found by its name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Found {
-    pub(crate) target: Target,
+    pub(crate) target: EntryTarget,
     /// The file type in the entry.
     pub(crate) kind: FileType,
     /// Whether the DIR_ITEM has no other name.
@@ -74,13 +74,13 @@ pub(crate) struct Found {
 
 /// The result of a lookup by name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Slot {
+pub(crate) struct NameSlot {
     pub(crate) found: Option<Found>,
     /// Bytes of the DIR_ITEM that has the name, or would have it; 0 = there is none yet.
     item_len: usize,
 }
 
-impl Slot {
+impl NameSlot {
     /// Refuses a name that does not fit into a DIR_ITEM beside others with the same hash.
     pub(crate) fn check_room(&self, tree: &Tree, name: Name<'_>) -> Result<()> {
         if self.item_len + HEADER_LEN + name.bytes().len() <= tree.max_item_size() {
@@ -96,20 +96,20 @@ fn no_room() -> Error {
 }
 
 /// Looks `name` up in `dir`.
-pub(crate) fn find(tree: &Tree, dir: InodeId, name: Name<'_>, wait: Wait) -> Result<Slot> {
+pub(crate) fn find(tree: &Tree, dir: InodeId, name: Name<'_>, wait: Wait) -> Result<NameSlot> {
     let key = keys::dir_item(dir.ino, name.bytes());
     let slot = tree.get(&key, wait, |item| {
         let found = match dir_item::find(item, name.bytes())? {
             Some((entry, place)) => Some(Found {
-                target: Target::from_location(entry.location, dir)?,
+                target: EntryTarget::from_location(entry.location, dir)?,
                 kind: entry.file_type().unwrap_or(FileType::Unknown),
                 alone: place.len() == item.len(),
             }),
             None => None,
         };
-        Ok(Slot { found, item_len: item.len() })
+        Ok(NameSlot { found, item_len: item.len() })
     })?;
-    slot.unwrap_or(Ok(Slot { found: None, item_len: 0 }))
+    slot.unwrap_or(Ok(NameSlot { found: None, item_len: 0 }))
 }
 
 /// Adds the DIR_ITEM entry. It is the first change of an operation: if it fails, nothing has changed.
@@ -285,11 +285,11 @@ mod tests {
     #[test]
     fn what_a_damaged_entry_stands_for_is_damage() {
         let dir = InodeId::new(TreeId::FS, ObjectId::FIRST_FREE);
-        let of = |item: &[u8]| Target::of_entry(item, dir).map_err(|error| error.kind());
+        let of = |item: &[u8]| EntryTarget::of_entry(item, dir).map_err(|error| error.kind());
         let head = |location| Head { location, transid: 7.into(), kind: FileType::File };
         let name = Name::new(b"file").expect("a name");
         let whole = dir_item::single(&head(keys::inode_item(ObjectId::new(300))), name.bytes());
-        assert_eq!(of(&whole), Ok(Target::Inode(ObjectId::new(300))));
+        assert_eq!(of(&whole), Ok(EntryTarget::Inode(ObjectId::new(300))));
         assert_eq!(of(&whole[..whole.len() - 1]), Err(ErrorKind::Corrupt));
         assert_eq!(of(&[]), Err(ErrorKind::Corrupt));
         let nowhere = dir_item::single(&head(keys::dir_index(ObjectId::new(300), 2)), name.bytes());

@@ -120,7 +120,7 @@ pub use items::InodeItem;
 pub use memory::MemoryReport;
 pub use names::{DirEntry, Inherit, NewInode, NewKind, RenameMode, SnapshotOptions};
 pub use open_file::{Access, OpenFile};
-pub use ops::{SetAttributes, Time, Writer};
+pub use ops::{SetAttributes, Time, WritingUser};
 pub use options::FsOptions;
 pub use overwrites::{Overwrite, OverwriteCount, Overwrites};
 pub use quota::{QgroupReport, QuotaChange, QuotaReport, QuotaStatistics};
@@ -128,7 +128,7 @@ pub use remap::Deduped;
 pub use replacing::Replacing;
 pub use resize::{NewSize, Resized};
 pub use resolve::ExtentPart;
-pub use seek::Want;
+pub use seek::SeekTarget;
 pub use statfs::FsStatistics;
 pub use statistics::{
     Aborted, BlockCacheStatistics, Bucket, CommitStatistics, CompressionStatistics, ContentionStatistics,

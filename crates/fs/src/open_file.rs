@@ -14,8 +14,8 @@ use crate::counters::Direct;
 use crate::data::{self, reserve};
 use crate::delalloc::{ErrSeq, WriteErrors};
 use crate::direct::{
-    self, Answer, Buffered, DirectAt, DirectCompletion, DirectDone, DirectPart, DirectRequest, DirectWaiter,
-    Started, Stop, Way,
+    self, Answer, AttemptFailure, Buffered, DirectAt, DirectCompletion, DirectDone, DirectPart,
+    DirectRequest, DirectRoute, DirectWaiter, Started,
 };
 use crate::fault::Fault;
 use crate::file;
@@ -25,8 +25,8 @@ use crate::inode::attributes::Attributes;
 use crate::inode::lock::ExclusiveInode;
 use crate::inode::permission::{check_appends, check_overwrites};
 use crate::inode::{FileInode, Inode, InodeItem, Inodes};
-use crate::ops::{self, Writer};
-use crate::seek::{self, SeekCursor, Want};
+use crate::ops::{self, WritingUser};
+use crate::seek::{self, SeekCursor, SeekTarget};
 use crate::verity::{self, VerityInfo};
 
 /// The access for which a file is opened.
@@ -276,7 +276,7 @@ impl OpenFile {
                     Ok(file) => {
                         let ended = direct::submit_read((&self.inode, &file), offset, Wait::Yes, answer);
                         if let Some((answer, outcome)) = ended {
-                            answer.give(outcome.map_err(Stop::into_error));
+                            answer.give(outcome.map_err(AttemptFailure::into_error));
                         }
                     }
                     Err(error) => answer.give(Err(error)),
@@ -337,8 +337,8 @@ impl OpenFile {
         let counters = &file.context().counters().direct;
         Direct::count(&counters.writes);
         match begin_within_limits((&self.inode, file), at, data)? {
-            Way::Direct(started) => Ok(started),
-            Way::Buffered(why) => {
+            DirectRoute::Direct(started) => Ok(started),
+            DirectRoute::Buffered(why) => {
                 why.count(counters);
                 self.write_through_memory(file, at, data).map(Started::Done)
             }
@@ -448,19 +448,19 @@ impl OpenFile {
 
     /// The first byte at or after `offset` that is data; [`ErrorKind::NotFound`] when only a hole follows.
     pub fn seek_data(&self, offset: u64) -> Result<u64> {
-        self.seek(offset, Want::Data, &|| false)
+        self.seek(offset, SeekTarget::Data, &|| false)
     }
 
     /// The first byte at or after `offset` that lies in a hole; the end of the file is one.
     /// [`ErrorKind::NotFound`] when the offset is not in the file.
     pub fn seek_hole(&self, offset: u64) -> Result<u64> {
-        self.seek(offset, Want::Hole, &|| false)
+        self.seek(offset, SeekTarget::Hole, &|| false)
     }
 
     /// Searches for `want`, for a caller that may give up: `is_interrupted` is called again and again while a long search runs.
     /// Errors: [`ErrorKind::NotFound`], like [`seek_data`](Self::seek_data) and [`seek_hole`](Self::seek_hole);
     /// [`ErrorKind::Interrupted`]; device errors; damage.
-    pub fn seek(&self, offset: u64, want: Want, is_interrupted: &dyn Fn() -> bool) -> Result<u64> {
+    pub fn seek(&self, offset: u64, want: SeekTarget, is_interrupted: &dyn Fn() -> bool) -> Result<u64> {
         let inode = &self.inode;
         inode.engine().check_open()?;
         let inode = &inode.regular()?;
@@ -489,7 +489,7 @@ impl OpenFile {
 
     /// Clears set-user-id and set-group-id because of a write to the file. `writer` is called with its group, if it has any of
     /// these bits. Returns whether there was a bit to clear: most of the time there is not, and nothing is changed.
-    pub fn kill_privileges(&self, writer: impl FnOnce(u32) -> Writer) -> Result<bool> {
+    pub fn kill_privileges(&self, writer: impl FnOnce(u32) -> WritingUser) -> Result<bool> {
         ops::kill_privileges(&self.inode, writer)
     }
 
@@ -518,7 +518,7 @@ impl Drop for OpenFile {
     fn drop(&mut self) {
         self.seek_cursor.tell(&self.inode.context().counters().seeks);
         if self.inode.as_file().is_some_and(|file| file.take_flush_on_close()) {
-            self.inode.hasten();
+            self.inode.start_writeback();
         }
     }
 }
@@ -529,7 +529,7 @@ fn begin_within_limits(
     (inode, file): (&Arc<Inode>, &FileInode<'_>),
     at: DirectAt,
     data: &SharedBytes,
-) -> Result<Way> {
+) -> Result<DirectRoute> {
     match direct::begin((inode, file), at, data) {
         Err(error) if error.kind() == ErrorKind::QuotaExceeded => {
             // Open files report the losses of those writes.

@@ -40,7 +40,7 @@ const FILES_MAX: usize = if cfg!(feature = "shuttle") { 1 } else { 64 };
 #[derive(Default)]
 pub(crate) struct OverwriteTimes {
     /// The files in the order in which they were written to. The queue holds none of them alive.
-    queue: RankedMutex<VecDeque<Queued>, { rank::TABLE }>,
+    queue: RankedMutex<VecDeque<QueuedFile>, { rank::TABLE }>,
     turn: RankedMutex<(), { rank::WRITEBACK }>,
 }
 
@@ -54,12 +54,12 @@ pub(crate) trait Overwritten: Send + Sync {
 }
 
 /// A file that waits, and the time since which it waits, by the monotonic clock.
-type Queued = (Duration, Weak<dyn Overwritten>);
+type QueuedFile = (Duration, Weak<dyn Overwritten>);
 
 impl OverwriteTimes {
     /// The memory of the queue, in bytes.
     pub(crate) fn memory(&self) -> u64 {
-        memory::vec::<Queued>(self.queue.lock().capacity())
+        memory::vec::<QueuedFile>(self.queue.lock().capacity())
     }
 
     fn len(&self) -> usize {
@@ -130,16 +130,18 @@ impl Reclaimer for OverwriteTimes {
 /// Registers the writing of times that wait for too long with the pool of `engine`.
 pub(crate) fn register(engine: &Arc<Engine>, times: &Arc<OverwriteTimes>) {
     engine.register_reclaimer(times);
-    engine
-        .register_background(Arc::new(Writing { engine: Arc::downgrade(engine), times: Arc::clone(times) }));
+    engine.register_background(Arc::new(OverwriteTimesWriting {
+        engine: Arc::downgrade(engine),
+        times: Arc::clone(times),
+    }));
 }
 
-struct Writing {
+struct OverwriteTimesWriting {
     engine: Weak<Engine>,
     times: Arc<OverwriteTimes>,
 }
 
-impl BackgroundWork for Writing {
+impl BackgroundWork for OverwriteTimesWriting {
     fn name(&self) -> &'static str {
         "overwrite-times"
     }

@@ -10,10 +10,10 @@
 use std::collections::BTreeMap;
 
 use creamery_base::{Error, ErrorKind, Result, Wait};
-use creamery_format::file_extent::{EXTENT_LEN_MAX, FileExtent};
+use creamery_format::file_extent::{EXTENT_LEN_MAX, FileExtentItem};
 
 use crate::counters::Refusal;
-use crate::data::extent_map::Items;
+use crate::data::extent_map::ExtentItems;
 use crate::data::in_one_extent;
 use crate::inode::{FileInode, InodeFlags, InodeItem};
 use crate::open_file::OpenFile;
@@ -182,10 +182,10 @@ const FIXED: InodeFlags =
 fn ranges(file: &FileInode<'_>, size: u64) -> Result<Vec<(u64, u64)>> {
     let sector = u64::from(file.engine().sector_size());
     let _still = file.hold_extents(Wait::Yes)?;
-    let mut items = Items::new(file.tree(), file.id.ino, (0, size), sector, Wait::Yes)?;
+    let mut items = ExtentItems::new(file.tree(), file.id.ino, (0, size), sector, Wait::Yes)?;
     let mut ranges = Vec::new();
     while let Some(item) = items.next()? {
-        if !matches!(item.extent, FileExtent::Hole { .. }) {
+        if !matches!(item.extent, FileExtentItem::Hole { .. }) {
             ranges.push((item.start, item.end));
         }
     }

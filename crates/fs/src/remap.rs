@@ -40,7 +40,7 @@ pub enum Deduped {
 
 /// The rules by which ranges are shared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Purpose {
+enum RemapRules {
     /// Shares all of the range, or nothing.
     Clone,
     /// Shares as much of the range as can be shared.
@@ -50,7 +50,7 @@ enum Purpose {
 }
 
 /// A file, and its item.
-type Known<'a> = (&'a FileInode<'a>, &'a InodeItem);
+type KnownFile<'a> = (&'a FileInode<'a>, &'a InodeItem);
 
 /// The inodes of both ends, locked alone.
 struct Both<'a> {
@@ -84,7 +84,7 @@ impl OpenFile {
     /// behind it), that overlap, that go beyond the end of `source`, and for files of which one has checksums and one has not;
     /// too large; no space; of another filesystem; those of writing. After an error on the way a first part is shared.
     pub fn clone_range(&self, source: &Self, from: u64, len: u64, to: u64) -> Result<()> {
-        self.remap(source, CloneRange { from, to, len, keep_times: false }, Purpose::Clone, |_, _, _| {
+        self.remap(source, CloneRange { from, to, len, keep_times: false }, RemapRules::Clone, |_, _, _| {
             Ok(true)
         })
         .map(drop)
@@ -97,8 +97,10 @@ impl OpenFile {
         if len == 0 {
             return Ok(0);
         }
-        self.remap(source, CloneRange { from, to, len, keep_times: false }, Purpose::Copy, |_, _, _| Ok(true))
-            .map(|shared| shared.map_or(0, |range| range.len))
+        self.remap(source, CloneRange { from, to, len, keep_times: false }, RemapRules::Copy, |_, _, _| {
+            Ok(true)
+        })
+        .map(|shared| shared.map_or(0, |range| range.len))
     }
 
     /// Shares the `len` bytes that `source` has from `from` on, if this file has equal bytes from `to` on, or as many of them as
@@ -110,7 +112,7 @@ impl OpenFile {
         }
         let mut already = None;
         let range = CloneRange { from, to, len, keep_times: true };
-        let shared = self.remap(source, range, Purpose::Dedupe, |from, to, range| {
+        let shared = self.remap(source, range, RemapRules::Dedupe, |from, to, range| {
             if data::is_shared(from.0, to.0, range)? {
                 already = Some(range.len);
                 return Ok(false);
@@ -130,8 +132,8 @@ impl OpenFile {
         &self,
         source: &Self,
         range: CloneRange,
-        purpose: Purpose,
-        wanted: impl FnOnce(Known<'_>, Known<'_>, &CloneRange) -> Result<bool>,
+        purpose: RemapRules,
+        wanted: impl FnOnce(KnownFile<'_>, KnownFile<'_>, &CloneRange) -> Result<bool>,
     ) -> Result<Option<CloneRange>> {
         let (from, to) = (&**source.inode(), &**self.inode());
         if !std::ptr::eq(from.engine(), to.engine()) {
@@ -143,7 +145,7 @@ impl OpenFile {
         let mut both = Both::lock(from, to)?;
         check_not_append_only(&both.target)?;
         // Deduplicating changes no data.
-        if purpose != Purpose::Dedupe {
+        if purpose != RemapRules::Dedupe {
             check_not_sealed(&both.target)?;
         }
         let Some(range) = check(&both, range, purpose, from.id == to.id, to.engine().sector_size().into())?
@@ -164,7 +166,7 @@ impl OpenFile {
         let done = data::clone_range(from, &source_item, to, both.target.item_mut(), range, &mut reached);
         drop(locked);
         match done {
-            Err(_) if purpose == Purpose::Copy && reached > range.from => {
+            Err(_) if purpose == RemapRules::Copy && reached > range.from => {
                 Ok(Some(CloneRange { len: reached - range.from, ..range }))
             }
             done => done.map(|()| Some(range)),
@@ -185,20 +187,20 @@ impl Filesystem {
 fn check(
     both: &Both<'_>,
     range: CloneRange,
-    purpose: Purpose,
+    purpose: RemapRules,
     is_one: bool,
     sector: u64,
 ) -> Result<Option<CloneRange>> {
     let CloneRange { from, to, mut len, .. } = range;
     let (source, target) = (both.source(), &both.target);
     let refuse = |why: &str| match purpose {
-        Purpose::Copy => Err(Error::unsupported(format!("sharing data: {why}"))),
-        Purpose::Clone | Purpose::Dedupe => Err(Error::invalid(why.to_owned())),
+        RemapRules::Copy => Err(Error::unsupported(format!("sharing data: {why}"))),
+        RemapRules::Clone | RemapRules::Dedupe => Err(Error::invalid(why.to_owned())),
     };
     if source.flags.contains(InodeFlags::NODATASUM) != target.flags.contains(InodeFlags::NODATASUM) {
         return refuse("only one of the files has checksums");
     }
-    if len == 0 || purpose == Purpose::Copy {
+    if len == 0 || purpose == RemapRules::Copy {
         if len == 0 && from > source.size {
             return refuse("the range begins behind the end of its file");
         }
@@ -213,7 +215,7 @@ fn check(
     }
     let end = |at: u64| at.checked_add(len).ok_or_else(|| Error::invalid("a range that has no end"));
     let (from_end, to_end) = (end(from)?, end(to)?);
-    if from_end > source.size || (purpose == Purpose::Dedupe && to_end > target.size) {
+    if from_end > source.size || (purpose == RemapRules::Dedupe && to_end > target.size) {
         return refuse("a range goes beyond the end of its file");
     }
     if to_end > FILE_SIZE_MAX {
@@ -221,7 +223,7 @@ fn check(
     }
     let ends_with_both = from_end == source.size && to_end >= target.size;
     if !len.is_multiple_of(sector) && !ends_with_both {
-        if purpose == Purpose::Clone {
+        if purpose == RemapRules::Clone {
             return refuse("the range ends neither with a sector nor with both files");
         }
         len -= len % sector;
@@ -236,7 +238,7 @@ fn check(
 }
 
 /// Whether both ranges have equal bytes.
-fn is_equal(from: Known<'_>, to: Known<'_>, range: &CloneRange) -> Result<bool> {
+fn is_equal(from: KnownFile<'_>, to: KnownFile<'_>, range: &CloneRange) -> Result<bool> {
     let most = usize::try_from(range.len.min(COMPARED)).expect("a piece fits in memory");
     let mut bytes = [vec![0; most], vec![0; most]];
     let mut done = 0;

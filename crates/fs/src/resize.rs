@@ -190,11 +190,11 @@ mod tests {
     }
 
     /// The first write of each of these threads waits. The thread reports it, and goes on when the test lets it.
-    struct Stops(Mutex<HashMap<&'static str, Stop>>);
+    struct FirstWriteWaits(Mutex<HashMap<&'static str, Stop>>);
 
     type Stop = (Sender<()>, Receiver<()>);
 
-    impl Hook for Stops {
+    impl Hook for FirstWriteWaits {
         fn before(&self, request: &Request) -> Result<()> {
             let name = thread::current().name().unwrap_or_default().to_owned();
             let stop = match request {
@@ -219,7 +219,7 @@ mod tests {
         };
         let ((resizer, at_resizer), (committer, at_committer)) = (stop(), stop());
         let stops = HashMap::from([("resizer", resizer), ("committer", committer)]);
-        let (engine, device) = fixture.behind(Stops(Mutex::new(stops)));
+        let (engine, device) = fixture.behind(FirstWriteWaits(Mutex::new(stops)));
         let fs = Filesystem::open(Arc::clone(&engine), FsOptions::default()).expect("opening writes nothing");
         let root = fs.root(TreeId::FS).expect("it is there");
         let made = fs.create(root, b"file", &NewInode::file(0o600)).expect("room");

@@ -14,7 +14,7 @@ struct Eager {
     destroyed: AtomicU64,
 }
 
-type Context<'a> = &'a RequestContext<'a>;
+type DispatchContext<'a> = &'a RequestContext<'a>;
 
 impl Operations for Eager {
     fn observe(&self, _: &Request<'_>) {
@@ -26,28 +26,34 @@ impl Operations for Eager {
     fn forget(&self, _: NodeId, lookups: u64) {
         self.forgotten.fetch_add(lookups, Ordering::Relaxed);
     }
-    fn read(&self, _: Context<'_>, _: NodeId, _: &ReadRequest, out: &mut [u8]) -> Result<usize> {
+    fn read(&self, _: DispatchContext<'_>, _: NodeId, _: &ReadRequest, out: &mut [u8]) -> Result<usize> {
         out.fill(7);
         Ok(out.len())
     }
-    fn write(&self, _: Context<'_>, _: NodeId, _: &WriteRequest, data: &SharedBytes) -> Result<usize> {
+    fn write(
+        &self,
+        _: DispatchContext<'_>,
+        _: NodeId,
+        _: &WriteRequest,
+        data: &SharedBytes,
+    ) -> Result<usize> {
         Ok(data.len())
     }
-    fn readlink(&self, _: Context<'_>, node: NodeId, target: &mut ByteSink<'_>) -> Result<()> {
+    fn readlink(&self, _: DispatchContext<'_>, node: NodeId, target: &mut ByteSink<'_>) -> Result<()> {
         target.put(&vec![b'x'; node.get() as usize]);
         Ok(())
     }
-    fn getxattr(&self, _: Context<'_>, _: NodeId, _: &[u8], value: &mut ByteSink<'_>) -> Result<()> {
+    fn getxattr(&self, _: DispatchContext<'_>, _: NodeId, _: &[u8], value: &mut ByteSink<'_>) -> Result<()> {
         value.put(&[1; 100]);
         Ok(())
     }
-    fn listxattr(&self, _: Context<'_>, _: NodeId, names: &mut ByteSink<'_>) -> Result<()> {
+    fn listxattr(&self, _: DispatchContext<'_>, _: NodeId, names: &mut ByteSink<'_>) -> Result<()> {
         names.put_name(b"user.x");
         Ok(())
     }
     fn readdir(
         &self,
-        _: Context<'_>,
+        _: DispatchContext<'_>,
         _: NodeId,
         _: FileHandle,
         _: u64,
@@ -59,7 +65,7 @@ impl Operations for Eager {
     }
     fn ioctl(
         &self,
-        _: Context<'_>,
+        _: DispatchContext<'_>,
         _: NodeId,
         _: &IoctlRequest,
         input: &[u8],
@@ -173,7 +179,7 @@ fn the_narrow_copy_never_answers_more_than_32_bits() {
     impl Operations for Copies {
         fn copy_file_range(
             &self,
-            _: Context<'_>,
+            _: DispatchContext<'_>,
             _: &crate::CopySide,
             _: &crate::CopySide,
             len: u64,

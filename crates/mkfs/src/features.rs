@@ -46,7 +46,7 @@ impl Default for Features {
 
 /// The support for a feature.
 #[derive(Clone, Copy)]
-enum State {
+enum FeatureSupport {
     /// It can be on or off.
     Switch(fn(&mut Features) -> &mut bool),
     /// It is always on.
@@ -59,7 +59,7 @@ struct Feature {
     name: &'static str,
     alias: Option<&'static str>,
     about: &'static str,
-    state: State,
+    state: FeatureSupport,
     /// The first Linux that writes it. Unused for features that this version never makes.
     since: LinuxVersion,
 }
@@ -67,7 +67,7 @@ struct Feature {
 const fn feature(
     name: &'static str,
     alias: Option<&'static str>,
-    state: State,
+    state: FeatureSupport,
     since: (u16, u16),
     about: &'static str,
 ) -> Feature {
@@ -79,36 +79,48 @@ const FEATURES: &[Feature] = &[
     feature(
         "mixed-bg",
         None,
-        State::Switch(|f| &mut f.mixed_groups),
+        FeatureSupport::Switch(|f| &mut f.mixed_groups),
         (2, 6),
         "data and metadata share block groups",
     ),
-    feature("quota", None, State::Switch(|f| &mut f.quota), (3, 6), "quota groups"),
-    feature("extref", None, State::On, (3, 7), "up to 65536 hard links of a file in one directory"),
-    feature("raid56", None, State::Off, (3, 9), "RAID5 and RAID6"),
-    feature("skinny-metadata", None, State::On, (3, 10), "short extent items for tree blocks"),
-    feature("no-holes", None, State::Switch(|f| &mut f.no_holes), (3, 14), "no items for holes in files"),
+    feature("quota", None, FeatureSupport::Switch(|f| &mut f.quota), (3, 6), "quota groups"),
+    feature("extref", None, FeatureSupport::On, (3, 7), "up to 65536 hard links of a file in one directory"),
+    feature("raid56", None, FeatureSupport::Off, (3, 9), "RAID5 and RAID6"),
+    feature("skinny-metadata", None, FeatureSupport::On, (3, 10), "short extent items for tree blocks"),
+    feature(
+        "no-holes",
+        None,
+        FeatureSupport::Switch(|f| &mut f.no_holes),
+        (3, 14),
+        "no items for holes in files",
+    ),
     // Linux has read the tree since 4.5. A separate bit says that the tree is valid, and Linux before 4.9 does not write where it is set.
-    feature("free-space-tree", Some("fst"), State::On, (4, 9), "free space in a tree (space_cache=v2)"),
-    feature("raid1c34", None, State::Off, (5, 5), "RAID1 with three or four copies"),
-    feature("zoned", None, State::Off, (5, 12), "zoned devices"),
+    feature(
+        "free-space-tree",
+        Some("fst"),
+        FeatureSupport::On,
+        (4, 9),
+        "free space in a tree (space_cache=v2)",
+    ),
+    feature("raid1c34", None, FeatureSupport::Off, (5, 5), "RAID1 with three or four copies"),
+    feature("zoned", None, FeatureSupport::Off, (5, 12), "zoned devices"),
     feature(
         "block-group-tree",
         Some("bgt"),
-        State::Switch(|f| &mut f.block_group_tree),
+        FeatureSupport::Switch(|f| &mut f.block_group_tree),
         (6, 1),
         "block groups in a tree of their own, for fast mounts",
     ),
-    feature("extent-tree-v2", None, State::Off, (5, 17), "extent tree version 2 (experimental)"),
+    feature("extent-tree-v2", None, FeatureSupport::Off, (5, 17), "extent tree version 2 (experimental)"),
     feature(
         "raid-stripe-tree",
         Some("rst"),
-        State::Off,
+        FeatureSupport::Off,
         (6, 7),
         "where the stripes of RAID extents lie (experimental)",
     ),
-    feature("squota", None, State::Switch(|f| &mut f.simple_quota), (6, 7), "simple quotas"),
-    feature("remap-tree", None, State::Off, (6, 19), "relocation by a table (experimental)"),
+    feature("squota", None, FeatureSupport::Switch(|f| &mut f.simple_quota), (6, 7), "simple quotas"),
+    feature("remap-tree", None, FeatureSupport::Off, (6, 19), "relocation by a table (experimental)"),
 ];
 
 /// One line of [`Features::known`].
@@ -136,9 +148,9 @@ impl Features {
     pub fn known() -> impl Iterator<Item = KnownFeature> {
         FEATURES.iter().map(|row| {
             let (default, changeable) = match row.state {
-                State::Switch(field) => (*field(&mut Self::default()), true),
-                State::On => (true, false),
-                State::Off => (false, false),
+                FeatureSupport::Switch(field) => (*field(&mut Self::default()), true),
+                FeatureSupport::On => (true, false),
+                FeatureSupport::Off => (false, false),
             };
             KnownFeature { name: row.name, about: row.about, default, changeable }
         })
@@ -155,7 +167,7 @@ impl Features {
     pub fn of_linux(version: LinuxVersion) -> Self {
         let mut features = Self::default();
         for row in FEATURES {
-            if let State::Switch(field) = row.state
+            if let FeatureSupport::Switch(field) = row.state
                 && row.since > version
             {
                 *field(&mut features) = false;
@@ -169,7 +181,7 @@ impl Features {
     /// # Errors
     /// Names one such feature.
     pub(crate) fn check_for(mut self, version: LinuxVersion) -> Result<()> {
-        let always = FEATURES.iter().filter(|row| matches!(row.state, State::On));
+        let always = FEATURES.iter().filter(|row| matches!(row.state, FeatureSupport::On));
         if let Some(row) = always.max_by_key(|row| row.since).filter(|row| row.since > version) {
             return Err(Error::invalid(format!(
                 "Linux {version} cannot write {}, which every filesystem made here has: give {} or later",
@@ -177,7 +189,7 @@ impl Features {
             )));
         }
         for row in FEATURES {
-            if let State::Switch(field) = row.state
+            if let FeatureSupport::Switch(field) = row.state
                 && *field(&mut self)
             {
                 version.check(format_args!("feature {}", row.name), row.since)?;
@@ -204,16 +216,16 @@ impl Features {
                 .ok_or_else(|| Error::invalid(format!("unknown filesystem feature '{name}'")))?;
             groups_named |= row.name == "block-group-tree" && on;
             match row.state {
-                State::Switch(field) => *field(self) = on,
-                State::On if on => {}
-                State::Off if !on => {}
-                State::On => {
+                FeatureSupport::Switch(field) => *field(self) = on,
+                FeatureSupport::On if on => {}
+                FeatureSupport::Off if !on => {}
+                FeatureSupport::On => {
                     return Err(Error::unsupported(format!(
                         "filesystem feature '{}' cannot be turned off",
                         row.name
                     )));
                 }
-                State::Off => {
+                FeatureSupport::Off => {
                     return Err(Error::unsupported(format!(
                         "filesystem feature '{}' ({})",
                         row.name, row.about

@@ -6,7 +6,7 @@
 //! - ASKER-1: a user number gives the right to administrate only to the mounter, unless that is root. Root has it by `CAP_SYS_ADMIN`, and
 //!   both have it only in the user namespace of the server, which is the mount's: root of a container is not root here.
 
-use creamery_fs::Writer;
+use creamery_fs::WritingUser;
 use creamery_fuse::RequestContext;
 
 /// `CAP_SYS_ADMIN`: its holder may administrate filesystems.
@@ -95,11 +95,11 @@ impl Asker {
     }
 
     /// Its relation to a file of `group` that it writes to.
-    pub(crate) fn as_writer(&self, group: u32) -> Writer {
+    pub(crate) fn as_writer(&self, group: u32) -> WritingUser {
         match () {
-            () if self.leaves_privileges() => Writer::Privileged,
-            () if self.is_in_group(group) => Writer::OfTheGroup,
-            () => Writer::Stranger,
+            () if self.leaves_privileges() => WritingUser::Privileged,
+            () if self.is_in_group(group) => WritingUser::OfTheGroup,
+            () => WritingUser::Stranger,
         }
     }
 

@@ -37,7 +37,7 @@ const PLAIN: u64 = 8;
 /// An order.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(default)]
-struct Order {
+struct DefragmentOrder {
     offset: u64,
     len: u64,
     threshold: u64,
@@ -45,7 +45,7 @@ struct Order {
     compress: Option<String>,
 }
 
-impl Order {
+impl DefragmentOrder {
     fn new(wanted: &Defragment) -> Self {
         let compress = match wanted.compress {
             Recompress::AsUsual => None,
@@ -66,7 +66,7 @@ impl Order {
 }
 
 /// A request to defragment a file.
-pub(crate) struct Asked<'a> {
+pub(crate) struct DefragmentRequest<'a> {
     pub(crate) fs: &'a Filesystem,
     pub(crate) id: InodeId,
     pub(crate) file: &'a OpenFile,
@@ -79,7 +79,7 @@ pub(crate) struct Asked<'a> {
     pub(crate) is_interrupted: &'a dyn Fn() -> bool,
 }
 
-impl Asked<'_> {
+impl DefragmentRequest<'_> {
     /// Errors: `EPERM`, as on Linux, for a caller that may neither write to the file nor administrate.
     fn may(&self) -> creamery_fuse::Result<()> {
         let asker = Asker::of(self.thread);
@@ -102,15 +102,18 @@ impl Asked<'_> {
 }
 
 /// The mount's end: the text of the answer to the order in `page`.
-pub(crate) fn answer(asked: &Asked<'_>, page: &[u8]) -> creamery_fuse::Result<Vec<u8>> {
+pub(crate) fn answer(asked: &DefragmentRequest<'_>, page: &[u8]) -> creamery_fuse::Result<Vec<u8>> {
     asked.may()?;
-    let wanted = order_in::<Order>(page)?.ok_or(Errno::EINVAL)?.read()?;
+    let wanted = order_in::<DefragmentOrder>(page)?.ok_or(Errno::EINVAL)?.read()?;
     let outcome = BytesDone::of(asked.run(&wanted));
     serde_json::to_vec(&outcome).map_err(|_| Errno::EIO)
 }
 
 /// Carries out `BTRFS_IOC_DEFRAG_RANGE`.
-pub(crate) fn answer_of_linux(asked: &Asked<'_>, input: &[u8]) -> creamery_fuse::Result<IoctlReply> {
+pub(crate) fn answer_of_linux(
+    asked: &DefragmentRequest<'_>,
+    input: &[u8],
+) -> creamery_fuse::Result<IoctlReply> {
     asked.may()?;
     let wanted = of_linux(input)?;
     let size = asked.file.stat(Wait::Yes)?.size;
@@ -171,7 +174,7 @@ impl LiveFile {
     /// # Ok::<(), creamery_base::Error>(())
     /// ```
     pub fn defragment(&self, wanted: &Defragment) -> Result<u64> {
-        let order = Order::new(wanted);
+        let order = DefragmentOrder::new(wanted);
         self.channel().ask_with::<DEFRAGMENT, BytesDone>(new_key(), &order)?.into_result()
     }
 }
@@ -227,8 +230,11 @@ mod tests {
                 method => Recompress::With(method.parse().expect("a method")),
             };
             let wanted = Defragment { offset: 7, len: u64::MAX, threshold: 1 << 20, compress };
-            let json = serde_json::to_vec(&Order::new(&wanted)).expect("JSON");
-            assert_eq!(serde_json::from_slice::<Order>(&json).expect("an order").read(), Ok(wanted));
+            let json = serde_json::to_vec(&DefragmentOrder::new(&wanted)).expect("JSON");
+            assert_eq!(
+                serde_json::from_slice::<DefragmentOrder>(&json).expect("an order").read(),
+                Ok(wanted)
+            );
         }
     }
 }

@@ -21,7 +21,7 @@ pub(crate) const FIEMAP: u32 = control_number::<PAGE>(GROUP, 15);
 /// An order.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(default)]
-struct Order {
+struct FiemapOrder {
     offset: u64,
     len: u64,
     sync: bool,
@@ -32,7 +32,7 @@ struct Order {
 /// A part of a listing.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(default)]
-struct Answer {
+struct FiemapAnswer {
     /// The error message, if it failed.
     failure: Option<String>,
     /// The kind of the failure.
@@ -43,7 +43,7 @@ struct Answer {
     ends_file: bool,
 }
 
-impl Answer {
+impl FiemapAnswer {
     fn of(batch: Result<FiemapBatch>) -> Self {
         match batch {
             Ok(FiemapBatch { extents, next, ends_file }) => {
@@ -65,8 +65,8 @@ impl Answer {
 
 /// The mount's end: the text of the answer to the order in `page`.
 pub(crate) fn answer(file: &OpenFile, page: &[u8]) -> creamery_fuse::Result<Vec<u8>> {
-    let Order { offset, len, sync, next } = order_in(page)?.ok_or(Errno::EINVAL)?;
-    let answer = Answer::of(file.fiemap_batch(&FiemapRequest { offset, len, sync }, next));
+    let FiemapOrder { offset, len, sync, next } = order_in(page)?.ok_or(Errno::EINVAL)?;
+    let answer = FiemapAnswer::of(file.fiemap_batch(&FiemapRequest { offset, len, sync }, next));
     serde_json::to_vec(&answer).map_err(|_| Errno::EIO)
 }
 
@@ -83,8 +83,8 @@ impl LiveFile {
             drop(self.file().try_clone()?);
         }
         let ask = move |next| {
-            let order = Order { offset, len, sync, next };
-            self.channel().ask_with::<FIEMAP, Answer>(new_key(), &order)?.into_batch()
+            let order = FiemapOrder { offset, len, sync, next };
+            self.channel().ask_with::<FIEMAP, FiemapAnswer>(new_key(), &order)?.into_batch()
         };
         Ok(Fiemap::new(ask))
     }
@@ -106,12 +106,13 @@ mod tests {
             next: Some(4096),
             ends_file: false,
         };
-        let told =
-            |answer: &Answer| serde_json::from_slice::<Answer>(&serde_json::to_vec(answer).expect("JSON"));
-        let read = told(&Answer::of(Ok(batch.clone()))).expect("JSON").into_batch();
+        let told = |answer: &FiemapAnswer| {
+            serde_json::from_slice::<FiemapAnswer>(&serde_json::to_vec(answer).expect("JSON"))
+        };
+        let read = told(&FiemapAnswer::of(Ok(batch.clone()))).expect("JSON").into_batch();
         assert_eq!(read.expect("a batch"), batch);
         let refused = Error::invalid("a range without a length");
-        let read = told(&Answer::of(Err(refused))).expect("JSON").into_batch().expect_err("a refusal");
+        let read = told(&FiemapAnswer::of(Err(refused))).expect("JSON").into_batch().expect_err("a refusal");
         assert_eq!(read.kind(), ErrorKind::InvalidInput);
         assert!(read.to_string().contains("a range without a length"));
     }
@@ -124,16 +125,16 @@ mod tests {
             page.resize(PAGE, 0);
             page
         };
-        let order = Order { offset: 4096, len: u64::MAX, sync: true, next: Some(8192) };
+        let order = FiemapOrder { offset: 4096, len: u64::MAX, sync: true, next: Some(8192) };
         let json = serde_json::to_vec(&order).expect("JSON");
         assert_eq!(order_in(&page(&json)), Ok(Some(order)));
-        assert_eq!(order_in(&page(b"{}")), Ok(Some(Order::default())));
+        assert_eq!(order_in(&page(b"{}")), Ok(Some(FiemapOrder::default())));
         for bytes in [&b"{"[..], b"7", b"{\"len\":-1}", b"{\"next\":1e30}", b"\xff\xff", &[b'['; 3000]] {
-            assert_eq!(order_in::<Order>(&page(bytes)), Err(Errno::EINVAL));
+            assert_eq!(order_in::<FiemapOrder>(&page(bytes)), Err(Errno::EINVAL));
         }
         for len in [0, 7, HEAD, HEAD + KEY] {
-            assert_eq!(order_in::<Order>(&page(&json)[..len]), Ok(None));
+            assert_eq!(order_in::<FiemapOrder>(&page(&json)[..len]), Ok(None));
         }
-        assert_eq!(order_in::<Order>(&page(b"")), Ok(None));
+        assert_eq!(order_in::<FiemapOrder>(&page(b"")), Ok(None));
     }
 }

@@ -139,8 +139,8 @@ pub(crate) fn answer(
 ) -> Result<(IoctlReply, bool), Errno> {
     let now = fs.stat(id, Wait::Yes)?.flags;
     match asked(command, now, input, output)? {
-        Asked::Told(reply) => Ok((reply, false)),
-        Asked::Set(flags) => {
+        FlagsRequest::Told(reply) => Ok((reply, false)),
+        FlagsRequest::Set(flags) => {
             fs.set_attributes(id, &SetAttributes { flags: Some(flags), ..SetAttributes::default() })?;
             Ok((IoctlReply::default(), true))
         }
@@ -148,7 +148,7 @@ pub(crate) fn answer(
 }
 
 /// A request about an inode's flags.
-enum Asked {
+enum FlagsRequest {
     /// Reads the flags.
     Told(IoctlReply),
     /// Sets the flags to these.
@@ -157,18 +157,18 @@ enum Asked {
 
 /// Answers an ioctl of an inode with the flags `now`. Errors: another ioctl; an argument of a wrong size; an unknown
 /// flag.
-fn asked(command: u32, now: InodeFlags, input: &[u8], output: &mut [u8]) -> Result<Asked, Errno> {
+fn asked(command: u32, now: InodeFlags, input: &[u8], output: &mut [u8]) -> Result<FlagsRequest, Errno> {
     let word = input.get(..4).and_then(|word| word.try_into().ok()).map(u32::from_le_bytes);
     let word = word.ok_or(Errno::EINVAL);
     let wanted = match command {
-        GET_FLAGS => return put_word(output, told(now), 4).map(Asked::Told),
-        GET_XFLAGS => return put_word(output, to_word(&XFLAGS, now), FSXATTR_LEN).map(Asked::Told),
+        GET_FLAGS => return put_word(output, told(now), 4).map(FlagsRequest::Told),
+        GET_XFLAGS => return put_word(output, to_word(&XFLAGS, now), FSXATTR_LEN).map(FlagsRequest::Told),
         // A caller that changes other flags writes `VERITY` back as it read it.
         SET_FLAGS => from_word(&FLAGS, now, word? & !(told(now) & VERITY)),
         SET_XFLAGS => from_word(&XFLAGS, now, word?),
         _ => return Err(Errno::ENOTTY),
     };
-    wanted.map(Asked::Set).ok_or(Errno::EOPNOTSUPP)
+    wanted.map(FlagsRequest::Set).ok_or(Errno::EOPNOTSUPP)
 }
 
 /// Puts a word at the front of `len` bytes of answer.

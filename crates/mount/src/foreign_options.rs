@@ -76,7 +76,7 @@ const REFUSED: [(&str, &str); 10] = [
 
 /// The meaning of an option of Linux' Btrfs that has no effect here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Known {
+pub(crate) enum KnownOption {
     /// It is not such an option.
     No,
     /// The option does not have this value.
@@ -88,15 +88,17 @@ pub(crate) enum Known {
     Refused(&'static str),
 }
 
-pub(crate) fn look_up(word: &str) -> Known {
+pub(crate) fn look_up(word: &str) -> KnownOption {
     let (name, value) = match word.split_once('=') {
         Some((name, value)) => (name, Some(value)),
         None => (word, None),
     };
     if let Some((_, why)) = REFUSED.iter().find(|(refused, _)| *refused == name) {
-        return Known::Refused(why);
+        return KnownOption::Refused(why);
     }
-    let Some((_, takes, note)) = OF_LINUX.iter().find(|(known, ..)| *known == name) else { return Known::No };
+    let Some((_, takes, note)) = OF_LINUX.iter().find(|(known, ..)| *known == name) else {
+        return KnownOption::No;
+    };
     let fits = match (takes, value) {
         (Takes::Nothing, None) => true,
         (Takes::Number, Some(value)) => value.parse::<u32>().is_ok(),
@@ -106,11 +108,11 @@ pub(crate) fn look_up(word: &str) -> Known {
         _ => false,
     };
     match note {
-        _ if !fits => Known::NoSuchValue,
+        _ if !fits => KnownOption::NoSuchValue,
         // This is the default here.
-        _ if word == "space_cache=v2" => Known::Harmless,
-        Some(note) => Known::Note(note),
-        None => Known::Harmless,
+        _ if word == "space_cache=v2" => KnownOption::Harmless,
+        Some(note) => KnownOption::Note(note),
+        None => KnownOption::Harmless,
     }
 }
 
@@ -133,24 +135,24 @@ mod tests {
     #[test]
     fn words_of_linux_are_known_with_the_values_that_they_have() {
         for word in ["acl", "space_cache=v2", "skip_balance", "noautodefrag"] {
-            assert_eq!(look_up(word), Known::Harmless, "{word}");
+            assert_eq!(look_up(word), KnownOption::Harmless, "{word}");
         }
         for word in ["autodefrag", "thread_pool=8", "space_cache", "space_cache=v1", "nobarrier"] {
-            assert!(matches!(look_up(word), Known::Note(_)), "{word}");
+            assert!(matches!(look_up(word), KnownOption::Note(_)), "{word}");
         }
         for word in
             ["acl=1", "thread_pool", "thread_pool=", "thread_pool=x", "thread_pool=0", "space_cache=v3"]
         {
-            assert_eq!(look_up(word), Known::NoSuchValue, "{word}");
+            assert_eq!(look_up(word), KnownOption::NoSuchValue, "{word}");
         }
         for word in ["inode_cache", "check_int", "check_int_print_mask=1", "recovery", "fragment=data"] {
-            assert!(matches!(look_up(word), Known::Refused(_)), "{word}");
+            assert!(matches!(look_up(word), KnownOption::Refused(_)), "{word}");
         }
         for word in ["context=", "fatal_errors", "fatal_errors=", "metadata_ratio=1x"] {
-            assert_eq!(look_up(word), Known::NoSuchValue, "{word}");
+            assert_eq!(look_up(word), KnownOption::NoSuchValue, "{word}");
         }
         for word in ["", "autodefragx"] {
-            assert_eq!(look_up(word), Known::No, "{word}");
+            assert_eq!(look_up(word), KnownOption::No, "{word}");
         }
     }
 }

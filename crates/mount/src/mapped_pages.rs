@@ -26,11 +26,11 @@ const ROUNDS: u32 = 100;
 /// The queue of notifications to the kernel.
 #[derive(Default)]
 pub(crate) struct MappedPages {
-    way: OnceLock<Way>,
+    way: OnceLock<NotifyRoute>,
     waiting: AtomicUsize,
 }
 
-struct Way {
+struct NotifyRoute {
     queue: NotifyQueue,
     /// Number of threads that may wait.
     may_wait: usize,
@@ -39,7 +39,7 @@ struct Way {
 impl MappedPages {
     /// Begins with the queue of the mount, on which `workers` threads answer.
     pub(crate) fn begin(&self, queue: NotifyQueue, workers: usize) {
-        let way = Way { queue, may_wait: workers.saturating_sub(KEPT) };
+        let way = NotifyRoute { queue, may_wait: workers.saturating_sub(KEPT) };
         assert!(self.way.set(way).is_ok(), "one mount has one queue");
     }
 

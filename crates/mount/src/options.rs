@@ -11,7 +11,7 @@ use creamery_txn::DiscardPolicy;
 use creamery_volume::{NamedSet, Rescue};
 use serde::{Deserialize, Serialize};
 
-use crate::foreign_options::{self, Known};
+use crate::foreign_options::{self, KnownOption};
 use crate::rescue::{self, Word};
 
 /// Default time between commits, as on Linux.
@@ -458,14 +458,14 @@ impl Options {
     fn knows_as_foreign(&mut self, word: &str) -> Result<bool> {
         let refused = |why| Err(Error::invalid(format!("mount option {word}: {why}")));
         match foreign_options::look_up(word) {
-            Known::No => Ok(false),
-            Known::NoSuchValue => refused("invalid value"),
-            Known::Harmless => Ok(true),
-            Known::Note(note) => {
+            KnownOption::No => Ok(false),
+            KnownOption::NoSuchValue => refused("invalid value"),
+            KnownOption::Harmless => Ok(true),
+            KnownOption::Note(note) => {
                 self.notes.push(format!("mount option {word}: {note}"));
                 Ok(true)
             }
-            Known::Refused(why) => refused(why),
+            KnownOption::Refused(why) => refused(why),
         }
     }
 

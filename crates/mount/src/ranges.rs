@@ -1,7 +1,7 @@
 //! Ranges of a file's data, for lseek(2), fallocate(2) and copy_file_range(2).
 
 use creamery_base::{ErrorKind, Wait};
-use creamery_fs::{Fallocate, InodeFlags, OpenFile, Want};
+use creamery_fs::{Fallocate, InodeFlags, OpenFile, SeekTarget};
 use creamery_fuse::{Errno, Result, SeekTo};
 
 const KEEP_SIZE: u32 = 0x1;
@@ -56,18 +56,18 @@ impl Seek<'_> {
         // As on Linux, a negative offset means the beginning of the file.
         let offset = if i64::try_from(offset).is_ok() { offset } else { 0 };
         let want = match to {
-            SeekTo::Data => Want::Data,
-            SeekTo::Hole => Want::Hole,
+            SeekTo::Data => SeekTarget::Data,
+            SeekTo::Hole => SeekTarget::Hole,
             SeekTo::Start | SeekTo::End => return Err(Errno::EINVAL),
         };
         match (self.hand_over, want) {
             (None, want) => self.find(offset, want)?.ok_or(Errno::ENXIO),
-            (Some(hand_over), Want::Data) => self.data(offset, hand_over)?.ok_or(Errno::ENXIO),
-            (Some(hand_over), Want::Hole) => self.hole(offset, hand_over)?.ok_or(Errno::ENXIO),
+            (Some(hand_over), SeekTarget::Data) => self.data(offset, hand_over)?.ok_or(Errno::ENXIO),
+            (Some(hand_over), SeekTarget::Hole) => self.hole(offset, hand_over)?.ok_or(Errno::ENXIO),
         }
     }
 
-    fn find(&self, offset: u64, want: Want) -> Result<Option<u64>> {
+    fn find(&self, offset: u64, want: SeekTarget) -> Result<Option<u64>> {
         match self.file.seek(offset, want, self.is_interrupted) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             found => Ok(Some(found?)),
@@ -81,12 +81,12 @@ impl Seek<'_> {
     /// Finds data. After the kernel has handed over the pages before the result, the search is repeated; if it does not, all of them may be data.
     fn data(&self, offset: u64, hand_over: &dyn Fn((u64, u64)) -> bool) -> Result<Option<u64>> {
         let size = self.size()?;
-        let found = self.find(offset, Want::Data)?;
+        let found = self.find(offset, SeekTarget::Data)?;
         if offset >= size || found == Some(offset) {
             return Ok(found);
         }
         if hand_over((offset, found.unwrap_or(size))) {
-            self.find(offset, Want::Data)
+            self.find(offset, SeekTarget::Data)
         } else {
             Ok(Some(offset))
         }
@@ -97,11 +97,11 @@ impl Seek<'_> {
     fn hole(&self, offset: u64, hand_over: &dyn Fn((u64, u64)) -> bool) -> Result<Option<u64>> {
         let (size, mut known, mut reach) = (self.size()?, (offset, offset), 0);
         loop {
-            let Some(found) = self.find(offset, Want::Hole)? else { return Ok(None) };
+            let Some(found) = self.find(offset, SeekTarget::Hole)? else { return Ok(None) };
             if found >= size || known.0 <= found && found < known.1 {
                 return Ok(Some(found));
             }
-            let end = self.find(found, Want::Data)?.unwrap_or(size);
+            let end = self.find(found, SeekTarget::Data)?.unwrap_or(size);
             // If one hole had data, the next ones may have data, too.
             known = (found, end.max(found.saturating_add(reach)).min(size));
             reach = reach.saturating_mul(4).max(REACH);

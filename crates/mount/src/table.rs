@@ -207,17 +207,17 @@ fn told_apart(
     let (mut sure, mut likely) = (Vec::new(), Vec::new());
     for (mounted, told) in mounts.into_iter().zip(told) {
         match told {
-            Told::Images(images) if images.contains(&wanted.numbers()) => sure.push(mounted),
-            Told::Dead => likely.push(mounted),
-            Told::Nothing if !is_free => likely.push(mounted),
-            Told::Images(_) | Told::Nothing => {}
+            ImagesAnswer::Images(images) if images.contains(&wanted.numbers()) => sure.push(mounted),
+            ImagesAnswer::Dead => likely.push(mounted),
+            ImagesAnswer::Nothing if !is_free => likely.push(mounted),
+            ImagesAnswer::Images(_) | ImagesAnswer::Nothing => {}
         }
     }
     (sure, likely)
 }
 
 /// The answer of a server about its images.
-enum Told {
+enum ImagesAnswer {
     Images(Vec<[u64; 3]>),
     /// The server hangs, rejects this user, or has another version; or another mount hides this one.
     Nothing,
@@ -226,7 +226,7 @@ enum Told {
 }
 
 /// Asks the servers of several mounts at the same time.
-fn images_told(mounts: &[MountedImage]) -> Vec<Told> {
+fn images_told(mounts: &[MountedImage]) -> Vec<ImagesAnswer> {
     let asked: Vec<_> = mounts
         .iter()
         .map(|mounted| {
@@ -240,21 +240,21 @@ fn images_told(mounts: &[MountedImage]) -> Vec<Told> {
         })
         .collect();
     let begun = Instant::now();
-    let wait = |answers: mpsc::Receiver<Told>| {
-        answers.recv_timeout(ANSWER_MAX.saturating_sub(begun.elapsed())).unwrap_or(Told::Nothing)
+    let wait = |answers: mpsc::Receiver<ImagesAnswer>| {
+        answers.recv_timeout(ANSWER_MAX.saturating_sub(begun.elapsed())).unwrap_or(ImagesAnswer::Nothing)
     };
     asked.into_iter().map(wait).collect()
 }
 
-fn image_told(mounted: &MountedImage) -> Told {
+fn image_told(mounted: &MountedImage) -> ImagesAnswer {
     if !mounted.is_reached() {
-        return Told::Nothing;
+        return ImagesAnswer::Nothing;
     }
     match Channel::open(mounted).and_then(|channel| channel.statistics()) {
-        Ok(statistics) if statistics.images.is_empty() => Told::Nothing,
-        Ok(statistics) => Told::Images(statistics.images),
-        Err(error) if is_of_a_dead_server(&error) => Told::Dead,
-        Err(_) => Told::Nothing,
+        Ok(statistics) if statistics.images.is_empty() => ImagesAnswer::Nothing,
+        Ok(statistics) => ImagesAnswer::Images(statistics.images),
+        Err(error) if is_of_a_dead_server(&error) => ImagesAnswer::Dead,
+        Err(_) => ImagesAnswer::Nothing,
     }
 }
 

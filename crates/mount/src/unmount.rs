@@ -61,7 +61,7 @@ pub fn unmount(place: &Path, how: How) -> Result<Unmounted> {
     let dir = &point_named(place)?;
     let (mounted, point, held) = held_at(dir)?;
     let number = held.number();
-    let server = if how == How::Lazy { None } else { Some(Server::of(&held, &mounted)) };
+    let server = if how == How::Lazy { None } else { Some(ServerToUnmount::of(&held, &mounted)) };
     drop(held); // it keeps the mount busy
     detach(&mounted, (&point, number), how)
         .map_err(|error| error.context(format_args!("unmounting {}", dir.display())))?;
@@ -155,7 +155,7 @@ fn clear_by_helper(mounted: &MountedImage, dir: &Path, point: &PinnedPoint, held
 }
 
 /// The server of a mount, as far as it is known before the unmount.
-enum Server {
+enum ServerToUnmount {
     /// It will report its end.
     Speaks(Watch),
     /// It could not be asked, and `why`: it serves only its mounter, the root directory is not readable, or it has another version.
@@ -168,7 +168,7 @@ enum Server {
     Gone,
 }
 
-impl Server {
+impl ServerToUnmount {
     fn of(held: &HeldMount, mounted: &MountedImage) -> Self {
         let channel = match Channel::through(held, &mounted.point) {
             // The mount is one of a file (`mount --bind`).

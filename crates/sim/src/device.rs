@@ -106,7 +106,7 @@ struct Counts {
     all: u64,
 }
 
-struct State {
+struct DeviceState {
     image: Image,
     recording: bool,
     log: Vec<Event>,
@@ -135,7 +135,7 @@ struct State {
 pub struct SimDevice {
     /// Provides the identity, which only the device crate can make.
     identity: MemoryDevice,
-    state: Mutex<State>, // innermost: nothing is called while it is held
+    state: Mutex<DeviceState>, // innermost: nothing is called while it is held
 }
 
 impl SimDevice {
@@ -144,7 +144,7 @@ impl SimDevice {
     pub fn new(image: Image) -> Self {
         Self {
             identity: MemoryDevice::new(0),
-            state: Mutex::new(State {
+            state: Mutex::new(DeviceState {
                 image,
                 recording: false,
                 log: Vec::new(),
@@ -244,7 +244,7 @@ impl SimDevice {
     }
 }
 
-impl State {
+impl DeviceState {
     /// Counts a request; returns true if it has to fail.
     fn strikes(&mut self, kind: Kind) -> bool {
         let count = match kind {

@@ -58,11 +58,11 @@ pub(crate) fn compress(seed: u64) -> Option<Compress> {
 /// The operations since the last transaction was closed.
 pub(crate) struct Transaction {
     begun: Model,
-    steps: Vec<Step>,
+    steps: Vec<DueStep>,
 }
 
 /// The steps of a transaction, in order.
-enum Step {
+enum DueStep {
     Done(Operation),
     Lost(Loss),
 }
@@ -75,23 +75,23 @@ impl Transaction {
 
     /// Adds an operation that succeeded.
     pub(crate) fn push(&mut self, operation: Operation) {
-        self.steps.push(Step::Done(operation));
+        self.steps.push(DueStep::Done(operation));
     }
 
     /// Adds a loss of delayed data: later writes build on the remaining content.
     pub(crate) fn lose(&mut self, loss: Loss) {
-        self.steps.push(Step::Lost(loss));
+        self.steps.push(DueStep::Lost(loss));
     }
 
     /// The content of the transaction when an operation that is not part of it closes it. Begins the next one.
     pub(crate) fn close(&mut self) -> Result<Model> {
         for step in self.steps.drain(..) {
             match step {
-                Step::Done(operation) => {
+                DueStep::Done(operation) => {
                     let done = self.begun.apply(&operation);
                     ensure!(done.is_ok(), "{operation:?} succeeded before");
                 }
-                Step::Lost(loss) => self.begun.lose(&loss),
+                DueStep::Lost(loss) => self.begun.lose(&loss),
             }
         }
         Ok(self.begun.clone())

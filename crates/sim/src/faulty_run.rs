@@ -48,7 +48,7 @@ pub enum FaultOutcome {
 /// The run does not work even without failures.
 pub fn requests_of_a_run(base: &Image, model: &Model, seed: u64, kind: Kind) -> Result<u64> {
     let device = Arc::new(SimDevice::recording(base.clone(), None));
-    let mut run = Run::open(&device, model)?;
+    let mut run = FaultyRunState::open(&device, model)?;
     run.work(seed, &|_| ())?;
     ensure!(run.failed.is_none(), "a run without failures failed");
     Ok(device.count(kind))
@@ -67,7 +67,7 @@ pub fn faulty_run(
 ) -> Result<FaultOutcome> {
     let device = Arc::new(SimDevice::recording(base.clone(), None));
     device.fail(fault);
-    let opened = Run::open(&device, model);
+    let opened = FaultyRunState::open(&device, model);
     let (outcome, commits) = match opened {
         Ok(mut run) => {
             run.work(seed, &|operation| watch.doing(&(seed, fault, operation)))?;
@@ -111,7 +111,7 @@ pub(crate) fn verify_what_is_left(
     Ok(())
 }
 
-struct Run {
+struct FaultyRunState {
     device: Arc<SimDevice>,
     driver: Driver,
     commits: Vec<Commit>,
@@ -120,7 +120,7 @@ struct Run {
     told: Receiver<String>,
 }
 
-impl Run {
+impl FaultyRunState {
     fn open(device: &Arc<SimDevice>, model: &Model) -> Result<Self> {
         let fs = driver::open(device)?;
         let (send, told) = std::sync::mpsc::channel();

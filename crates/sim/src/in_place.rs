@@ -93,7 +93,7 @@ struct Frozen {
     gone: Option<usize>,
 }
 
-struct Recorder {
+struct InPlaceRecorder {
     device: Arc<SimDevice>,
     fs: Arc<Filesystem>,
     random: Random,
@@ -125,7 +125,7 @@ fn version(bytes: &[u8], file: usize, sector: usize) -> Option<usize> {
     (bytes == piece(file, sector, version)).then_some(version)
 }
 
-impl Recorder {
+impl InPlaceRecorder {
     fn new(base: &Image, seed: u64, canary: Option<Canary>) -> Result<Self> {
         let mut random = Random::new(seed);
         let first = Arc::new(SimDevice::new(base.clone()));
@@ -335,7 +335,7 @@ pub fn in_place_run_with(
     canary: Option<Canary>,
     plant: impl FnOnce(&Filesystem),
 ) -> Result<InPlaceReport> {
-    let mut recorder = Recorder::new(base, seed, canary)?;
+    let mut recorder = InPlaceRecorder::new(base, seed, canary)?;
     plant(&recorder.fs);
     let start = recorder.device.image();
     for operation in 0..OPERATIONS {
@@ -365,7 +365,7 @@ pub fn in_place_run_with(
     Ok(report)
 }
 
-impl Recorder {
+impl InPlaceRecorder {
     fn look(&self, image: &Image, position: usize, report: &mut InPlaceReport) -> Result<()> {
         judge(image).context("verifying what the power cut left")?;
         let device = Arc::new(SimDevice::new(image.clone()));

@@ -89,7 +89,7 @@ pub use image::{Image, PAGE};
 pub use in_place::{InPlaceReport, in_place_run, in_place_run_with};
 pub use judge::{check_image, check_survivor, host_snapshot, kernel_image, mount_survivor};
 pub use kernel_run::kernel_run;
-pub use linearize::{Ask, Call, Told, linearizable};
+pub use linearize::{Ask, Call, CallAnswer, linearizable};
 pub use log_run::{LogReport, log_run, log_run_with};
 pub use made_log::with_log;
 pub use mark::Mark;

@@ -38,7 +38,7 @@ pub enum Ask {
 }
 
 /// The answer of a call: the inode that it made or found.
-pub type Told = Result<Option<InodeId>, ErrorKind>;
+pub type CallAnswer = Result<Option<InodeId>, ErrorKind>;
 
 /// One call of a history.
 ///
@@ -58,7 +58,7 @@ pub struct Call {
     /// The time of its end.
     pub ended: u64,
     /// The answer.
-    pub told: Told,
+    pub told: CallAnswer,
 }
 
 impl fmt::Display for Call {
@@ -85,7 +85,7 @@ impl fmt::Display for Call {
 
 /// The model, and the inode for each of its numbers.
 #[derive(Clone)]
-struct State {
+struct LinearState {
     model: Model,
     ids: BTreeMap<u64, InodeId>,
     dirs: Vec<u64>,
@@ -93,7 +93,7 @@ struct State {
     made: BTreeSet<InodeId>,
 }
 
-impl State {
+impl LinearState {
     fn new(dirs: usize) -> Self {
         let mut model = Model::new();
         let make = |number: usize| Operation::Create {
@@ -189,10 +189,15 @@ const fn is_gone(kind: ErrorKind) -> bool {
 #[must_use]
 pub fn linearizable(dirs: usize, threads: &[Vec<Call>]) -> bool {
     let mut dead = HashSet::new();
-    explain(&State::new(dirs), threads, &mut vec![0; threads.len()], &mut dead)
+    explain(&LinearState::new(dirs), threads, &mut vec![0; threads.len()], &mut dead)
 }
 
-fn explain(state: &State, threads: &[Vec<Call>], done: &mut Vec<usize>, dead: &mut HashSet<u64>) -> bool {
+fn explain(
+    state: &LinearState,
+    threads: &[Vec<Call>],
+    done: &mut Vec<usize>,
+    dead: &mut HashSet<u64>,
+) -> bool {
     let next = |done: &[usize]| -> Vec<(usize, Call)> {
         let waiting = threads.iter().zip(done).enumerate();
         waiting.filter_map(|(thread, (calls, at))| Some((thread, calls.get(*at)?.clone()))).collect()
@@ -226,7 +231,7 @@ mod tests {
         InodeId::new(TreeId::FS, ObjectId::new(300 + number))
     }
 
-    fn call(thread: usize, (begun, ended): (u64, u64), ask: Ask, told: Told) -> Call {
+    fn call(thread: usize, (begun, ended): (u64, u64), ask: Ask, told: CallAnswer) -> Call {
         Call { thread, ask, begun, ended, told }
     }
 
@@ -236,7 +241,7 @@ mod tests {
 
     #[test]
     fn two_makers_of_one_name_cannot_both_succeed() {
-        let both = |second: Told| {
+        let both = |second: CallAnswer| {
             let a = call(0, (1, 4), make(b"a"), Ok(Some(id(1))));
             let b = call(1, (2, 3), make(b"a"), second);
             linearizable(1, &[vec![a], vec![b]])
@@ -260,7 +265,7 @@ mod tests {
 
     #[test]
     fn a_name_is_never_in_two_places_nor_in_none() {
-        let history = |seen: [Told; 2]| {
+        let history = |seen: [CallAnswer; 2]| {
             let there = Ask::Rename(0, b"a".to_vec(), 1, b"a".to_vec(), RenameMode::Replace);
             let mover = vec![call(0, (1, 2), make(b"a"), Ok(Some(id(1)))), call(0, (3, 10), there, Ok(None))];
             let [first, second] = seen;

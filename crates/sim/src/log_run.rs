@@ -59,7 +59,7 @@ pub struct LogReport {
     pub replayed: usize,
 }
 
-struct Recorder {
+struct LogRecorder {
     device: Arc<SimDevice>,
     driver: Driver,
     commits: Vec<Commit>,
@@ -93,7 +93,7 @@ pub fn log_run_with(
     prepare(driver.filesystem());
     quotas::enable(driver.filesystem(), seed)?;
     let commits = vec![Commit::first(driver.model())];
-    let mut recorder = Recorder {
+    let mut recorder = LogRecorder {
         device: Arc::clone(&device),
         driver,
         commits,
@@ -101,7 +101,7 @@ pub fn log_run_with(
         report: LogReport::default(),
     };
     recorder.work(seed).with_context(|| format!("seed {seed}"))?;
-    let Recorder { driver, commits, synced, mut report, .. } = recorder;
+    let LogRecorder { driver, commits, synced, mut report, .. } = recorder;
     let numbers = driver.numbers();
     drop(driver);
     let events = device.take_log();
@@ -117,7 +117,7 @@ pub fn log_run_with(
     Ok(report)
 }
 
-impl Recorder {
+impl LogRecorder {
     fn work(&mut self, seed: u64) -> Result<()> {
         let taste = Taste { mistakes: 3, names: 60, write_max: 30_000, ..Taste::default() };
         let (mut generator, mut random) = (Generator::new(seed, taste), Random::new(seed));

@@ -157,7 +157,7 @@ fn step_of(id: InodeId, at: u64, bytes: &[u8]) -> Result<u64> {
 }
 
 /// The state that all threads of a run share.
-struct Run {
+struct ReadersRun {
     fs: Arc<Filesystem>,
     root: InodeId,
     seed: u64,
@@ -175,7 +175,7 @@ struct Run {
     rotten: AtomicU64,
 }
 
-impl Run {
+impl ReadersRun {
     fn create(&self, name: &[u8]) -> Result<Arc<Story>> {
         let made = self.fs.create(self.root, name, &NewInode::file(0o644))?;
         let story = Arc::new(Story { file: self.fs.open_file(made.id)?, steps: RwLock::default() });
@@ -342,7 +342,7 @@ impl Run {
 }
 
 /// Makes the unchanged file: each of its sectors lies between sectors of two files that keep changing.
-fn lay_out(run: &Run) -> Result<()> {
+fn lay_out(run: &ReadersRun) -> Result<()> {
     for at in 0..STILL_SECTORS {
         let bytes = sector(run.still.id(), at, 1);
         run.still.write_at(at * SECTOR as u64, &bytes)?;
@@ -388,7 +388,7 @@ pub fn readers_run_with(
     plant(fs.engine());
     let root = fs.root(fs.default_subvolume())?;
     let still = fs.open_file(fs.create(root, b"still", &NewInode::file(0o644))?.id)?;
-    let mut run = Run {
+    let mut run = ReadersRun {
         fs,
         root,
         seed,
@@ -424,7 +424,7 @@ pub fn readers_run_with(
     Ok((report, device.image()))
 }
 
-fn work(run: &Run, count: u64) -> Result<()> {
+fn work(run: &ReadersRun, count: u64) -> Result<()> {
     std::thread::scope(|scope| {
         let readers: Vec<_> = (0..READERS).map(|reader| scope.spawn(move || run.read(reader))).collect();
         let writers: Vec<_> =

@@ -12,7 +12,7 @@ use crate::operation::Operation;
 
 /// What an operation does to an inode, as far as marks judge it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Change {
+enum InodeChange {
     /// Data behind the end of a file, or a new name in a directory.
     Adds,
     /// Anything else.
@@ -21,8 +21,8 @@ enum Change {
 
 impl Model {
     /// The inodes that an operation changes, and how. Those that it names and that are not there are left out.
-    fn changes(&self, operation: &Operation) -> Vec<(u64, Change)> {
-        use Change::{Adds, Alters};
+    fn changes(&self, operation: &Operation) -> Vec<(u64, InodeChange)> {
+        use InodeChange::{Adds, Alters};
         let named = |dir: u64, name: &[u8]| self.child(dir, name).map(|id| (id, Alters));
         match operation {
             Operation::Create { dir, .. }
@@ -74,11 +74,12 @@ impl Model {
     /// Why rights refuse an operation: each reason that there is.
     pub(crate) fn refusals(&self, operation: &Operation) -> Vec<ErrorKind> {
         let changes = self.changes(operation);
-        let is_marked = |(id, change): &(u64, Change)| match self.node(*id).ok().and_then(|node| node.mark) {
-            Some(Mark::Immutable) => true,
-            Some(Mark::AppendOnly) => *change == Change::Alters,
-            None => false,
-        };
+        let is_marked =
+            |(id, change): &(u64, InodeChange)| match self.node(*id).ok().and_then(|node| node.mark) {
+                Some(Mark::Immutable) => true,
+                Some(Mark::AppendOnly) => *change == InodeChange::Alters,
+                None => false,
+            };
         let mut refusals = Vec::new();
         if changes.iter().any(is_marked) {
             refusals.push(ErrorKind::PermissionDenied);
@@ -95,7 +96,7 @@ impl Model {
         self.child(*from, name).is_some_and(|moved| self.child(*to, new_name) == Some(moved))
     }
 
-    fn changes_what_is_read_only(&self, operation: &Operation, changes: &[(u64, Change)]) -> bool {
+    fn changes_what_is_read_only(&self, operation: &Operation, changes: &[(u64, InodeChange)]) -> bool {
         let is_read_only = |id: u64| self.read_only.contains(&self.subvolume_of(id));
         // The root of a subvolume belongs to itself: where it goes, and whether it does, is a matter of its directory.
         let of_names = |id: u64| !self.is_root_of_subvolume(id) && is_read_only(id);

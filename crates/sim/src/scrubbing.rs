@@ -22,11 +22,11 @@ const STEP: u64 = 128 << 10;
 /// ```
 pub struct Scrubbing {
     engine: Weak<Engine>,
-    state: RankedMutex<State, { rank::LEAF }>,
+    state: RankedMutex<ScrubbingState, { rank::LEAF }>,
 }
 
 #[derive(Default)]
-struct State {
+struct ScrubbingState {
     device: Option<DeviceScrub>,
     /// Not while a step is taken.
     is_at_it: bool,

@@ -65,7 +65,7 @@ struct Begun {
     expected: Option<Vec<u8>>,
 }
 
-struct Run {
+struct UnwaitingRunState {
     random: Random,
     fs: Arc<Filesystem>,
     files: Vec<Arc<OpenFile>>,
@@ -84,7 +84,7 @@ pub fn unwaiting_run(base: &Image, seed: u64, attempts: u64) -> Result<Unwaiting
     let device = Arc::new(SimDevice::new(base.clone()));
     let options = FsOptions { delayed_bytes: 1 << 20, ..FsOptions::default() };
     let fs = driver::open_with(&device, Options::default(), options)?;
-    let mut run = Run::new(fs, seed)?;
+    let mut run = UnwaitingRunState::new(fs, seed)?;
     let beside = Beside::begin(run.fs.engine(), seed);
     let mut operations = 0_u64;
     while run.report.attempts < attempts {
@@ -97,14 +97,14 @@ pub fn unwaiting_run(base: &Image, seed: u64, attempts: u64) -> Result<Unwaiting
     }
     beside.run(|| run.end())?;
     run.report.steps = beside.end();
-    let Run { fs, files, report, .. } = run;
+    let UnwaitingRunState { fs, files, report, .. } = run;
     files.into_iter().for_each(|file| fs.close(file));
     fs.shut_down()?;
     judge(&device.image())?;
     Ok(report)
 }
 
-impl Run {
+impl UnwaitingRunState {
     fn new(fs: Arc<Filesystem>, seed: u64) -> Result<Self> {
         let top = fs.root(TreeId::FS)?;
         let (mut files, mut model) = (Vec::new(), Vec::new());

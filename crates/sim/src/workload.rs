@@ -94,7 +94,7 @@ const HOME: &[u8] = b"home";
 /// Extents of a file whose deleting takes longer than to the next commit.
 const PIECES: u64 = 600;
 
-struct Recorder {
+struct WorkRecorder {
     device: Arc<SimDevice>,
     driver: Driver,
     generator: Generator,
@@ -123,7 +123,7 @@ pub fn record(base: &Image, seed: u64, canary: Option<Canary>) -> Result<History
     let first = Commit::first(driver.model());
     let taste = Taste { mistakes: 3, names: 60, write_max: 30_000, ..Taste::default() };
     let made_with = known_to_writers(driver.filesystem().engine());
-    let mut recorder = Recorder {
+    let mut recorder = WorkRecorder {
         device: Arc::clone(&device),
         driver,
         generator: Generator::new(seed, taste),
@@ -153,7 +153,7 @@ pub fn record(base: &Image, seed: u64, canary: Option<Canary>) -> Result<History
             recorder = recorder.changed(&change).with_context(|| format!("seed {seed}, commit {number}"))?;
         }
     }
-    let Recorder { driver, commits, features, .. } = recorder;
+    let WorkRecorder { driver, commits, features, .. } = recorder;
     drop(driver);
     Ok(History { base, events: device.take_log(), commits, features })
 }
@@ -172,7 +172,7 @@ fn file(number: usize) -> Vec<u8> {
     format!("one of many files {number:05}").into_bytes()
 }
 
-impl Recorder {
+impl WorkRecorder {
     fn make(&mut self, dir: u64, name: &[u8], kind: FileType) -> Result<u64> {
         let number =
             self.driver.apply_for(&Operation::Create { dir, name: name.to_vec(), kind, mode: 0o640 })?;

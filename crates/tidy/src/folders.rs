@@ -54,7 +54,7 @@ struct Found {
 
 impl Found {
     fn of(rooms: &BTreeMap<String, Room>) -> Self {
-        let told = |find: fn(&Arrows) -> Vec<String>| {
+        let told = |find: fn(&PartArrows) -> Vec<String>| {
             let rooms = rooms.iter().map(|(room, files)| (room.clone(), find(&folder_arrows(files))));
             rooms.filter(|(_, found)| !found.is_empty()).collect()
         };
@@ -63,10 +63,10 @@ impl Found {
 }
 
 /// The arrows from part to part, each with the files that cause it.
-type Arrows = BTreeMap<(String, String), BTreeSet<String>>;
+type PartArrows = BTreeMap<(String, String), BTreeSet<String>>;
 
-fn folder_arrows(room: &Room) -> Arrows {
-    let mut found = Arrows::new();
+fn folder_arrows(room: &Room) -> PartArrows {
+    let mut found = PartArrows::new();
     for (module, used) in arrows(room) {
         for used in used {
             if let (Some(from), Some(to)) = (module.first(), used.first())
@@ -80,7 +80,7 @@ fn folder_arrows(room: &Room) -> Arrows {
     found
 }
 
-fn folders_in_circles(arrows: &Arrows) -> Vec<String> {
+fn folders_in_circles(arrows: &PartArrows) -> Vec<String> {
     let used = |folder: &String| {
         let arrows = arrows.keys().filter(|(from, _)| from == folder);
         arrows.map(|(_, to)| to.clone()).collect()
@@ -90,7 +90,7 @@ fn folders_in_circles(arrows: &Arrows) -> Vec<String> {
 }
 
 /// The pairs that use each other, with the files of the direction that has fewer, or of both directions.
-fn pairs(arrows: &Arrows) -> Vec<String> {
+fn pairs(arrows: &PartArrows) -> Vec<String> {
     let mut found = Vec::new();
     for ((from, to), files) in arrows {
         if let Some(back) = arrows.get(&(to.clone(), from.clone()))

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::time::Instant;
 
 use creamery_base::gate::{self, Reason};
-use creamery_base::lock::{Held, Place, contention, rank};
+use creamery_base::lock::{HeldNote, LockPosition, contention, rank};
 use creamery_base::sync::{HasLock, OwnedLock, OwnedRead, OwnedWrite, thread_local};
 use creamery_base::{ErrorKind, Logical, Result, TreeId, Wait};
 use creamery_codec::ChecksumType;
@@ -201,27 +201,27 @@ impl ExtentBuffer {
     /// Returns a guard to read the block. The thread must have no other block locked. The guard takes over the reference.
     /// Errors: would block (waiting is not allowed, and a writer holds or awaits the lock).
     pub fn read(self: Arc<Self>, wait: Wait) -> Result<ReadGuard> {
-        self.read_at(Place::of(rank::NODE), wait)
+        self.read_at(LockPosition::of(rank::NODE), wait)
     }
 
     /// Returns a guard to read the block among other locked blocks: `place` is its place in their order (`order`). Frozen blocks are
     /// not locked. Errors: would block (waiting is not allowed, and a writer holds or awaits the lock).
-    pub(crate) fn read_at(self: Arc<Self>, place: Place, wait: Wait) -> Result<ReadGuard> {
+    pub(crate) fn read_at(self: Arc<Self>, place: LockPosition, wait: Wait) -> Result<ReadGuard> {
         if self.frozen().is_some() {
             return Ok(ReadGuard(Reading::Frozen(self)));
         }
-        self.lock_shared(Held::before(place, wait), wait)
+        self.lock_shared(HeldNote::before(place, wait), wait)
     }
 
     /// Locks the block for writing, and waits until no other thread has it locked. The thread must have no other block locked. The
     /// guard takes over the reference.
     pub fn write(self: Arc<Self>) -> WriteGuard {
-        self.write_as(Held::wait(Place::of(rank::NODE)))
+        self.write_as(HeldNote::wait(LockPosition::of(rank::NODE)))
     }
 
     /// Locks the block for reading, frozen or not: until the guard drops, no thread copies the block or gives it up.
     /// Errors: would block (waiting is not allowed, and a writer holds or awaits the lock).
-    pub(crate) fn lock_shared(self: Arc<Self>, held: Held, wait: Wait) -> Result<ReadGuard> {
+    pub(crate) fn lock_shared(self: Arc<Self>, held: HeldNote, wait: Wait) -> Result<ReadGuard> {
         let guard = match OwnedRead::try_lock(self) {
             Ok(guard) => guard,
             Err(this) if wait.allowed() => {
@@ -235,7 +235,7 @@ impl ExtentBuffer {
 
     /// Locks the block for writing if no other thread holds the lock. The guard takes over the reference.
     /// Errors: would block.
-    pub(crate) fn try_write(self: Arc<Self>, held: Held) -> Result<WriteGuard> {
+    pub(crate) fn try_write(self: Arc<Self>, held: HeldNote) -> Result<WriteGuard> {
         match OwnedWrite::try_lock(self) {
             Ok(guard) => Ok(WriteGuard::new(guard, held)),
             Err(_) => Err(ErrorKind::WouldBlock.into()),
@@ -243,7 +243,7 @@ impl ExtentBuffer {
     }
 
     /// Locks the block for writing among other locked blocks, and waits until no other thread has it locked.
-    pub(crate) fn write_as(self: Arc<Self>, held: Held) -> WriteGuard {
+    pub(crate) fn write_as(self: Arc<Self>, held: HeldNote) -> WriteGuard {
         let guard = match OwnedWrite::try_lock(self) {
             Ok(guard) => guard,
             Err(this) => {
@@ -275,7 +275,7 @@ impl Drop for ExtentBuffer {
 pub struct ReadGuard(Reading);
 
 enum Reading {
-    Locked { guard: OwnedRead<ExtentBuffer>, _held: Held },
+    Locked { guard: OwnedRead<ExtentBuffer>, _held: HeldNote },
     Frozen(Arc<ExtentBuffer>),
 }
 
@@ -331,12 +331,12 @@ pub struct WriteGuard {
     guard: OwnedWrite<ExtentBuffer>,
     /// When the block was locked, if lock times are being taken.
     since: Option<Instant>,
-    _held: Held,
+    _held: HeldNote,
     _locked: Locked,
 }
 
 impl WriteGuard {
-    fn new(guard: OwnedWrite<ExtentBuffer>, held: Held) -> Self {
+    fn new(guard: OwnedWrite<ExtentBuffer>, held: HeldNote) -> Self {
         Self { since: guard.owner().watch.now(), guard, _held: held, _locked: Locked::new() }
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use creamery_base::Striped;
+use creamery_base::PerThread;
 
 /// Declares [`LeafSteps`], [`TreeCounters`], and the counters that a thread adds to.
 macro_rules! counters {
@@ -52,7 +52,7 @@ macro_rules! counters {
 
         impl TreeCounters {
             /// Returns the sums over all threads.
-            pub(crate) fn sum_of(stripes: &Striped<Counters>) -> Self {
+            pub(crate) fn sum_of(stripes: &PerThread<Counters>) -> Self {
                 let sum = |counter: fn(&Counters) -> &AtomicU64| {
                     stripes.all().map(|stripe| counter(stripe).load(Ordering::Relaxed)).sum()
                 };

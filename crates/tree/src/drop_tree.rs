@@ -33,8 +33,8 @@ use creamery_format::{BlockRef, Key, KeyType};
 
 use crate::buffer::ReadGuard;
 use crate::host::{BlockReferences, CowHost, FreedBlock};
-use crate::order::Side;
-use crate::sharing::Turn;
+use crate::order::LevelPosition;
+use crate::sharing::SharedRefsGuard;
 use crate::tree::Tree;
 
 /// The progress of a drop: everything before `key`, in nodes of `level`, is dropped.
@@ -87,7 +87,7 @@ pub struct TreeDrop {
 }
 
 /// Whether a walk goes on.
-enum Walk {
+enum DropWalk {
     On,
     Stop(Option<DropProgress>),
 }
@@ -95,13 +95,13 @@ enum Walk {
 /// A child that is older than its tree.
 enum Older {
     /// Other trees reference it, too: the pointer was given up, if there was room.
-    Shared(Walk),
+    Shared(DropWalk),
     /// This tree alone references it, and no other tree can gain a reference.
     Alone(BlockReferences),
 }
 
 /// The state of one step.
-struct Step<'s> {
+struct DropStep<'s> {
     host: &'s dyn CowHost,
     tree: &'s Tree,
     made: Generation,
@@ -132,25 +132,26 @@ impl TreeDrop {
         let tree = Arc::clone(&self.tree);
         let root = tree.root_buffer();
         let level = root.level();
-        let guard = root.lock_shared(tree.hold(level, Side::OnTheWay, Wait::Yes), Wait::Yes)?;
+        let guard = root.lock_shared(tree.hold(level, LevelPosition::OnTheWay, Wait::Yes), Wait::Yes)?;
         let by_parent_to = self.by_parent_to;
-        let mut step = Step { host, tree: &tree, made: self.made, room, needs: 0, any: false, by_parent_to };
+        let mut step =
+            DropStep { host, tree: &tree, made: self.made, room, needs: 0, any: false, by_parent_to };
         let sole = BlockReferences { count: 1, full_backref: false };
         let walked = step.drop_block(&guard, sole, None, self.progress.as_ref())?;
         self.by_parent_to = step.by_parent_to;
         Ok(match walked {
-            Walk::On => Dropped::Wholly,
-            Walk::Stop(progress) if step.any => {
+            DropWalk::On => Dropped::Wholly,
+            DropWalk::Stop(progress) if step.any => {
                 let progress = progress.expect("something was given up of a node");
                 self.progress = Some(progress);
                 Dropped::Partly(progress)
             }
-            Walk::Stop(_) => Dropped::NeedsRoom(step.needs),
+            DropWalk::Stop(_) => Dropped::NeedsRoom(step.needs),
         })
     }
 }
 
-impl Step<'_> {
+impl DropStep<'_> {
     /// Takes room for `references` more. Returns false if they do not fit.
     fn takes(&mut self, references: usize) -> bool {
         let references = u32::try_from(references).expect("bounded by the size of a block");
@@ -171,7 +172,7 @@ impl Step<'_> {
         references: BlockReferences,
         by_parent: Option<Logical>,
         resume: Option<&DropProgress>,
-    ) -> Result<Walk> {
+    ) -> Result<DropWalk> {
         // First, before any block below it is freed (FROZEN-2).
         self.tree.mark_given_up(block.buffer());
         if block.block().is_leaf() {
@@ -179,15 +180,15 @@ impl Step<'_> {
                 return Err(self.damaged(block.block(), "is a leaf, and dropping is to go on in a node"));
             }
             if !self.takes(references_of(block.block()) + 1) {
-                return Ok(Walk::Stop(None));
+                return Ok(DropWalk::Stop(None));
             }
             self.host.drop_references(self.tree.id(), block.block(), references.full_backref)?;
-        } else if let stop @ Walk::Stop(_) = self.drop_children(block, references.full_backref, resume)? {
+        } else if let stop @ DropWalk::Stop(_) = self.drop_children(block, references.full_backref, resume)? {
             return Ok(stop);
         }
         self.any = true;
         self.give_up(block, by_parent, true)?;
-        Ok(Walk::On)
+        Ok(DropWalk::On)
     }
 
     /// Gives up all children of a node that is this tree's alone.
@@ -196,7 +197,7 @@ impl Step<'_> {
         node: &ReadGuard,
         by_parent: bool,
         resume: Option<&DropProgress>,
-    ) -> Result<Walk> {
+    ) -> Result<DropWalk> {
         let block = node.block();
         let (first, mut below) = match resume {
             None => (0, None),
@@ -210,13 +211,13 @@ impl Step<'_> {
         };
         for slot in first..block.count() {
             let parent = by_parent.then(|| block.logical());
-            if let Walk::Stop(within) = self.drop_child(node, slot, parent, below.take())? {
+            if let DropWalk::Stop(within) = self.drop_child(node, slot, parent, below.take())? {
                 let here = DropProgress { key: block.key(slot), level: block.level() };
-                return Ok(Walk::Stop(Some(within.unwrap_or(here))));
+                return Ok(DropWalk::Stop(Some(within.unwrap_or(here))));
             }
             self.by_parent_to = None;
         }
-        Ok(Walk::On)
+        Ok(DropWalk::On)
     }
 
     fn drop_child(
@@ -225,7 +226,7 @@ impl Step<'_> {
         slot: usize,
         by_parent: Option<Logical>,
         resume: Option<&DropProgress>,
-    ) -> Result<Walk> {
+    ) -> Result<DropWalk> {
         let older = match resume {
             None if node.block().child(slot).1 <= self.made => {
                 match self.give_up_older(node, slot, by_parent)? {
@@ -247,14 +248,14 @@ impl Step<'_> {
             return Err(self.damaged(child.block(), "is shared, and dropping is to go on within it"));
         }
         if self.is_own(child.block(), references) && !self.count_by_parent(&child, references)? {
-            return Ok(Walk::Stop(None));
+            return Ok(DropWalk::Stop(None));
         }
         if !self.takes(1) {
-            return Ok(Walk::Stop(None));
+            return Ok(DropWalk::Stop(None));
         }
         self.host.leaves_shared(child.block().logical(), child.block().level())?;
         self.give_up(&child, by_parent, false)?;
-        Ok(Walk::On)
+        Ok(DropWalk::On)
     }
 
     /// Gives up the pointer to a block that is older than this tree, unless it is the only one. This tree counts nothing below
@@ -271,7 +272,7 @@ impl Step<'_> {
             return Ok(Older::Alone(references));
         }
         if !self.takes(1) {
-            return Ok(Older::Shared(Walk::Stop(None)));
+            return Ok(Older::Shared(DropWalk::Stop(None)));
         }
         let tree = self.tree.id();
         self.tree.count_given_up(false);
@@ -285,7 +286,7 @@ impl Step<'_> {
             last_reference,
             owner,
         })?;
-        Ok(Older::Shared(Walk::On))
+        Ok(Older::Shared(DropWalk::On))
     }
 
     /// Returns the references of a locked block. The lock keeps other threads from copying it meanwhile.
@@ -337,7 +338,7 @@ impl Step<'_> {
 
     fn read_child(&self, node: &ReadGuard, slot: usize) -> Result<ReadGuard> {
         let child = self.tree.child_buffer(node.block(), slot)?;
-        let held = self.tree.hold(child.level(), Side::OnTheWay, Wait::Yes);
+        let held = self.tree.hold(child.level(), LevelPosition::OnTheWay, Wait::Yes);
         let child = child.lock_shared(held, Wait::Yes)?;
         self.tree.check_child(node.block(), slot, child.block())?;
         Ok(child)
@@ -375,7 +376,7 @@ fn take_turn<'t>(
     host: &dyn CowHost,
     at: Logical,
     level: u8,
-) -> Result<(Turn<'t>, BlockReferences)> {
+) -> Result<(SharedRefsGuard<'t>, BlockReferences)> {
     loop {
         let turn = tree.store.turn(at);
         match host.references(at, level, Wait::No) {

@@ -20,8 +20,8 @@
 
 use std::sync::{Arc, OnceLock};
 
-use creamery_base::Striped;
-use creamery_base::lock::{Held, RankedMutex, rank};
+use creamery_base::PerThread;
+use creamery_base::lock::{HeldNote, RankedMutex, rank};
 use creamery_format::Key;
 
 use crate::buffer::{ExtentBuffer, WriteGuard};
@@ -57,7 +57,7 @@ impl Finger {
     }
 
     /// Locks the leaf, and returns it if no keys have left it since.
-    pub(crate) fn lock(self, held: Held) -> Option<WriteGuard> {
+    pub(crate) fn lock(self, held: HeldNote) -> Option<WriteGuard> {
         let leaf = self.leaf.write_as(held);
         (leaf.narrowed() == self.narrowed).then_some(leaf)
     }
@@ -67,7 +67,7 @@ type OfOneThread = RankedMutex<[Option<Finger>; FINGERS], { rank::FINGERS }>;
 
 /// The fingers of all threads on one tree. A tree that is only read allocates none.
 #[derive(Default)]
-pub(crate) struct Fingers(OnceLock<Striped<OfOneThread>>);
+pub(crate) struct Fingers(OnceLock<PerThread<OfOneThread>>);
 
 impl Fingers {
     /// Returns this thread's finger on the leaf of `key`.
@@ -78,7 +78,7 @@ impl Fingers {
 
     /// Stores a finger of this thread. Replaces the one on the same leaf if that is the newest, else the oldest one.
     pub(crate) fn put(&self, finger: Finger) {
-        let mut fingers = self.0.get_or_init(Striped::default).mine().lock();
+        let mut fingers = self.0.get_or_init(PerThread::default).mine().lock();
         if !fingers[0].as_ref().is_some_and(|newest| Arc::ptr_eq(&newest.leaf, &finger.leaf)) {
             fingers.rotate_right(1);
         }
@@ -87,7 +87,7 @@ impl Fingers {
 
     /// Memory of the fingers, bytes. The store counts the leaves.
     pub(crate) fn memory(&self) -> u64 {
-        self.0.get().map_or(0, |_| Striped::<OfOneThread>::memory())
+        self.0.get().map_or(0, |_| PerThread::<OfOneThread>::memory())
     }
 
     /// Removes all fingers of all threads.

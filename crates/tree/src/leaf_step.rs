@@ -17,7 +17,7 @@ use crate::tree::Tree;
 
 /// The case of an insertion, known before it searches its leaf.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum InsertCase {
     Hit,
     SlotZero,
     Exact,
@@ -61,7 +61,9 @@ impl Tree {
     fn insertion_slot(&self, key: &Key, fits: bool, path: &mut Path) -> Result<(usize, bool)> {
         let keep = !self.early_unlock();
         let way = self.way(path, key, fits, keep)?;
-        if matches!(way, Way::Hit | Way::Exact) || way == Way::SlotZero && !path.is_below_low_key(key) {
+        if matches!(way, InsertCase::Hit | InsertCase::Exact)
+            || way == InsertCase::SlotZero && !path.is_below_low_key(key)
+        {
             path.release_from(1);
             if keep {
                 self.count(|counters| &counters.keep_violations);
@@ -73,19 +75,19 @@ impl Tree {
             self.count(|counters| &counters.searched_under_parent);
         }
         Ok(match way {
-            Way::Hit => self.search_above_slot_zero(leaf, key),
-            Way::Exact => (0, true),
-            Way::SlotZero => (0, false),
-            Way::NoSpace | Way::RootLeaf | Way::Keep => position(leaf, key, 0),
+            InsertCase::Hit => self.search_above_slot_zero(leaf, key),
+            InsertCase::Exact => (0, true),
+            InsertCase::SlotZero => (0, false),
+            InsertCase::NoSpace | InsertCase::RootLeaf | InsertCase::Keep => position(leaf, key, 0),
         })
     }
 
     /// Decides which way an insertion goes, and counts it.
-    fn way(&self, path: &Path, key: &Key, fits: bool, keep: bool) -> Result<Way> {
+    fn way(&self, path: &Path, key: &Key, fits: bool, keep: bool) -> Result<InsertCase> {
         let leaf = path.block(0);
         if !path.holds(1) {
             self.count(|counters| &counters.root_leaf);
-            return Ok(Way::RootLeaf);
+            return Ok(InsertCase::RootLeaf);
         }
         let Some(first) = leaf.first_key() else {
             let (id, at) = (self.id(), leaf.logical());
@@ -94,24 +96,24 @@ impl Tree {
         };
         if !fits {
             self.count(|counters| &counters.no_space);
-            return Ok(Way::NoSpace);
+            return Ok(InsertCase::NoSpace);
         }
         if keep {
             self.count(|counters| &counters.keep);
-            return Ok(Way::Keep);
+            return Ok(InsertCase::Keep);
         }
         Ok(match first.cmp(key) {
             Ordering::Less => {
                 self.count(|counters| &counters.hit);
-                Way::Hit
+                InsertCase::Hit
             }
             Ordering::Equal => {
                 self.count(|counters| &counters.exact);
-                Way::Exact
+                InsertCase::Exact
             }
             Ordering::Greater => {
                 self.count(|counters| &counters.slot0);
-                Way::SlotZero
+                InsertCase::SlotZero
             }
         })
     }

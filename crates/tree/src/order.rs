@@ -11,7 +11,7 @@
 //! # Invariants
 //! - ORDER-1: a thread waits for blocks in this order (LOCK-1). A new block is exempt: no other thread knows it.
 
-use creamery_base::lock::{Held, Place, rank};
+use creamery_base::lock::{HeldNote, LockPosition, rank};
 use creamery_base::{TreeId, Wait};
 use creamery_format::LEVEL_MAX;
 
@@ -19,37 +19,37 @@ use crate::tree::Tree;
 
 /// The position of a block among those of its level.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Side {
+pub(crate) enum LevelPosition {
     /// The block on the way down.
     OnTheWay,
     /// Its neighbour below the same parent.
     Beside,
 }
 
-fn place(tree: TreeId, level: u8, side: Side) -> Place {
+fn place(tree: TreeId, level: u8, side: LevelPosition) -> LockPosition {
     let rank = match tree {
         TreeId::EXTENT => rank::EXTENT_NODE,
         TreeId::CSUM => rank::CSUM_NODE,
         _ => rank::NODE,
     };
     let depth = u128::from(LEVEL_MAX.saturating_sub(level));
-    Place::within(rank, depth << 8 | u128::from(side == Side::Beside))
+    LockPosition::within(rank, depth << 8 | u128::from(side == LevelPosition::Beside))
 }
 
 impl Tree {
     /// Notes a lock that this thread is about to take on a block of this tree at `level`.
-    pub(crate) fn hold(&self, level: u8, side: Side, wait: Wait) -> Held {
-        Held::before(place(self.id(), level, side), wait)
+    pub(crate) fn hold(&self, level: u8, side: LevelPosition, wait: Wait) -> HeldNote {
+        HeldNote::before(place(self.id(), level, side), wait)
     }
 
     /// Returns the place of a block on the way down.
-    pub(crate) fn place_on_the_way(&self, level: u8) -> Place {
-        place(self.id(), level, Side::OnTheWay)
+    pub(crate) fn place_on_the_way(&self, level: u8) -> LockPosition {
+        place(self.id(), level, LevelPosition::OnTheWay)
     }
 
     /// Notes a lock on a new block.
-    pub(crate) fn hold_new(&self, level: u8) -> Held {
-        Held::tried(place(self.id(), level, Side::OnTheWay))
+    pub(crate) fn hold_new(&self, level: u8) -> HeldNote {
+        HeldNote::tried(place(self.id(), level, LevelPosition::OnTheWay))
     }
 }
 
@@ -60,12 +60,12 @@ mod tests {
     #[test]
     fn classes_then_levels_then_sides() {
         let order = [
-            place(TreeId::FS, 1, Side::OnTheWay),
-            place(TreeId::FS, 1, Side::Beside),
-            place(TreeId::FS, 0, Side::OnTheWay),
-            place(TreeId::FS, 0, Side::Beside),
-            place(TreeId::EXTENT, LEVEL_MAX, Side::OnTheWay),
-            place(TreeId::EXTENT, 0, Side::OnTheWay),
+            place(TreeId::FS, 1, LevelPosition::OnTheWay),
+            place(TreeId::FS, 1, LevelPosition::Beside),
+            place(TreeId::FS, 0, LevelPosition::OnTheWay),
+            place(TreeId::FS, 0, LevelPosition::Beside),
+            place(TreeId::EXTENT, LEVEL_MAX, LevelPosition::OnTheWay),
+            place(TreeId::EXTENT, 0, LevelPosition::OnTheWay),
         ];
         assert!(order.is_sorted_by(|earlier, later| earlier < later));
     }

@@ -125,7 +125,7 @@ impl Path {
 
 #[cfg(test)]
 mod tests {
-    use creamery_base::lock::{Held, Place, rank};
+    use creamery_base::lock::{HeldNote, LockPosition, rank};
     use creamery_base::{Logical, Wait};
     use creamery_device::AlignedBuffer;
 
@@ -138,12 +138,12 @@ mod tests {
     }
 
     fn read(level: u8) -> NodeGuard {
-        let held = Held::tried(Place::of(rank::NODE));
+        let held = HeldNote::tried(LockPosition::of(rank::NODE));
         NodeGuard::Read(block(level).lock_shared(held, Wait::No).expect("it is free"))
     }
 
     fn write(level: u8) -> NodeGuard {
-        let held = Held::tried(Place::of(rank::NODE));
+        let held = HeldNote::tried(LockPosition::of(rank::NODE));
         NodeGuard::Write(block(level).try_write(held).expect("it is free"))
     }
 

@@ -7,14 +7,14 @@
 
 use std::sync::Arc;
 
-use creamery_base::lock::Held;
+use creamery_base::lock::HeldNote;
 use creamery_base::{DamagedBlock, Error, ErrorKind, Result, Wait};
 use creamery_format::{BlockRef, Expected, Key};
 
 use crate::LEVELS;
 use crate::block_read::Loaded;
 use crate::buffer::{ExtentBuffer, ReadGuard, WriteGuard};
-use crate::order::Side;
+use crate::order::LevelPosition;
 use crate::path::Path;
 use crate::read_ahead::{ReadAhead, Walk};
 use crate::tree::{RootPointer, Tree};
@@ -273,7 +273,7 @@ impl Tree {
     fn read_buffer(&self, buffer: Arc<ExtentBuffer>, manner: Manner) -> Result<ReadGuard> {
         let (place, wait) = (self.place_on_the_way(buffer.level()), manner.locks);
         if manner.locks_all {
-            buffer.lock_shared(Held::before(place, wait), wait)
+            buffer.lock_shared(HeldNote::before(place, wait), wait)
         } else {
             buffer.read_at(place, wait)
         }
@@ -336,7 +336,7 @@ impl Tree {
                 format!("corrupt node: tree={id} logical={at} slot={slot}, it points to {child} twice");
             return Err(Error::new(ErrorKind::Corrupt, message));
         }
-        let held = self.hold(buffer.level(), Side::Beside, wait);
+        let held = self.hold(buffer.level(), LevelPosition::Beside, wait);
         let guard = if wait.allowed() { buffer.write_as(held) } else { buffer.try_write(held)? };
         self.check_child(parent, slot, guard.block())?;
         Ok(Some(guard))

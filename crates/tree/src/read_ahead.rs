@@ -122,7 +122,7 @@ impl Walk {
 }
 
 /// Blocks side by side on a device that are to be read.
-pub(crate) struct Run {
+pub(crate) struct BlockRun {
     pub(crate) wants: Vec<Expected>,
     /// Taken while all these blocks were in use.
     kept: Arc<CommitRootGuard>,
@@ -147,7 +147,7 @@ pub struct ReadAheadCounters {
 
 #[derive(Default)]
 struct Queue {
-    runs: VecDeque<Run>,
+    runs: VecDeque<BlockRun>,
     /// The addresses of all blocks in `runs`.
     queued: HashSet<Logical>,
 }
@@ -245,7 +245,7 @@ impl ReadAheadQueue {
             }
             taken += run.len();
             queue.queued.extend(run.iter().map(|want| want.logical));
-            queue.runs.push_back(Run { wants: run.to_vec(), kept: Arc::clone(&kept) });
+            queue.runs.push_back(BlockRun { wants: run.to_vec(), kept: Arc::clone(&kept) });
         }
         drop(queue);
         self.dropped.fetch_add((all - taken) as u64, Ordering::Relaxed);
@@ -255,7 +255,7 @@ impl ReadAheadQueue {
     }
 
     /// Takes the next request off the queue.
-    pub(crate) fn pop(&self) -> Option<Run> {
+    pub(crate) fn pop(&self) -> Option<BlockRun> {
         let mut queue = self.queue.lock();
         let run = queue.runs.pop_front()?;
         for want in &run.wants {
@@ -281,7 +281,8 @@ impl ReadAheadQueue {
     /// Keeps the requests whose guard `stays`. The queue is unlocked while guards are asked and dropped.
     fn retain(&self, stays: impl Fn(&CommitRootGuard) -> bool) {
         let Queue { runs, .. } = std::mem::take(&mut *self.queue.lock());
-        let (kept, gone): (VecDeque<Run>, VecDeque<Run>) = runs.into_iter().partition(|run| stays(&run.kept));
+        let (kept, gone): (VecDeque<BlockRun>, VecDeque<BlockRun>) =
+            runs.into_iter().partition(|run| stays(&run.kept));
         let blocks: usize = gone.iter().map(|run| run.wants.len()).sum();
         self.dropped.fetch_add(blocks as u64, Ordering::Relaxed);
         let mut queue = self.queue.lock();

@@ -41,7 +41,7 @@ enum InLeaf {
 
 /// The side of a leaf where its sibling is.
 #[derive(Clone, Copy)]
-enum Side {
+enum SiblingSide {
     Left,
     Right,
 }
@@ -49,7 +49,7 @@ enum Side {
 /// The sibling for a merge.
 struct Partner {
     leaf: WriteGuard,
-    side: Side,
+    side: SiblingSide,
 }
 
 impl Tree {
@@ -205,8 +205,8 @@ impl Tree {
     /// Returns a cached sibling of the path's leaf with room for the rest of that leaf, write-locked and ours.
     fn merge_partner(&self, host: &dyn CowHost, path: &mut Path, left: usize) -> Result<Option<Partner>> {
         let (here, siblings) = (path.slots[1], path.block(1).count());
-        let before = here.checked_sub(1).map(|slot| (slot, Side::Left));
-        let behind = Some((here + 1, Side::Right)).filter(|(slot, _)| *slot < siblings);
+        let before = here.checked_sub(1).map(|slot| (slot, SiblingSide::Left));
+        let behind = Some((here + 1, SiblingSide::Right)).filter(|(slot, _)| *slot < siblings);
         for (slot, side) in before.into_iter().chain(behind) {
             let Some(leaf) = self.cached_sibling(path, 0, slot)? else { continue };
             if leaf.block().free_space() >= left {
@@ -224,13 +224,13 @@ impl Tree {
         let Partner { mut leaf, side } = partner;
         let before = Division::of(leaf.block(), path.block(0));
         match side {
-            Side::Left => {
+            SiblingSide::Left => {
                 let at = leaf.block().count();
                 leaf.block_mut().copy_items_from(at, path.block(0), 0, items);
                 before.check(Division::of_one(leaf.block()));
                 self.remove_leaf(host, path)
             }
-            Side::Right => {
+            SiblingSide::Right => {
                 let moved = leaf.block().count();
                 path.block_mut(0).copy_items_from(items, leaf.block(), 0, moved);
                 before.check(Division::of_one(path.block(0)));

@@ -59,7 +59,7 @@ use crate::LEVELS;
 use crate::block_read::{Loaded, Missing};
 use crate::finger::Finger;
 use crate::host::CowHost;
-use crate::order::Side;
+use crate::order::LevelPosition;
 use crate::path::{NodeGuard, Path};
 use crate::read::{child_slot, position};
 use crate::rebalance::Merged;
@@ -105,7 +105,7 @@ impl Intent {
 }
 
 /// The outcome of one round of the search.
-enum Step {
+enum SearchStep {
     /// At the leaf; true if it has the key.
     Done(bool),
     /// The search has to start again with this level locked for writing.
@@ -137,8 +137,8 @@ impl Tree {
         loop {
             let mut path = Path::default();
             match self.descend(host, key, intent, write_level, &mut path)? {
-                Step::Done(found) => return Ok((path, found)),
-                Step::Raise(level) => {
+                SearchStep::Done(found) => return Ok((path, found)),
+                SearchStep::Raise(level) => {
                     assert!(
                         level > write_level && level <= LEVELS,
                         "a lock level rises, and to the root at most"
@@ -146,7 +146,7 @@ impl Tree {
                     self.count(|counters| &counters.restarts);
                     write_level = level;
                 }
-                Step::Missing(missing) => {
+                SearchStep::Missing(missing) => {
                     // The path still proves that the missing block is this tree's. After it is dropped, the guard keeps the block.
                     let kept = self.store.readers().guard();
                     drop(path);
@@ -182,7 +182,7 @@ impl Tree {
     fn find_by_finger(&self, host: &dyn CowHost, key: &Key, intent: Intent) -> Option<(Path, bool)> {
         let finger = self.fingers.on(key)?;
         let behind = finger.behind();
-        let leaf = finger.lock(self.hold(0, Side::OnTheWay, Wait::Yes))?;
+        let leaf = finger.lock(self.hold(0, LevelPosition::OnTheWay, Wait::Yes))?;
         let block = leaf.block();
         let first = block.first_key()?;
         let inserts = intent.room() > 0;
@@ -217,7 +217,7 @@ impl Tree {
         intent: Intent,
         write_level: usize,
         path: &mut Path,
-    ) -> Result<Step> {
+    ) -> Result<SearchStep> {
         let mut level = self.lock_root(path, write_level);
         path.behind = None;
         loop {
@@ -225,12 +225,12 @@ impl Tree {
                 // The parent is always held here: only the levels above it were unlocked.
                 let parent_ready = !path.holds(level + 1) || path.holds_write(level + 1);
                 if level > write_level || !parent_ready {
-                    return Ok(Step::Raise(level + 1));
+                    return Ok(SearchStep::Raise(level + 1));
                 }
                 let at = path.block(level).logical();
                 match self.copy_on_write(host, path, level) {
                     Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                        return Ok(Step::Missing(Missing::References(
+                        return Ok(SearchStep::Missing(Missing::References(
                             at,
                             u8::try_from(level).expect("a level"),
                         )));
@@ -240,15 +240,15 @@ impl Tree {
             }
             if level == 0 {
                 if changes_read_locked_parents(path, key, intent) {
-                    return Ok(Step::Raise(1));
+                    return Ok(SearchStep::Raise(1));
                 }
-                return self.leaf_step(host, key, intent, path).map(Step::Done);
+                return self.leaf_step(host, key, intent, path).map(SearchStep::Done);
             }
             path.slots[level] = child_slot(path.block(level), key);
             match self.prepare_node(host, key, intent, write_level, path, level)? {
                 Prepared::Ready => {}
-                Prepared::Raise => return Ok(Step::Raise(level + 1)),
-                Prepared::Missing(missing) => return Ok(Step::Missing(missing)),
+                Prepared::Raise => return Ok(SearchStep::Raise(level + 1)),
+                Prepared::Missing(missing) => return Ok(SearchStep::Missing(missing)),
                 Prepared::RootGone => {
                     level -= 1;
                     continue;
@@ -264,11 +264,11 @@ impl Tree {
             let slot = path.slots[level];
             let want = self.expected_child(path.block(level), slot);
             let Some(child) = self.store.cached(want.logical) else {
-                return Ok(Step::Missing(Missing::Block(want)));
+                return Ok(SearchStep::Missing(Missing::Block(want)));
             };
             self.check_level(path.block(level), slot, child.level())?;
             level -= 1;
-            let held = self.hold(child.level(), Side::OnTheWay, Wait::Yes);
+            let held = self.hold(child.level(), LevelPosition::OnTheWay, Wait::Yes);
             let guard = if level <= write_level {
                 NodeGuard::Write(child.write_as(held))
             } else {
@@ -284,7 +284,7 @@ impl Tree {
         loop {
             let buffer = self.root_buffer();
             let level = usize::from(buffer.level());
-            let held = self.hold(buffer.level(), Side::OnTheWay, Wait::Yes);
+            let held = self.hold(buffer.level(), LevelPosition::OnTheWay, Wait::Yes);
             let guard = if level <= write_level {
                 NodeGuard::Write(buffer.write_as(held))
             } else {

@@ -21,7 +21,7 @@ pub(crate) struct Sharing {
 }
 
 /// The right to change the references of a shared block, held from the query of the count until the changes are queued.
-pub(crate) struct Turn<'s> {
+pub(crate) struct SharedRefsGuard<'s> {
     _turn: Option<RankedGuard<'s, (), { rank::SHARED_BLOCK }>>,
 }
 
@@ -35,13 +35,13 @@ impl Sharing {
     }
 
     /// Waits for a block's turn. The thread must hold no other turn, and no lock on a block of the extent tree.
-    pub(crate) fn turn(&self, at: Logical) -> Turn<'_> {
+    pub(crate) fn turn(&self, at: Logical) -> SharedRefsGuard<'_> {
         #[cfg(feature = "shuttle")]
         if self.forgotten.load(std::sync::atomic::Ordering::Relaxed) {
-            return Turn { _turn: None };
+            return SharedRefsGuard { _turn: None };
         }
         let mixed = (at.get() >> 12).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58;
-        Turn { _turn: Some(self.turns[usize::try_from(mixed).expect("six bits")].lock()) }
+        SharedRefsGuard { _turn: Some(self.turns[usize::try_from(mixed).expect("six bits")].lock()) }
     }
 
     /// Plants a fault: threads do not wait for turns.

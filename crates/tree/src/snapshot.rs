@@ -15,7 +15,7 @@ use creamery_device::AlignedBuffer;
 use creamery_format::BlockRef;
 
 use crate::host::CowHost;
-use crate::order::Side;
+use crate::order::LevelPosition;
 use crate::tree::{NO_COMMIT_ROOT, Tree, retitle};
 
 impl Tree {
@@ -24,7 +24,7 @@ impl Tree {
     /// Errors: those of [`CowHost`].
     pub fn snapshot(&self, id: TreeId, host: &dyn CowHost) -> Result<Self> {
         let root = self.root_buffer();
-        let held = self.hold(root.level(), Side::OnTheWay, Wait::Yes);
+        let held = self.hold(root.level(), LevelPosition::OnTheWay, Wait::Yes);
         let guard = root.lock_shared(held, Wait::Yes)?;
         let old = guard.block();
         let logical = host.allocate(id, old.level(), old.logical())?;

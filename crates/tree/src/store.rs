@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use creamery_base::lock::{RankedRwLock, rank};
-use creamery_base::{CachePadded, ErrorKind, Logical, Result, Striped, TreeId, Uuid, Wait, memory};
+use creamery_base::{CachePadded, ErrorKind, Logical, PerThread, Result, TreeId, Uuid, Wait, memory};
 use creamery_device::AlignedBuffer;
 use creamery_format::Expected;
 use creamery_volume::Volume;
@@ -21,7 +21,7 @@ use crate::block_read::PendingRead;
 use crate::buffer::ExtentBuffer;
 use crate::read_ahead::{ReadAheadCounters, ReadAheadQueue};
 use crate::readers::Readers;
-use crate::sharing::{Sharing, Turn};
+use crate::sharing::{SharedRefsGuard, Sharing};
 use crate::watch::{LockTimes, Watch};
 
 const SHARDS: usize = 64;
@@ -111,7 +111,7 @@ pub struct BufferStore {
     sharing: Sharing,
     readers: Readers,
     pub(crate) ahead: ReadAheadQueue,
-    hits: Striped<AtomicU64>,
+    hits: PerThread<AtomicU64>,
     pub(crate) misses: AtomicU64,
     pub(crate) reads_joined: AtomicU64,
     evictions: AtomicU64,
@@ -135,7 +135,7 @@ impl BufferStore {
             sharing: Sharing::new(),
             readers: Readers::default(),
             ahead: ReadAheadQueue::default(),
-            hits: Striped::default(),
+            hits: PerThread::default(),
             misses: AtomicU64::new(0),
             reads_joined: AtomicU64::new(0),
             evictions: AtomicU64::new(0),
@@ -251,7 +251,7 @@ impl BufferStore {
     }
 
     /// Waits for the turn to change the references of a block that trees share.
-    pub(crate) fn turn(&self, at: Logical) -> Turn<'_> {
+    pub(crate) fn turn(&self, at: Logical) -> SharedRefsGuard<'_> {
         self.sharing.turn(at)
     }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use creamery_base::lock::{RankedRwLock, rank};
-use creamery_base::{Error, ErrorKind, Generation, Logical, Result, Striped, TreeId, Wait, memory};
+use creamery_base::{Error, ErrorKind, Generation, Logical, PerThread, Result, TreeId, Wait, memory};
 use creamery_device::AlignedBuffer;
 use creamery_format::{BlockMut, BlockRef, Expected, HEADER_LEN, ITEM_LEN, Key};
 
@@ -71,7 +71,7 @@ pub struct Tree {
     uncoupled: AtomicBool,
     #[cfg(feature = "shuttle")]
     unmarked: AtomicBool,
-    pub(crate) counters: Striped<Counters>,
+    pub(crate) counters: PerThread<Counters>,
 }
 
 impl Tree {
@@ -152,7 +152,7 @@ impl Tree {
             uncoupled: AtomicBool::new(false),
             #[cfg(feature = "shuttle")]
             unmarked: AtomicBool::new(false),
-            counters: Striped::default(),
+            counters: PerThread::default(),
         }
     }
 
@@ -171,7 +171,7 @@ impl Tree {
     /// Memory of the tree, bytes. The store counts the blocks.
     #[must_use]
     pub fn memory(&self) -> u64 {
-        memory::shared::<Self>() + Striped::<Counters>::memory() + self.fingers.memory()
+        memory::shared::<Self>() + PerThread::<Counters>::memory() + self.fingers.memory()
     }
 
     /// Returns the number of the tree's blocks, as root items count them.

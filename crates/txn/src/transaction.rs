@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use creamery_base::gate::Reason;
 use creamery_base::lock::{RankedMutex, RankedRead, RankedRwLock, RankedWrite, rank};
-use creamery_base::{Error, ErrorKind, Generation, Result, Striped, panics};
+use creamery_base::{Error, ErrorKind, Generation, PerThread, Result, panics};
 use creamery_volume::Written;
 
 use crate::abort::{Abort, AbortCell};
@@ -24,7 +24,7 @@ use crate::commit::{CommitPhase, PhaseNow};
 /// The running transaction.
 pub(crate) struct Transaction {
     generation: AtomicU64,
-    gate: Striped<RankedRwLock<(), { rank::TRANSACTION }>>,
+    gate: PerThread<RankedRwLock<(), { rank::TRANSACTION }>>,
     written: RankedMutex<Option<Written>, { rank::LEAF }>,
     overwritten: RankedMutex<Option<Written>, { rank::LEAF }>,
     phase: PhaseNow,
@@ -49,7 +49,7 @@ impl Transaction {
     pub(crate) fn after(last: Generation) -> Self {
         Self {
             generation: AtomicU64::new(last.next().get()),
-            gate: Striped::default(),
+            gate: PerThread::default(),
             written: RankedMutex::new(None),
             overwritten: RankedMutex::new(None),
             phase: PhaseNow::default(),

@@ -73,18 +73,18 @@ mod tests {
     use creamery_device::{BlockDevice, DeviceId};
 
     use super::*;
-    use crate::members::Part;
+    use crate::members::MemberPart;
 
     type Kept = Arc<Mutex<Vec<(u64, Request, Completion)>>>;
 
     /// Devices that answer once this many requests have come to all of them, the last one first.
-    struct Holds {
+    struct HoldsAnswers {
         number: u64,
         count: usize,
         kept: Kept,
     }
 
-    impl BlockDevice for Holds {
+    impl BlockDevice for HoldsAnswers {
         fn submit(&self, request: Request, done: Completion) {
             let mut kept = self.kept.lock().unwrap();
             kept.push((self.number, request, done));
@@ -120,9 +120,9 @@ mod tests {
         let member = |number| Member {
             dev: DevId::new(number),
             uuid: Uuid::from_u128(u128::from(number)),
-            device: Arc::new(Holds { number, count: requests, kept: Arc::clone(&kept) }),
+            device: Arc::new(HoldsAnswers { number, count: requests, kept: Arc::clone(&kept) }),
             counted: 1 << 20,
-            part: Part::Current,
+            part: MemberPart::Current,
             metadata_uuid: Uuid::nil(),
             failed: Arc::default(),
             errors: Arc::default(),

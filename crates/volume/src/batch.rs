@@ -5,7 +5,7 @@
 //!                                                                                 the last one: done(WriteReport)
 //! ```
 //! The submitter waits for nothing. The completion may run on any thread, and on the submitter's own before `submit_write`
-//! returns if devices answer at once. All answers share a [`Flight`]: each answer drops its reference, and the drop of the last one
+//! returns if devices answer at once. All answers share a [`BatchFlight`]: each answer drops its reference, and the drop of the last one
 //! is the completion. A device that loses a request drops the reference, too, so nobody waits for ever.
 //!
 //! # Invariants
@@ -22,7 +22,7 @@ use creamery_device::{Parts, Reply, Request, SharedBytes};
 use crate::ask::ByDevice;
 use crate::counters::AtomicCounters;
 use crate::durable::Written;
-use crate::plan::{Part, Plan, What, place};
+use crate::plan::{BlockKind, CopyPart, Plan, place};
 use crate::report::WriteReport;
 use crate::volume::Volume;
 
@@ -77,7 +77,7 @@ impl WriteBatch {
 }
 
 /// A batch under way. Each open answer holds a reference; the drop is the completion (BATCH-4).
-struct Flight {
+struct BatchFlight {
     volume: u64,
     counters: Arc<AtomicCounters>,
     failed: RankedMutex<Vec<(usize, Error)>, { rank::LEAF }>,
@@ -85,7 +85,7 @@ struct Flight {
     ending: RankedMutex<Option<(Plan, WriteDone)>, { rank::LEAF }>,
 }
 
-impl Drop for Flight {
+impl Drop for BatchFlight {
     fn drop(&mut self) {
         let failed = std::mem::take(&mut *self.failed.lock());
         self.counters.write_failures.add(failed.len() as u64);
@@ -96,7 +96,7 @@ impl Drop for Flight {
 
 /// The open answer of a request.
 struct Answer {
-    flight: Arc<Flight>,
+    flight: Arc<BatchFlight>,
     run: usize,
     owed: bool,
 }
@@ -161,14 +161,14 @@ impl Volume {
             }
         };
         let contents: Vec<Parts> = batch.ranges.into_iter().map(|(_, contents)| contents.into()).collect();
-        let gathered = |run: &[Part]| {
+        let gathered = |run: &[CopyPart]| {
             let mut data = Parts::default();
             run.iter().for_each(|part| data.extend_from(&contents[part.target], part.bytes()));
             (place(run).at, data)
         };
         let requests: Vec<_> = plan.runs().map(gathered).collect();
         drop(contents); // the owner may use them again once the requests are over
-        let flight = Arc::new(Flight {
+        let flight = Arc::new(BatchFlight {
             volume: self.number(),
             counters: Arc::clone(&self.counters),
             failed: RankedMutex::new(Vec::new()),
@@ -213,12 +213,14 @@ impl Volume {
             match contents {
                 Contents::TreeBlock(bytes) => {
                     self.verify_before_write(*at, bytes)?; // VOL-6
-                    self.plan_write(&mut plan, *at, bytes.len() as u64, What::TreeBlock)?;
+                    self.plan_write(&mut plan, *at, bytes.len() as u64, BlockKind::TreeBlock)?;
                 }
-                Contents::Data(data) => self.plan_write(&mut plan, *at, data.len() as u64, What::Data)?,
+                Contents::Data(data) => {
+                    self.plan_write(&mut plan, *at, data.len() as u64, BlockKind::Data)?
+                }
             }
         }
-        let blocks = plan.targets.iter().filter(|target| target.what == What::TreeBlock).count();
+        let blocks = plan.targets.iter().filter(|target| target.what == BlockKind::TreeBlock).count();
         let plan = plan.cut()?;
         self.begin_writing()?;
         self.counters.tree_block_writes.add(blocks as u64);

@@ -19,7 +19,7 @@ use creamery_format::{
 
 /// The purpose of opening a filesystem.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Want {
+pub(crate) enum OpenPurpose {
     Reading,
     Writing,
     /// Writing, even without the data that only a damaged first superblock leads to.
@@ -135,7 +135,7 @@ impl std::error::Error for Refusal {}
 
 /// The superblock that counts, and notes about the others.
 #[derive(Clone)]
-pub(crate) struct Found {
+pub(crate) struct FoundSuperblock {
     pub(crate) superblock: Superblock,
     pub(crate) notes: Vec<String>,
 }
@@ -163,11 +163,11 @@ impl Copy {
 }
 
 /// Reads all copies of `device` and chooses one.
-pub(crate) fn find(device: &dyn BlockDevice, want: Want) -> Result<Found> {
+pub(crate) fn find(device: &dyn BlockDevice, want: OpenPurpose) -> Result<FoundSuperblock> {
     decide(device, want).map_err(|refusal| Error::with_source(refusal.kind(), device.describe(), refusal))
 }
 
-fn decide(device: &dyn BlockDevice, want: Want) -> Result<Found, Refusal> {
+fn decide(device: &dyn BlockDevice, want: OpenPurpose) -> Result<FoundSuperblock, Refusal> {
     let fits = |&offset: &u64| offset + SUPERBLOCK_LEN as u64 <= device.len();
     let offsets = SUPERBLOCK_OFFSETS.into_iter().filter(fits);
     let mut copies: Vec<(u64, Copy)> = offsets.map(|offset| (offset, Copy::read(device, offset))).collect();
@@ -183,16 +183,16 @@ fn decide(device: &dyn BlockDevice, want: Want) -> Result<Found, Refusal> {
     match copies.remove(0) {
         (_, Copy::Whole(superblock)) => {
             let notes = notes_on_others(&superblock, &others);
-            Ok(Found { superblock: *superblock, notes })
+            Ok(FoundSuperblock { superblock: *superblock, notes })
         }
         (offset, Copy::Unreadable(error)) => match newest(&others) {
-            Some((copy, superblock)) if want == Want::Reading => {
+            Some((copy, superblock)) if want == OpenPurpose::Reading => {
                 let note = format!(
                     "the superblock at {offset} cannot be read ({error}); the copy at {copy} of generation {} was \
                      used, which may be older",
                     superblock.generation()
                 );
-                Ok(Found { superblock: superblock.clone(), notes: vec![note] })
+                Ok(FoundSuperblock { superblock: superblock.clone(), notes: vec![note] })
             }
             _ => Err(Refusal::Unreadable { offset, error }),
         },
@@ -200,17 +200,17 @@ fn decide(device: &dyn BlockDevice, want: Want) -> Result<Found, Refusal> {
             Some((copy, superblock)) => {
                 let generation = superblock.generation().get();
                 let what = match want {
-                    Want::Writing => {
+                    OpenPurpose::Writing => {
                         return Err(Refusal::FirstDamaged { first, reason, copy, generation });
                     }
-                    Want::Reading => "is not shown: only the first one leads to it",
-                    Want::WritingByCopy => "is lost: the next commit restores the first one",
+                    OpenPurpose::Reading => "is not shown: only the first one leads to it",
+                    OpenPurpose::WritingByCopy => "is lost: the next commit restores the first one",
                 };
                 let note = format!(
                     "the superblock at {first} is damaged ({reason}); the copy at {copy} of generation {generation} was used, \
                      and what was synced after that, if anything was, {what}"
                 );
-                Ok(Found { superblock: superblock.clone(), notes: vec![note] })
+                Ok(FoundSuperblock { superblock: superblock.clone(), notes: vec![note] })
             }
             None => Err(Refusal::Damaged { copies: reasons(first, reason, &others) }),
         },
@@ -256,21 +256,21 @@ fn foreign(device: &dyn BlockDevice, what: &'static Signature) -> Refusal {
 
 fn without_magic(
     device: &dyn BlockDevice,
-    want: Want,
+    want: OpenPurpose,
     zeros: bool,
     others: &[(u64, Copy)],
-) -> Result<Found, Refusal> {
+) -> Result<FoundSuperblock, Refusal> {
     if let Some(what) = recognise(device) {
         return Err(foreign(device, what));
     }
     match newest(others) {
-        Some((copy, superblock)) if want == Want::Reading => {
+        Some((copy, superblock)) if want == OpenPurpose::Reading => {
             let note = format!(
                 "the first superblock was overwritten; the copy at {copy} of generation {} was used, and what was synced \
                  after that, if anything was, is not shown",
                 superblock.generation()
             );
-            Ok(Found { superblock: superblock.clone(), notes: vec![note] })
+            Ok(FoundSuperblock { superblock: superblock.clone(), notes: vec![note] })
         }
         Some((copy, superblock)) => {
             Err(Refusal::Overwritten { copy, generation: superblock.generation().get() })

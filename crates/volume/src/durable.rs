@@ -6,7 +6,7 @@ use creamery_format::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS, Superblock};
 
 use crate::ask::ask_all;
 use crate::members::Member;
-use crate::piece::Piece;
+use crate::piece::DeviceRange;
 use crate::volume::Volume;
 
 /// A copy that a write did not reach, while another copy was written.
@@ -21,7 +21,7 @@ use crate::volume::Volume;
 #[derive(Debug)]
 pub struct CopyFailure {
     /// The place of the copy that was not written.
-    pub piece: Piece,
+    pub piece: DeviceRange,
     /// The reason.
     pub error: Error,
 }

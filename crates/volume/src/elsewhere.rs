@@ -5,7 +5,7 @@ use creamery_base::{Error, ErrorKind, Logical, Result, TreeId, Wait};
 use creamery_format::{BlockRef, Expected, SUPERBLOCK_OFFSETS};
 
 use crate::copies::Copy;
-use crate::open::Candidates;
+use crate::open::OpenCandidates;
 use crate::{DeviceSet, Mode, Rescue, Volume};
 
 impl Volume {
@@ -35,7 +35,7 @@ impl Volume {
             Copy::Damaged(why) => return refuse(ErrorKind::Corrupt, format!("is damaged: {why}")),
             Copy::Unreadable(error) => return refuse(error.kind(), format!("cannot be read: {error}")),
         };
-        Self::open_found(Candidates::led_by(&devices, superblock)?, Mode::ReadOnly, rescue)
+        Self::open_found(OpenCandidates::led_by(&devices, superblock)?, Mode::ReadOnly, rescue)
     }
 
     /// Opens the same devices with the block at `root` as root of the root tree: the volume then shows the commit that wrote it. The

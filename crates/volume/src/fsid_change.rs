@@ -18,7 +18,7 @@ use creamery_base::{Env, Error, ErrorKind, Result, Uuid};
 use creamery_device::BlockDevice;
 use creamery_format::{Incompat, SuperFlags, Superblock};
 
-use crate::copies::{self, Found, Want};
+use crate::copies::{self, FoundSuperblock, OpenPurpose};
 use crate::super_copies::{offsets, write};
 use crate::superblock_change::judge_change;
 use crate::{Mode, Rescue, Volume};
@@ -49,7 +49,7 @@ impl FsidChange {
     /// It has that UUID already; the UUID is zero; another change was begun; the filesystem's UUID was changed separately from that of its
     /// tree blocks; the first superblock is damaged, or has a feature or a state that forbids writing, including a log to replay.
     pub fn new(device: Arc<dyn BlockDevice>, wanted: Option<Uuid>, env: &dyn Env) -> Result<Self> {
-        let last = copies::find(&*device, Want::Writing)?.superblock;
+        let last = copies::find(&*device, OpenPurpose::Writing)?.superblock;
         let name = device.describe();
         let is_begun = last.flags().contains(SuperFlags::CHANGING_FSID);
         let new =
@@ -86,7 +86,7 @@ impl FsidChange {
     /// # Errors
     /// Those of [`Volume::open`].
     pub fn volume(&self) -> Result<Volume> {
-        let found = Found { superblock: self.behind.clone(), notes: Vec::new() };
+        let found = FoundSuperblock { superblock: self.behind.clone(), notes: Vec::new() };
         Volume::open_found((Arc::clone(&self.device), found).into(), Mode::ReadOnly, Rescue::default())
     }
 

@@ -15,11 +15,11 @@ use smallvec::SmallVec;
 
 use crate::Chunk;
 use crate::layout::Layout;
-use crate::piece::Piece;
+use crate::piece::DeviceRange;
 use crate::rows::Rows;
 
 /// One copy of a logical range: its pieces in logical order.
-pub type Mirror = SmallVec<[Piece; 1]>;
+pub type Mirror = SmallVec<[DeviceRange; 1]>;
 
 /// All copies of a logical range, in the order in which they are tried.
 ///
@@ -47,7 +47,8 @@ impl MirrorSet {
     /// Sorts the copies of each piece by the `rank` of their devices, the lowest first.
     pub(crate) fn in_order(mut self, rank: impl Fn(DevId) -> u8) -> Self {
         for piece in 0..self.mirrors.first().map_or(0, |mirror| mirror.len()) {
-            let mut copies: SmallVec<[Piece; 4]> = self.mirrors.iter().map(|mirror| mirror[piece]).collect();
+            let mut copies: SmallVec<[DeviceRange; 4]> =
+                self.mirrors.iter().map(|mirror| mirror[piece]).collect();
             copies.sort_by_key(|copy| rank(copy.at.dev));
             self.mirrors.iter_mut().zip(copies).for_each(|(mirror, copy)| mirror[piece] = copy);
         }
@@ -87,7 +88,7 @@ fn mirror(chunk: &Chunk, layout: Layout, copy: usize, from: u64, len: u64) -> Mi
         let column = usize::try_from(column).expect("a column number is a u16");
         let stripe = &chunk.stripes[column * copies + copy];
         // Chunk::from_item has checked that the stripe's end does not wrap.
-        Piece { at: Physical { dev: stripe.dev, offset: stripe.offset + offset }, len }
+        DeviceRange { at: Physical { dev: stripe.dev, offset: stripe.offset + offset }, len }
     };
     if columns == 1 {
         return SmallVec::from_elem(piece(0, from, len), 1);
@@ -124,7 +125,8 @@ mod tests {
     /// Each copy as (device, offset from the stripe's start in KiB, length in KiB).
     fn mapped(chunk: &Chunk, from: u64, len: u64) -> Vec<Vec<(u64, u64, u64)>> {
         let set = map(chunk, Logical::new(START + from * KIB), len * KIB).unwrap();
-        let show = |piece: &Piece| (piece.at.dev.get(), (piece.at.offset - (1 << 20)) / KIB, piece.len / KIB);
+        let show =
+            |piece: &DeviceRange| (piece.at.dev.get(), (piece.at.offset - (1 << 20)) / KIB, piece.len / KIB);
         set.mirrors().iter().map(|mirror| mirror.iter().map(show).collect()).collect()
     }
 

@@ -14,7 +14,7 @@ use creamery_format::{SUPERBLOCK_OFFSETS, Superblock};
 use crate::Volume;
 use crate::members::MemberState;
 use crate::open::cut_short;
-use crate::piece::Piece;
+use crate::piece::DeviceRange;
 use crate::write::check_beside_superblocks;
 
 /// Advice for bringing a device up to date.
@@ -94,7 +94,7 @@ impl Mender<'_> {
     /// The device fails, or returns other bytes afterwards; the range overlaps a superblock.
     pub fn rewrite(self, at: Physical, good: &[u8], is_good: &dyn Fn(&[u8]) -> bool) -> Result<()> {
         let Self(volume) = self;
-        let piece = Piece { at, len: good.len() as u64 };
+        let piece = DeviceRange { at, len: good.len() as u64 };
         check_beside_superblocks(&[piece])?;
         assert!(is_good(good), "MEND-1: bytes that are not good for {at}");
         if volume.check_writable().is_ok() {

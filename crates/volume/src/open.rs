@@ -6,9 +6,9 @@ use creamery_base::{Error, ErrorKind, Result};
 use creamery_device::BlockDevice;
 use creamery_format::{SuperFlags, Superblock};
 
-use crate::copies::{self, Found, Want};
+use crate::copies::{self, FoundSuperblock, OpenPurpose};
 use crate::members::assemble::{Candidate, assemble};
-use crate::members::{Member, Members, Part};
+use crate::members::{Member, MemberPart, Members};
 use crate::volume::{EarlierRoot, Volume};
 use crate::{Chunk, DeviceSet, Rescue};
 
@@ -36,8 +36,8 @@ impl Volume {
     /// that holds the chunk tree. After reading the chunk tree, call [`judge_devices`](Self::judge_devices) to check for the others.
     pub fn open(devices: impl Into<DeviceSet>, mode: Mode) -> Result<Self> {
         let want = match mode {
-            Mode::ReadOnly => Want::Reading,
-            Mode::ReadWrite => Want::Writing,
+            Mode::ReadOnly => OpenPurpose::Reading,
+            Mode::ReadWrite => OpenPurpose::Writing,
         };
         Self::open_found(find_all(&devices.into(), want)?, mode, Rescue::default())
     }
@@ -47,7 +47,7 @@ impl Volume {
     /// # Errors
     /// Those of [`open`](Self::open), except the ignored ones.
     pub fn open_for_rescue(devices: impl Into<DeviceSet>, rescue: Rescue) -> Result<Self> {
-        Self::open_found(find_all(&devices.into(), Want::Reading)?, Mode::ReadOnly, rescue)
+        Self::open_found(find_all(&devices.into(), OpenPurpose::Reading)?, Mode::ReadOnly, rescue)
     }
 
     /// Opens the filesystem for writing, even if the first superblock is damaged and a copy is good: fsyncs after the copy's
@@ -56,7 +56,11 @@ impl Volume {
     /// # Errors
     /// Those of [`open`](Self::open).
     pub fn open_by_copy(devices: impl Into<DeviceSet>) -> Result<Self> {
-        Self::open_found(find_all(&devices.into(), Want::WritingByCopy)?, Mode::ReadWrite, Rescue::default())
+        Self::open_found(
+            find_all(&devices.into(), OpenPurpose::WritingByCopy)?,
+            Mode::ReadWrite,
+            Rescue::default(),
+        )
     }
 
     /// Opens the filesystem on writable devices, for reading and for rewriting bad bytes in place ([`mender`](Self::mender)). Nothing is
@@ -65,7 +69,7 @@ impl Volume {
     /// # Errors
     /// Those of [`open`](Self::open) for writing, but several devices and parity are allowed.
     pub fn open_for_mending(devices: impl Into<DeviceSet>) -> Result<Self> {
-        let found = find_all(&devices.into(), Want::Writing)?;
+        let found = find_all(&devices.into(), OpenPurpose::Writing)?;
         for (device, found) in &found.all {
             judge(&found.superblock, Mode::ReadWrite, Rescue::default())
                 .map_err(|error| error.context(device.describe()))?;
@@ -73,7 +77,7 @@ impl Volume {
         Ok(Self::open_found(found, Mode::ReadOnly, Rescue::default())?.that_mends())
     }
 
-    pub(crate) fn open_found(candidates: Candidates, mode: Mode, rescue: Rescue) -> Result<Self> {
+    pub(crate) fn open_found(candidates: OpenCandidates, mode: Mode, rescue: Rescue) -> Result<Self> {
         let found = assemble(candidates.all)?;
         let Some(((first, newest), _)) = found.first() else { return Err(Error::invalid("no device given")) };
         let name = first.describe();
@@ -161,7 +165,7 @@ impl Volume {
 }
 
 /// The given devices, with their superblocks.
-pub(crate) struct Candidates {
+pub(crate) struct OpenCandidates {
     all: Vec<Candidate>,
     degraded: bool,
     notes: Vec<String>,
@@ -169,34 +173,35 @@ pub(crate) struct Candidates {
     led_by: Option<Superblock>,
 }
 
-impl Candidates {
+impl OpenCandidates {
     /// Returns the devices of a set; `superblock` of the first one leads. If that device has no other superblock, it also
     /// decides the device's state.
     pub(crate) fn led_by(set: &DeviceSet, superblock: Superblock) -> Result<Self> {
         let Some((first, others)) = set.devices().split_first() else {
             return Err(Error::invalid("no device given"));
         };
-        let own = copies::find(&**first, Want::Reading);
-        let found = own.unwrap_or_else(|_| Found { superblock: superblock.clone(), notes: Vec::new() });
-        let found = Found { notes: Vec::new(), ..found };
-        let mut all = find_all(&others.iter().cloned().collect(), Want::Reading)?;
+        let own = copies::find(&**first, OpenPurpose::Reading);
+        let found =
+            own.unwrap_or_else(|_| FoundSuperblock { superblock: superblock.clone(), notes: Vec::new() });
+        let found = FoundSuperblock { notes: Vec::new(), ..found };
+        let mut all = find_all(&others.iter().cloned().collect(), OpenPurpose::Reading)?;
         all.all.insert(0, (Arc::clone(first), found));
         Ok(Self { degraded: set.is_degraded(), notes: set.notes().to_vec(), led_by: Some(superblock), ..all })
     }
 }
 
-impl From<Candidate> for Candidates {
+impl From<Candidate> for OpenCandidates {
     fn from(one: Candidate) -> Self {
         Self { all: vec![one], degraded: false, notes: Vec::new(), led_by: None }
     }
 }
 
-pub(crate) fn find_all(set: &DeviceSet, want: Want) -> Result<Candidates> {
+pub(crate) fn find_all(set: &DeviceSet, want: OpenPurpose) -> Result<OpenCandidates> {
     let find = |device: &Arc<dyn BlockDevice>| {
         copies::find(&**device, want).map(|found| (Arc::clone(device), found))
     };
     let all = set.devices().iter().map(find).collect::<Result<_>>()?;
-    Ok(Candidates { all, degraded: set.is_degraded(), notes: set.notes().to_vec(), led_by: None })
+    Ok(OpenCandidates { all, degraded: set.is_degraded(), notes: set.notes().to_vec(), led_by: None })
 }
 
 impl Volume {
@@ -213,7 +218,7 @@ impl Volume {
     }
 }
 
-fn member(device: Arc<dyn BlockDevice>, superblock: &Superblock, part: Part) -> Member {
+fn member(device: Arc<dyn BlockDevice>, superblock: &Superblock, part: MemberPart) -> Member {
     let item = superblock.dev_item();
     Member {
         dev: item.dev_id(),

@@ -6,12 +6,12 @@ use creamery_base::Physical;
 ///
 /// ```
 /// use creamery_base::{DevId, Physical};
-/// use creamery_volume::Piece;
+/// use creamery_volume::DeviceRange;
 /// let piece = Piece { at: Physical { dev: DevId::new(1), offset: 4096 }, len: 4096 };
 /// assert_eq!(piece.at.offset + piece.len, 8192);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Piece {
+pub struct DeviceRange {
     /// Where it begins.
     pub at: Physical,
     /// Its length in bytes.

@@ -14,14 +14,14 @@ use creamery_base::{Error, ErrorKind, Logical, Physical, Result};
 
 use crate::index::index;
 use crate::mapping::MirrorSet;
-use crate::piece::Piece;
+use crate::piece::DeviceRange;
 
 /// Adjacent parts are merged into one request up to this many bytes.
 const REQUEST_MAX: u64 = 2 << 20;
 
 /// The content of a range, for messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum What {
+pub(crate) enum BlockKind {
     TreeBlock,
     Data,
 }
@@ -30,13 +30,13 @@ pub(crate) enum What {
 #[derive(Debug)]
 pub(crate) struct Target {
     pub(crate) at: Logical,
-    pub(crate) what: What,
+    pub(crate) what: BlockKind,
     pub(crate) copies: usize,
 }
 
 /// Part of one copy of a range, at its place on a device.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Part {
+pub(crate) struct CopyPart {
     pub(crate) at: Physical,
     pub(crate) len: u64,
     /// Index of the range, and the offset in it where this part begins.
@@ -45,7 +45,7 @@ pub(crate) struct Part {
     pub(crate) copy: usize,
 }
 
-impl Part {
+impl CopyPart {
     /// Returns the bytes of the range that this part covers.
     pub(crate) fn bytes(&self) -> Range<usize> {
         index(self.from)..index(self.from + self.len)
@@ -61,7 +61,7 @@ impl Part {
 pub(crate) struct Plan {
     pub(crate) targets: Vec<Target>,
     /// Sorted by place.
-    parts: Vec<Part>,
+    parts: Vec<CopyPart>,
     /// Ranges of `parts`.
     runs: Vec<Range<usize>>,
 }
@@ -76,18 +76,18 @@ impl Plan {
     ///
     /// # Errors
     /// Those of [`cut`](Self::cut).
-    pub(crate) fn of_pieces(pieces: impl IntoIterator<Item = (Piece, Range<usize>)>) -> Result<Self> {
+    pub(crate) fn of_pieces(pieces: impl IntoIterator<Item = (DeviceRange, Range<usize>)>) -> Result<Self> {
         let mut plan = Self::default();
-        let part = |(piece, bytes): (Piece, Range<usize>)| {
+        let part = |(piece, bytes): (DeviceRange, Range<usize>)| {
             assert_eq!(piece.len, bytes.len() as u64, "a piece is the bytes of the range that it is");
-            Part { at: piece.at, len: piece.len, target: 0, from: bytes.start as u64, copy: 0 }
+            CopyPart { at: piece.at, len: piece.len, target: 0, from: bytes.start as u64, copy: 0 }
         };
         plan.parts.extend(pieces.into_iter().map(part));
         plan.cut()
     }
 
     /// Adds all copies of a range.
-    pub(crate) fn add(&mut self, at: Logical, what: What, copies: &MirrorSet) {
+    pub(crate) fn add(&mut self, at: Logical, what: BlockKind, copies: &MirrorSet) {
         let target = self.targets.len();
         self.targets.push(Target { at, what, copies: copies.copies() });
         for (copy, mirror) in copies.mirrors().iter().enumerate() {
@@ -95,10 +95,10 @@ impl Plan {
         }
     }
 
-    fn add_copy(&mut self, target: usize, copy: usize, pieces: &[Piece]) {
+    fn add_copy(&mut self, target: usize, copy: usize, pieces: &[DeviceRange]) {
         let mut from = 0;
         for piece in pieces {
-            self.parts.push(Part { at: piece.at, len: piece.len, target, from, copy });
+            self.parts.push(CopyPart { at: piece.at, len: piece.len, target, from, copy });
             from += piece.len;
         }
     }
@@ -134,20 +134,20 @@ impl Plan {
     }
 
     /// Returns the parts of each request, in order of place.
-    pub(crate) fn runs(&self) -> impl ExactSizeIterator<Item = &[Part]> {
+    pub(crate) fn runs(&self) -> impl ExactSizeIterator<Item = &[CopyPart]> {
         self.runs.iter().map(|run| &self.parts[run.clone()])
     }
 
     /// Returns the parts of a request.
-    pub(crate) fn run(&self, number: usize) -> &[Part] {
+    pub(crate) fn run(&self, number: usize) -> &[CopyPart] {
         &self.parts[self.runs[number].clone()]
     }
 }
 
 /// Returns the place of a run.
-pub(crate) fn place(run: &[Part]) -> Piece {
+pub(crate) fn place(run: &[CopyPart]) -> DeviceRange {
     let (first, last) = (run[0], run[run.len() - 1]);
-    Piece { at: first.at, len: last.end() - first.at.offset }
+    DeviceRange { at: first.at, len: last.end() - first.at.offset }
 }
 
 #[cfg(test)]
@@ -158,16 +158,16 @@ mod tests {
     use super::*;
     use crate::mapping::Mirror;
 
-    fn piece(dev: u64, offset: u64, len: u64) -> Piece {
-        Piece { at: Physical { dev: DevId::new(dev), offset }, len }
+    fn piece(dev: u64, offset: u64, len: u64) -> DeviceRange {
+        DeviceRange { at: Physical { dev: DevId::new(dev), offset }, len }
     }
 
     fn planned(ranges: &[Vec<Mirror>]) -> Result<Vec<(u64, u64, u64)>> {
         let mut plan = Plan::with_capacity(ranges.len());
         for mirrors in ranges {
-            plan.add(Logical::new(0), What::Data, &MirrorSet::new(mirrors.clone()));
+            plan.add(Logical::new(0), BlockKind::Data, &MirrorSet::new(mirrors.clone()));
         }
-        let shown = |run: &[Part]| {
+        let shown = |run: &[CopyPart]| {
             let place = place(run);
             (place.at.dev.get(), place.at.offset, place.len)
         };

@@ -10,7 +10,7 @@ use creamery_format::Expected;
 
 use crate::Mode;
 use crate::index::index;
-use crate::piece::Piece;
+use crate::piece::DeviceRange;
 use crate::volume::Volume;
 
 impl Volume {
@@ -44,7 +44,7 @@ impl Volume {
     /// ignored: the reader has its bytes.
     pub(crate) fn repair(
         &self,
-        pieces: &[Piece],
+        pieces: &[DeviceRange],
         good: &[u8],
         count: u64,
         still_bad: &dyn Fn(&[u8]) -> bool,

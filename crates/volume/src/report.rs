@@ -3,7 +3,7 @@
 use creamery_base::{Error, ErrorKind, Result};
 
 use crate::durable::{CopyFailure, Written};
-use crate::plan::{Part, Plan, What, place};
+use crate::plan::{BlockKind, CopyPart, Plan, place};
 
 /// The outcome of each copy of each range of a write.
 ///
@@ -58,7 +58,7 @@ impl WriteReport {
 
     /// Returns the first failed request with a part of the copy.
     fn failure(&self, range: usize, copy: usize) -> Option<usize> {
-        let is_its = |part: &Part| (part.target, part.copy) == (range, copy);
+        let is_its = |part: &CopyPart| (part.target, part.copy) == (range, copy);
         self.failed.iter().position(|&(run, _)| self.plan.run(run).iter().any(is_its))
     }
 
@@ -76,9 +76,9 @@ impl WriteReport {
             let (_, error) = self.failed.swap_remove(why);
             let target = &self.plan.targets[range];
             return Err(match target.what {
-                What::Data => error.context(format!("writing data at logical {}", target.at)),
+                BlockKind::Data => error.context(format!("writing data at logical {}", target.at)),
                 // A full host is not a full filesystem: only the source of the error mentions it.
-                What::TreeBlock => {
+                BlockKind::TreeBlock => {
                     let lost = format!("the tree block at logical {} reached no device", target.at);
                     Error::with_source(ErrorKind::Io, lost, error)
                 }

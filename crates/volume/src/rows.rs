@@ -16,7 +16,7 @@ use creamery_codec::parity::{Parity, Row};
 
 use crate::Chunk;
 use crate::index::index;
-use crate::piece::Piece;
+use crate::piece::DeviceRange;
 
 /// The geometry of a chunk with parity.
 #[derive(Clone, Copy, Debug)]
@@ -82,15 +82,15 @@ impl<'c> Rows<'c> {
     }
 
     /// Returns the place of bytes of a column.
-    pub(crate) fn piece(&self, row: u64, column: usize, within: u64, len: u64) -> Piece {
+    pub(crate) fn piece(&self, row: u64, column: usize, within: u64, len: u64) -> DeviceRange {
         let stripe = &self.chunk.stripes[self.stripe_of(row, column)];
         // Chunk::from_item has checked that the stripe's end does not wrap.
         let offset = stripe.offset + row * self.chunk.stripe_len + within;
-        Piece { at: Physical { dev: stripe.dev, offset }, len }
+        DeviceRange { at: Physical { dev: stripe.dev, offset }, len }
     }
 
     /// Returns the place of an element itself.
-    pub(crate) fn place(&self, element: &Element) -> Piece {
+    pub(crate) fn place(&self, element: &Element) -> DeviceRange {
         self.piece(element.row, element.column, element.within, element.len)
     }
 }

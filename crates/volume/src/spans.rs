@@ -10,11 +10,11 @@ use crate::rows::Rows;
 ///
 /// ```
 /// use creamery_base::Logical;
-/// use creamery_volume::Holds;
+/// use creamery_volume::SpanContent;
 /// assert_ne!(Holds::Data(Logical::new(1 << 30)), Holds::Parity(0));
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Holds {
+pub enum SpanContent {
     /// Data from this address on.
     Data(Logical),
     /// Parity of the row with this number.
@@ -41,7 +41,7 @@ pub struct StripeSpan {
     /// The length in bytes.
     pub len: u64,
     /// The content.
-    pub holds: Holds,
+    pub holds: SpanContent,
 }
 
 impl Chunk {
@@ -60,7 +60,7 @@ impl Chunk {
         let Some(rows) = Rows::of(self) else {
             let (columns, copies) = (u64::from(layout.columns), usize::from(layout.copies));
             if columns == 1 {
-                return Some(self.span(stripe, 0, self.len, Holds::Data(self.start)));
+                return Some(self.span(stripe, 0, self.len, SpanContent::Data(self.start)));
             }
             let (size, column) = (self.stripe_len, (stripe / copies) as u64);
             let first = from / size;
@@ -77,7 +77,7 @@ impl Chunk {
         let start = row.checked_mul(self.full_stripe_bytes()).filter(|start| *start < self.len)?;
         let column = rows.column_of(row, stripe);
         if column >= rows.row().data_columns() {
-            return Some(self.span(stripe, row * self.stripe_len, self.stripe_len, Holds::Parity(row)));
+            return Some(self.span(stripe, row * self.stripe_len, self.stripe_len, SpanContent::Parity(row)));
         }
         let at = start + column as u64 * self.stripe_len;
         if at + self.stripe_len <= from { None } else { self.element(stripe, row, at) }
@@ -86,10 +86,10 @@ impl Chunk {
     /// Returns the element of a stripe at `at` of the chunk, clipped to the chunk.
     fn element(&self, stripe: usize, row: u64, at: u64) -> Option<StripeSpan> {
         let len = self.len.checked_sub(at).filter(|left| *left > 0)?.min(self.stripe_len);
-        Some(self.span(stripe, row * self.stripe_len, len, Holds::Data(self.start + at)))
+        Some(self.span(stripe, row * self.stripe_len, len, SpanContent::Data(self.start + at)))
     }
 
-    fn span(&self, stripe: usize, offset: u64, len: u64, holds: Holds) -> StripeSpan {
+    fn span(&self, stripe: usize, offset: u64, len: u64, holds: SpanContent) -> StripeSpan {
         let stripe = &self.stripes[stripe];
         // Chunk::from_item has checked that the stripe's end does not wrap.
         StripeSpan { at: Physical { dev: stripe.dev, offset: stripe.offset + offset }, len, holds }
@@ -156,8 +156,8 @@ mod tests {
         let mut from = chunk.start;
         while let Some(span) = chunk.span_from(stripe, from) {
             from = match span.holds {
-                Holds::Data(at) => at + span.len,
-                Holds::Parity(row) => chunk.row_range(row).unwrap().1,
+                SpanContent::Data(at) => at + span.len,
+                SpanContent::Parity(row) => chunk.row_range(row).unwrap().1,
             };
             spans.push(span);
         }
@@ -181,9 +181,9 @@ mod tests {
                     let offset = span.at.offset - chunk.stripes[stripe].offset;
                     for within in [0, 4096, span.len - 4096] {
                         let address = match span.holds {
-                            Holds::Data(at) if !chunk.has_parity() => at + within,
-                            Holds::Data(_) => chunk.row_range(offset / chunk.stripe_len).unwrap().0,
-                            Holds::Parity(row) => chunk.row_range(row).unwrap().0,
+                            SpanContent::Data(at) if !chunk.has_parity() => at + within,
+                            SpanContent::Data(_) => chunk.row_range(offset / chunk.stripe_len).unwrap().0,
+                            SpanContent::Parity(row) => chunk.row_range(row).unwrap().0,
                         };
                         assert_eq!(chunk.address_from(stripe, offset + within), address, "{profile:?}");
                     }
@@ -215,8 +215,8 @@ mod tests {
                     assert_eq!(span.at.offset, end, "{profile}: a stripe is used from end to end");
                     end += span.len;
                     match span.holds {
-                        Holds::Parity(_) => parity += span.len,
-                        Holds::Data(at) => {
+                        SpanContent::Parity(_) => parity += span.len,
+                        SpanContent::Data(at) => {
                             held += span.len;
                             let copies = map(&chunk, at, span.len).unwrap();
                             let own = &copies.mirrors()[chunk.copy_of_stripe(stripe)];
@@ -238,8 +238,8 @@ mod tests {
         let from = |chunk: &Chunk, stripe, at: u64| {
             let span = chunk.span_from(stripe, Logical::new(START + at * 1024));
             span.map(|span| match span.holds {
-                Holds::Data(at) => (at.get() - START) / 1024,
-                Holds::Parity(row) => 1000 + row,
+                SpanContent::Data(at) => (at.get() - START) / 1024,
+                SpanContent::Parity(row) => 1000 + row,
             })
         };
         assert_eq!(

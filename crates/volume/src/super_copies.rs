@@ -10,8 +10,8 @@ use creamery_base::{DevId, Error, ErrorKind, Generation, Logical, Result};
 use creamery_device::BlockDevice;
 use creamery_format::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS, Superblock};
 
-use crate::copies::{self, Copy, Want};
-use crate::open::{Candidates, judge};
+use crate::copies::{self, Copy, OpenPurpose};
+use crate::open::{OpenCandidates, judge};
 use crate::{DeviceSet, Mode, Rescue, Volume};
 
 /// The good and the bad copies of a device's superblock.
@@ -114,7 +114,7 @@ impl SuperCopies {
     /// Those of opening it.
     pub fn volume(&self, devices: impl Into<DeviceSet>) -> Result<Volume> {
         let devices = devices.into();
-        let all = Candidates::led_by(&devices, self.newest.clone())?;
+        let all = OpenCandidates::led_by(&devices, self.newest.clone())?;
         let rescue = Rescue { ignore_super_flags: true, ..Rescue::default() };
         Volume::open_found(all, Mode::ReadOnly, rescue)
     }
@@ -154,7 +154,7 @@ impl SuperCopies {
 /// # Errors
 /// The first superblock is damaged, or has a state or a feature that forbids writing; device errors.
 pub fn zero_log(device: &dyn BlockDevice) -> Result<Option<(Logical, u8)>> {
-    let mut superblock = copies::find(device, Want::Writing)?.superblock;
+    let mut superblock = copies::find(device, OpenPurpose::Writing)?.superblock;
     let name = device.describe();
     judge(&superblock, Mode::ReadWrite, Rescue::default()).map_err(|error| error.context(&name))?;
     if superblock.device_count() != 1 {

@@ -9,7 +9,7 @@ use creamery_base::{Error, ErrorKind, Result, Uuid};
 use creamery_device::BlockDevice;
 use creamery_format::{Incompat, SuperFlags, Superblock};
 
-use crate::copies::{self, Want};
+use crate::copies::{self, OpenPurpose};
 use crate::open::judge;
 use crate::super_copies::{offsets, write};
 use crate::{Mode, Rescue};
@@ -78,7 +78,7 @@ impl SuperblockChange {
     /// The first superblock is damaged, or has a feature or a state that forbids writing, including a log to replay; the UUID of a seed
     /// would change, or the seed state of a filesystem with a changed UUID; a UUID of zeros, or the present one; device errors.
     pub fn apply(&self, device: &dyn BlockDevice) -> Result<bool> {
-        let last = copies::find(device, Want::Writing)?.superblock;
+        let last = copies::find(device, OpenPurpose::Writing)?.superblock;
         let next = judge_change(&last).and_then(|()| self.of(&last));
         let next = next.map_err(|error| error.context(device.describe()))?;
         if next.to_bytes(0) == last.to_bytes(0) {

@@ -5,7 +5,7 @@ use creamery_format::{
     BlockRef, CorruptKind, Corruption, Expected, Incompat, WritingRules, check_leaf_for_writing, verify_block,
 };
 
-use crate::members::Part;
+use crate::members::MemberPart;
 use crate::open::Mode;
 use crate::volume::Volume;
 
@@ -32,7 +32,7 @@ impl Volume {
     #[must_use]
     pub fn expected_of_seed(&self, bytes: &[u8], want: Expected) -> Expected {
         let found = BlockRef::new(bytes).fsid();
-        let seeds = self.members().all().iter().filter(|member| member.part == Part::Seed);
+        let seeds = self.members().all().iter().filter(|member| member.part == MemberPart::Seed);
         let is_of_seed = seeds.map(|member| member.metadata_uuid).any(|uuid| uuid == found);
         if is_of_seed { Expected { fsid: found, ..want } } else { want }
     }

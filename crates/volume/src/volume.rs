@@ -13,7 +13,7 @@ use creamery_format::{Expected, Superblock};
 use crate::chunk_map::ChunkMap;
 use crate::counters::AtomicCounters;
 use crate::mapping::{self, MirrorSet};
-use crate::members::{Member, MemberState, Members, Part};
+use crate::members::{Member, MemberPart, MemberState, Members};
 use crate::untouched::HeldWrites;
 use crate::{Chunk, Counters, Mode, Rescue};
 
@@ -347,7 +347,7 @@ impl Volume {
                 let place = format!("corrupt chunk: logical={} stripe={number}, {what}", chunk.start);
                 Err(Error::new(ErrorKind::Corrupt, place))
             };
-            if stripe.dev_uuid != member.uuid && member.part == Part::Seed {
+            if stripe.dev_uuid != member.uuid && member.part == MemberPart::Seed {
                 let name = member.device.describe();
                 return Err(Error::invalid(format!(
                     "{name} is a seed that filesystem {} was not made from",

@@ -5,13 +5,13 @@ use creamery_format::{BlockRef, Expected, SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS, ve
 
 use crate::durable::Written;
 use crate::index::index;
-use crate::piece::Piece;
-use crate::plan::{Part, Plan, What, place};
+use crate::piece::DeviceRange;
+use crate::plan::{BlockKind, CopyPart, Plan, place};
 use crate::report::WriteReport;
 use crate::volume::Volume;
 
 /// Fails if a write would overlap a superblock copy, whatever the free space tree of a damaged filesystem says.
-pub(crate) fn check_beside_superblocks(mirror: &[Piece]) -> Result<()> {
+pub(crate) fn check_beside_superblocks(mirror: &[DeviceRange]) -> Result<()> {
     for piece in mirror {
         let end = piece.at.offset + piece.len;
         let hit = SUPERBLOCK_OFFSETS
@@ -46,7 +46,7 @@ impl Volume {
     }
 
     /// Adds the copies of a range to a plan for writing.
-    pub(crate) fn plan_write(&self, plan: &mut Plan, at: Logical, len: u64, what: What) -> Result<()> {
+    pub(crate) fn plan_write(&self, plan: &mut Plan, at: Logical, len: u64, what: BlockKind) -> Result<()> {
         let sector = u64::from(self.sector_size());
         assert!(at.is_aligned(sector), "what is written lies on sector boundaries");
         assert!(len.is_multiple_of(sector), "whole sectors are written");
@@ -69,7 +69,7 @@ impl Volume {
     pub fn write_data(&self, at: Logical, data: &[u8]) -> Result<Written> {
         self.check_writable()?;
         let mut plan = Plan::with_capacity(1);
-        self.plan_write(&mut plan, at, data.len() as u64, What::Data)?;
+        self.plan_write(&mut plan, at, data.len() as u64, BlockKind::Data)?;
         let plan = plan.cut()?;
         self.begin_writing()?;
         let outcomes = plan.runs().map(|run| self.write_run(run, data)).enumerate();
@@ -79,7 +79,7 @@ impl Volume {
         WriteReport::new(self.number(), plan, failed).into_written()
     }
 
-    fn write_run(&self, run: &[Part], data: &[u8]) -> Result<()> {
+    fn write_run(&self, run: &[CopyPart], data: &[u8]) -> Result<()> {
         let place = place(run);
         self.count_write(place.len);
         let device = &self.member(place.at.dev)?.device;
@@ -104,7 +104,7 @@ impl Volume {
     ///
     /// # Errors
     /// The device fails, or is missing.
-    pub fn discard_piece(&self, piece: &Piece) -> Result<u64> {
+    pub fn discard_piece(&self, piece: &DeviceRange) -> Result<u64> {
         self.check_writable()?;
         check_beside_superblocks(&[*piece])?;
         self.begin_writing()?;

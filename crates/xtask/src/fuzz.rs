@@ -26,7 +26,7 @@ const INPUT_MAX: &str = "-max_len=2048";
 const CORPUS_FILES_MAX: usize = 200;
 
 /// Options of the command.
-struct Wanted {
+struct FuzzOptions {
     seconds: u64,
     targets: Vec<String>,
     shrink: bool,
@@ -34,7 +34,7 @@ struct Wanted {
 
 /// Runs the targets named by `words`, or all of them.
 pub(crate) fn fuzz(words: &[&str]) -> Result<()> {
-    let wanted = Wanted::of(words)?;
+    let wanted = FuzzOptions::of(words)?;
     build()?;
     if wanted.shrink {
         return wanted.targets.iter().try_for_each(|target| shrink(target));
@@ -59,7 +59,7 @@ pub(crate) fn fuzz(words: &[&str]) -> Result<()> {
     Ok(())
 }
 
-impl Wanted {
+impl FuzzOptions {
     fn of(words: &[&str]) -> Result<Self> {
         let all = targets()?;
         let mut wanted = Self { seconds: SECONDS, targets: Vec::new(), shrink: false };

@@ -2,7 +2,7 @@
 
 use core::ops::{Deref, DerefMut};
 
-use super::Held;
+use super::HeldNote;
 
 /// The witness that a lock of rank `RANK` is locked: its guard, and the note of its place.
 ///
@@ -16,7 +16,7 @@ use super::Held;
 pub struct Ranked<G, const RANK: u8> {
     // Dropped first: the lock is released before its place is.
     pub(super) guard: G,
-    pub(super) held: Held,
+    pub(super) held: HeldNote,
 }
 
 impl<G: Deref, const RANK: u8> Deref for Ranked<G, RANK> {

@@ -12,12 +12,12 @@ use crate::gate::Wait;
 /// assert!(Place::within(rank::INODE, u128::MAX) < Place::of(rank::LEAF));
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Place {
+pub struct LockPosition {
     rank: u8,
     within: u128,
 }
 
-impl Place {
+impl LockPosition {
     /// The place of the only lock of a rank, or of one of several of which a thread holds one at most.
     #[must_use]
     pub const fn of(rank: u8) -> Self {
@@ -47,10 +47,10 @@ impl Place {
 /// std::thread::spawn(move || drop(held));
 /// ```
 #[must_use]
-pub struct Held {
+pub struct HeldNote {
     /// `None` if nothing is noted.
     #[cfg(debug_assertions)]
-    place: Option<Place>,
+    place: Option<LockPosition>,
     thread: PhantomData<*const ()>,
 }
 
@@ -58,7 +58,7 @@ pub struct Held {
 mod noted {
     use std::cell::RefCell;
 
-    use super::{Held, PhantomData, Place};
+    use super::{HeldNote, LockPosition, PhantomData};
     use crate::gate;
     use crate::lock::rank;
 
@@ -66,12 +66,12 @@ mod noted {
     use crate::sync::shuttle::thread_local;
 
     thread_local! {
-        static HELD: RefCell<Vec<Place>> = const { RefCell::new(Vec::new()) };
+        static HELD: RefCell<Vec<LockPosition>> = const { RefCell::new(Vec::new()) };
     }
 
-    impl Held {
+    impl HeldNote {
         /// Notes a lock before waiting for it. Panics, as a bug of the caller, if this thread holds a lock at the same or a later place.
-        pub fn wait(place: Place) -> Self {
+        pub fn wait(place: LockPosition) -> Self {
             HELD.with(|held| {
                 if let Some(last) = held.borrow().iter().max() {
                     assert!(place > *last, "LOCK-1: waits for the lock at {place:?} with {last:?} held");
@@ -81,7 +81,7 @@ mod noted {
         }
 
         /// Notes a lock taken by trying, or one that no other thread knows yet.
-        pub fn tried(place: Place) -> Self {
+        pub fn tried(place: LockPosition) -> Self {
             HELD.with(|held| held.borrow_mut().push(place));
             if place.rank >= rank::SHORT {
                 gate::note_short_lock();
@@ -100,7 +100,7 @@ mod noted {
         }
     }
 
-    impl Drop for Held {
+    impl Drop for HeldNote {
         fn drop(&mut self) {
             let Some(noted) = self.place else { return };
             HELD.with(|held| {
@@ -116,14 +116,14 @@ mod noted {
 }
 
 #[cfg(not(debug_assertions))]
-impl Held {
+impl HeldNote {
     /// Notes nothing.
-    pub const fn wait(_: Place) -> Self {
+    pub const fn wait(_: LockPosition) -> Self {
         Self { thread: PhantomData }
     }
 
     /// Notes nothing.
-    pub const fn tried(_: Place) -> Self {
+    pub const fn tried(_: LockPosition) -> Self {
         Self { thread: PhantomData }
     }
 
@@ -135,9 +135,9 @@ impl Held {
     }
 }
 
-impl Held {
+impl HeldNote {
     /// Notes a lock at `place` before taking it, by waiting or by trying.
-    pub fn before(place: Place, wait: Wait) -> Self {
+    pub fn before(place: LockPosition, wait: Wait) -> Self {
         match wait {
             Wait::Yes => Self::wait(place),
             Wait::No => Self::tried(place),
@@ -147,42 +147,42 @@ impl Held {
 
 #[cfg(all(test, debug_assertions, not(feature = "shuttle")))]
 mod tests {
-    use super::{Held, Place};
+    use super::{HeldNote, LockPosition};
     use crate::lock::rank;
 
-    fn inode(ino: u128) -> Place {
-        Place::within(rank::INODE, ino)
+    fn inode(ino: u128) -> LockPosition {
+        LockPosition::within(rank::INODE, ino)
     }
 
     #[test]
     fn locks_of_a_rank_are_waited_for_in_their_order() {
-        let first = Held::wait(inode(300));
-        let second = Held::wait(inode(301));
-        let tried = Held::tried(inode(257));
+        let first = HeldNote::wait(inode(300));
+        let second = HeldNote::wait(inode(301));
+        let tried = HeldNote::tried(inode(257));
         drop((second, first));
-        drop(Held::wait(inode(258)));
+        drop(HeldNote::wait(inode(258)));
         drop(tried);
-        drop(Held::wait(inode(256)));
+        drop(HeldNote::wait(inode(256)));
     }
 
     #[test]
     #[should_panic(expected = "LOCK-1")]
     fn waiting_for_an_earlier_place_is_a_bug() {
-        let _later = Held::wait(inode(301));
-        let _earlier = Held::wait(inode(300));
+        let _later = HeldNote::wait(inode(301));
+        let _earlier = HeldNote::wait(inode(300));
     }
 
     #[test]
     #[should_panic(expected = "LOCK-1")]
     fn waiting_for_the_same_place_twice_is_a_bug() {
-        let _once = Held::tried(inode(300));
-        let _twice = Held::wait(inode(300));
+        let _once = HeldNote::tried(inode(300));
+        let _twice = HeldNote::wait(inode(300));
     }
 
     #[test]
     #[should_panic(expected = "LOCK-1")]
     fn what_was_got_by_trying_counts() {
-        let _inner = Held::tried(Place::of(rank::LEAF));
-        let _outer = Held::wait(inode(300));
+        let _inner = HeldNote::tried(LockPosition::of(rank::LEAF));
+        let _outer = HeldNote::wait(inode(300));
     }
 }

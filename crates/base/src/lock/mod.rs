@@ -31,7 +31,7 @@ mod rw_lock;
 
 pub use condvar::RankedCondvar;
 pub use guard::Ranked;
-pub use held::{Held, Place};
+pub use held::{HeldNote, LockPosition};
 pub use mutex::{RankedGuard, RankedMutex};
 pub use process::{ProcessCondvar, ProcessMutex, ProcessRead, ProcessRwLock, ProcessWrite};
 pub use queued_rw_lock::QueuedRwLock;

@@ -1,6 +1,6 @@
 //! A mutex with a rank.
 
-use super::{Held, Place, Ranked, reason_of};
+use super::{HeldNote, LockPosition, Ranked, reason_of};
 use crate::gate::Reason;
 use crate::sync::{Mutex, MutexGuard, lock_by};
 
@@ -25,7 +25,7 @@ impl<T, const RANK: u8> RankedMutex<T, RANK> {
 
     /// Locks, and waits for the holder (LOCK-1). If the lock is a long one, the gate counts a wait that happens as [`Reason::Lock`].
     pub fn lock(&self) -> RankedGuard<'_, T, RANK> {
-        let held = Held::wait(Place::of(RANK));
+        let held = HeldNote::wait(LockPosition::of(RANK));
         Ranked {
             guard: lock_by(Some(RANK), reason_of(RANK), || self.inner.try_lock(), || self.inner.lock()),
             held,
@@ -34,7 +34,7 @@ impl<T, const RANK: u8> RankedMutex<T, RANK> {
 
     /// Locks like [`lock`](Self::lock); the gate counts a wait that happens as `reason`.
     pub fn lock_for(&self, reason: Reason) -> RankedGuard<'_, T, RANK> {
-        let held = Held::wait(Place::of(RANK));
+        let held = HeldNote::wait(LockPosition::of(RANK));
         let guard = lock_by(Some(RANK), Some(reason), || self.inner.try_lock(), || self.inner.lock());
         Ranked { guard, held }
     }
@@ -42,7 +42,7 @@ impl<T, const RANK: u8> RankedMutex<T, RANK> {
     /// Locks if no thread holds it.
     pub fn try_lock(&self) -> Option<RankedGuard<'_, T, RANK>> {
         let guard = self.inner.try_lock()?;
-        Some(Ranked { guard, held: Held::tried(Place::of(RANK)) })
+        Some(Ranked { guard, held: HeldNote::tried(LockPosition::of(RANK)) })
     }
 
     /// Returns the value. By taking `self`, it needs no lock.

@@ -6,11 +6,15 @@
 
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use super::{Held, Place, Ranked};
+use super::{HeldNote, LockPosition, Ranked};
 use crate::gate::Wait;
 
-fn before(rank: u8, wait: Wait) -> Held {
-    if cfg!(feature = "shuttle") { Held::nothing() } else { Held::before(Place::of(rank), wait) }
+fn before(rank: u8, wait: Wait) -> HeldNote {
+    if cfg!(feature = "shuttle") {
+        HeldNote::nothing()
+    } else {
+        HeldNote::before(LockPosition::of(rank), wait)
+    }
 }
 
 /// A mutex like [`RankedMutex`](super::RankedMutex), for a `static`.

@@ -7,7 +7,7 @@
 //!
 //! A thread has the turn only while it waits for the lock behind it. So the turn has no rank.
 
-use super::{Held, Place, Ranked, RankedRead, RankedRwLock, RankedWrite};
+use super::{HeldNote, LockPosition, Ranked, RankedRead, RankedRwLock, RankedWrite};
 use crate::gate::Reason;
 use crate::sync::{Mutex, lock_by};
 
@@ -39,7 +39,7 @@ impl<T, const RANK: u8> QueuedRwLock<T, RANK> {
 
     /// Locks for writing like [`RankedRwLock::write_for`], behind the writers that wait already.
     pub fn write_for(&self, reason: Reason, within: u128) -> RankedWrite<'_, T, RANK> {
-        let held = Held::wait(Place::within(RANK, within));
+        let held = HeldNote::wait(LockPosition::within(RANK, within));
         let behind_others = || {
             let _turn = self.turn.lock();
             self.lock.inner.write()

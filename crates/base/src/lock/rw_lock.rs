@@ -1,6 +1,6 @@
 //! A reader-writer lock with a rank.
 
-use super::{Held, Place, Ranked, reason_of};
+use super::{HeldNote, LockPosition, Ranked, reason_of};
 use crate::gate::Reason;
 use crate::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard, lock_by};
 
@@ -27,7 +27,7 @@ impl<T, const RANK: u8> RankedRwLock<T, RANK> {
     /// Locks for reading, and waits for a writer (LOCK-1). If the lock is a long one, the gate counts a wait that happens as
     /// [`Reason::Lock`].
     pub fn read(&self) -> RankedRead<'_, T, RANK> {
-        let held = Held::wait(Place::of(RANK));
+        let held = HeldNote::wait(LockPosition::of(RANK));
         Ranked {
             guard: lock_by(Some(RANK), reason_of(RANK), || self.inner.try_read(), || self.inner.read()),
             held,
@@ -36,7 +36,7 @@ impl<T, const RANK: u8> RankedRwLock<T, RANK> {
 
     /// Locks for writing, and waits until no other thread holds the lock (LOCK-1). Waits are counted as in [`read`](Self::read).
     pub fn write(&self) -> RankedWrite<'_, T, RANK> {
-        let held = Held::wait(Place::of(RANK));
+        let held = HeldNote::wait(LockPosition::of(RANK));
         Ranked {
             guard: lock_by(Some(RANK), reason_of(RANK), || self.inner.try_write(), || self.inner.write()),
             held,
@@ -46,7 +46,7 @@ impl<T, const RANK: u8> RankedRwLock<T, RANK> {
     /// Locks one of several locks of this rank for reading, like [`read`](Self::read). They are taken in the order of `within`. The gate
     /// counts a wait that happens as `reason`.
     pub fn read_for(&self, reason: Reason, within: u128) -> RankedRead<'_, T, RANK> {
-        let held = Held::wait(Place::within(RANK, within));
+        let held = HeldNote::wait(LockPosition::within(RANK, within));
         let guard = lock_by(Some(RANK), Some(reason), || self.inner.try_read(), || self.inner.read());
         Ranked { guard, held }
     }
@@ -54,7 +54,7 @@ impl<T, const RANK: u8> RankedRwLock<T, RANK> {
     /// Locks one of several locks of this rank for writing, like [`write`](Self::write). They are taken in the order of `within`. The gate
     /// counts a wait that happens as `reason`.
     pub fn write_for(&self, reason: Reason, within: u128) -> RankedWrite<'_, T, RANK> {
-        let held = Held::wait(Place::within(RANK, within));
+        let held = HeldNote::wait(LockPosition::within(RANK, within));
         let guard = lock_by(Some(RANK), Some(reason), || self.inner.try_write(), || self.inner.write());
         Ranked { guard, held }
     }
@@ -62,13 +62,13 @@ impl<T, const RANK: u8> RankedRwLock<T, RANK> {
     /// Locks for reading if that needs no wait; `within` as in [`read_for`](Self::read_for).
     pub fn try_read_within(&self, within: u128) -> Option<RankedRead<'_, T, RANK>> {
         let guard = self.inner.try_read()?;
-        Some(Ranked { guard, held: Held::tried(Place::within(RANK, within)) })
+        Some(Ranked { guard, held: HeldNote::tried(LockPosition::within(RANK, within)) })
     }
 
     /// Locks for writing if no thread holds it; `within` as in [`write_for`](Self::write_for).
     pub fn try_write_within(&self, within: u128) -> Option<RankedWrite<'_, T, RANK>> {
         let guard = self.inner.try_write()?;
-        Some(Ranked { guard, held: Held::tried(Place::within(RANK, within)) })
+        Some(Ranked { guard, held: HeldNote::tried(LockPosition::within(RANK, within)) })
     }
 
     /// Returns the value without locking: `&mut self` excludes other threads.

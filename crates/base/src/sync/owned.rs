@@ -93,12 +93,12 @@ pub trait HasLock {
 }
 
 /// The common part of both guards: the owner, and the address of the lock in it.
-struct Held<O: HasLock> {
+struct OwnedGuard<O: HasLock> {
     lock: NonNull<OwnedLock<O::Content>>,
     owner: Arc<O>,
 }
 
-impl<O: HasLock> Held<O> {
+impl<O: HasLock> OwnedGuard<O> {
     fn new(owner: Arc<O>) -> Self {
         // Asked once: unlocking must use the very lock that was locked.
         Self { lock: NonNull::from(owner.lock()), owner }
@@ -119,13 +119,13 @@ impl<O: HasLock> Held<O> {
 /// ```
 #[must_use]
 pub struct OwnedRead<O: HasLock> {
-    held: Held<O>,
+    held: OwnedGuard<O>,
 }
 
 impl<O: HasLock> OwnedRead<O> {
     /// Locks for reading, and waits for a writer. The caller makes the gate count the wait.
     pub fn lock(owner: Arc<O>) -> Self {
-        let held = Held::new(owner);
+        let held = OwnedGuard::new(owner);
         let raw = &held.lock().raw;
         lock_by(None, None, || raw.try_lock_shared().then_some(()), || raw.lock_shared());
         Self { held }
@@ -134,7 +134,7 @@ impl<O: HasLock> OwnedRead<O> {
     /// Locks for reading if no writer holds or awaits the lock.
     /// Errors: locked; the error gives the owner back.
     pub fn try_lock(owner: Arc<O>) -> Result<Self, Arc<O>> {
-        let held = Held::new(owner);
+        let held = OwnedGuard::new(owner);
         if held.lock().raw.try_lock_shared() { Ok(Self { held }) } else { Err(held.owner) }
     }
 
@@ -169,13 +169,13 @@ impl<O: HasLock> Drop for OwnedRead<O> {
 /// ```
 #[must_use]
 pub struct OwnedWrite<O: HasLock> {
-    held: Held<O>,
+    held: OwnedGuard<O>,
 }
 
 impl<O: HasLock> OwnedWrite<O> {
     /// Locks for writing, and waits until no other thread holds the lock. The caller makes the gate count the wait.
     pub fn lock(owner: Arc<O>) -> Self {
-        let held = Held::new(owner);
+        let held = OwnedGuard::new(owner);
         let raw = &held.lock().raw;
         lock_by(None, None, || raw.try_lock_exclusive().then_some(()), || raw.lock_exclusive());
         Self { held }
@@ -184,7 +184,7 @@ impl<O: HasLock> OwnedWrite<O> {
     /// Locks for writing if no thread holds the lock.
     /// Errors: locked; the error gives the owner back.
     pub fn try_lock(owner: Arc<O>) -> Result<Self, Arc<O>> {
-        let held = Held::new(owner);
+        let held = OwnedGuard::new(owner);
         if held.lock().raw.try_lock_exclusive() { Ok(Self { held }) } else { Err(held.owner) }
     }
 

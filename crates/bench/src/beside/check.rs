@@ -11,8 +11,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use creamery_testkit::{Judge, Judges, LoopMount, Program, Run, Scratch, btrfs_check, tree};
 
-use super::measure::{Taken, measure, median};
-use super::options::{Options, options};
+use super::measure::{RunTaken, measure, median};
+use super::options::{BesideOptions, options};
 use super::report::{mebibytes, publish};
 use creamery_workspace::build_program;
 
@@ -42,17 +42,17 @@ sync -f .
 "#;
 
 /// One pair of bars.
-struct Row {
+struct CheckRow {
     image: PathBuf,
     name: &'static str,
     data: bool,
-    ours: Vec<Taken>,
-    theirs: Vec<Taken>,
+    ours: Vec<RunTaken>,
+    theirs: Vec<RunTaken>,
 }
 
 /// `cargo xtask bench check`.
 pub(crate) fn check(words: &[&str]) -> Result<()> {
-    let options = options(Options { files: 30_000, bytes: 400_000_000, runs: 5, dry: false }, words)?;
+    let options = options(BesideOptions { files: 30_000, bytes: 400_000_000, runs: 5, dry: false }, words)?;
     let needed = [Judge::Root, Judge::KernelBtrfs, Judge::LoopDevices, Judge::BtrfsProgs];
     if let Some(missing) = needed.into_iter().find(|judge| Judges::here().missing(*judge).is_some()) {
         bail!("bench check compares with btrfs check on images that the kernel filled: {missing} is missing");
@@ -61,7 +61,7 @@ pub(crate) fn check(words: &[&str]) -> Result<()> {
     let (creamery, scratch) = (Program::find()?, Scratch::new("bench-check")?);
     let mut rows = Vec::new();
     for (name, image) in images(&scratch, &options)? {
-        let row = |data| Row { image: image.clone(), name, data, ours: Vec::new(), theirs: Vec::new() };
+        let row = |data| CheckRow { image: image.clone(), name, data, ours: Vec::new(), theirs: Vec::new() };
         rows.extend([row(false), row(true)]);
     }
     for round in 1..=options.runs {
@@ -82,7 +82,7 @@ pub(crate) fn check(words: &[&str]) -> Result<()> {
         options.runs
     );
     publish("bench check", &text, options.dry)?;
-    let slower: Vec<&Row> = rows.iter().filter(|row| middle(&row.ours) > middle(&row.theirs)).collect();
+    let slower: Vec<&CheckRow> = rows.iter().filter(|row| middle(&row.ours) > middle(&row.theirs)).collect();
     if let Some(row) = slower.first() {
         bail!("slower than btrfs check in {} rows, first in {}", slower.len(), row.name);
     }
@@ -90,7 +90,7 @@ pub(crate) fn check(words: &[&str]) -> Result<()> {
 }
 
 /// The images by name, each of which both programs accept.
-fn images(scratch: &Scratch, options: &Options) -> Result<Vec<(&'static str, PathBuf)>> {
+fn images(scratch: &Scratch, options: &BesideOptions) -> Result<Vec<(&'static str, PathBuf)>> {
     let source = scratch.dir("source")?;
     let made = tree::generate(&source, options.files, options.bytes, SEED)?;
     println!("tree: {} files, {} folders, {} bytes", made.files, made.dirs, made.bytes);
@@ -116,27 +116,27 @@ fn fill(scratch: &Scratch, image: &Path, source: &Path, script: &str) -> Result<
     mount.unmount()
 }
 
-fn flags(row: &Row) -> &'static [&'static str] {
+fn flags(row: &CheckRow) -> &'static [&'static str] {
     if row.data { &["check", "--check-data-csum"] } else { &["check"] }
 }
 
-fn by_creamery(creamery: &Program, row: &Row) -> Result<Taken> {
+fn by_creamery(creamery: &Program, row: &CheckRow) -> Result<RunTaken> {
     measure(Command::new(creamery.path()).args(flags(row)).arg(&row.image))
 }
 
-fn by_btrfs(row: &Row) -> Result<Taken> {
+fn by_btrfs(row: &CheckRow) -> Result<RunTaken> {
     measure(Command::new("btrfs").args(flags(row)).arg(&row.image).stderr(std::process::Stdio::null()))
 }
 
-fn middle(taken: &[Taken]) -> Duration {
+fn middle(taken: &[RunTaken]) -> Duration {
     median(&taken.iter().map(|taken| taken.time).collect::<Vec<_>>())
 }
 
-fn table(rows: &[Row]) -> String {
+fn table(rows: &[CheckRow]) -> String {
     let mut text = String::from(
         "| image | data | `creamery check` | `btrfs check` | of Creamery's time | peak memory | of btrfs check |\n|---|---|---|---|---|---|---|\n",
     );
-    let peak = |taken: &[Taken]| mebibytes(taken.iter().map(|taken| taken.peak_bytes).max().unwrap_or(0));
+    let peak = |taken: &[RunTaken]| mebibytes(taken.iter().map(|taken| taken.peak_bytes).max().unwrap_or(0));
     for row in rows {
         let (ours, theirs) = (middle(&row.ours).as_secs_f64(), middle(&row.theirs).as_secs_f64());
         text += &format!(
@@ -155,15 +155,15 @@ fn table(rows: &[Row]) -> String {
 mod tests {
     use std::time::Duration;
 
-    use super::{Row, Taken, table};
+    use super::{CheckRow, RunTaken, table};
 
     #[test]
     fn a_row_has_both_medians_and_both_peaks() {
-        let taken = |seconds: &[u64]| -> Vec<Taken> {
-            let one = |s: &u64| Taken { time: Duration::from_secs(*s), peak_bytes: s << 20 };
+        let taken = |seconds: &[u64]| -> Vec<RunTaken> {
+            let one = |s: &u64| RunTaken { time: Duration::from_secs(*s), peak_bytes: s << 20 };
             seconds.iter().map(one).collect()
         };
-        let row = Row {
+        let row = CheckRow {
             image: "disk.img".into(),
             name: "files",
             data: true,

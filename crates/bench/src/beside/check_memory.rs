@@ -9,7 +9,7 @@ use creamery_testkit::{Program, Run};
 use serde_json::Value;
 
 use super::measure::measure;
-use super::options::{Options, options};
+use super::options::{BesideOptions, options};
 use super::report::{mebibytes, publish};
 use creamery_workspace::{build_program, cargo, run, target};
 
@@ -18,7 +18,7 @@ const LIMIT: Duration = Duration::from_secs(600);
 
 /// `cargo xtask bench check-memory`.
 pub(crate) fn check_memory(words: &[&str]) -> Result<()> {
-    let options = options(Options { files: 10_000_000, bytes: 0, runs: 1, dry: false }, words)?;
+    let options = options(BesideOptions { files: 10_000_000, bytes: 0, runs: 1, dry: false }, words)?;
     build_program()?;
     let creamery = Program::find()?;
     // On disk: in memory it would compete with what is measured.

@@ -14,7 +14,7 @@ use creamery_testkit::{Judge, Judges, LoopDevice, Run, Scratch, btrfs_check, tre
 
 use super::library::{Said, empty_filesystem, kernel_filesystem};
 use super::measure::{measure, median};
-use super::options::{Options, options};
+use super::options::{BesideOptions, options};
 use super::programs::Programs;
 use super::report::publish;
 use super::server::Server;
@@ -25,7 +25,7 @@ const LIMIT: Duration = Duration::from_secs(300);
 const METHODS: [&str; 3] = ["zlib:3", "lzo", "zstd:3"];
 
 /// Work on one file of text.
-struct Step {
+struct CompressStep {
     name: &'static str,
     workload: &'static str,
     piece: u64,
@@ -34,27 +34,27 @@ struct Step {
     pieces: u64,
 }
 
-const STEPS: [Step; 4] = [
-    Step { name: "written", workload: "write", piece: 1 << 20, order: "sequential", pieces: 0 },
-    Step { name: "read whole", workload: "read", piece: 1 << 20, order: "sequential", pieces: 0 },
-    Step { name: "4 KiB at random", workload: "read", piece: 4096, order: "random", pieces: 4000 },
-    Step { name: "4 KiB in order", workload: "read", piece: 4096, order: "sequential", pieces: 0 },
+const STEPS: [CompressStep; 4] = [
+    CompressStep { name: "written", workload: "write", piece: 1 << 20, order: "sequential", pieces: 0 },
+    CompressStep { name: "read whole", workload: "read", piece: 1 << 20, order: "sequential", pieces: 0 },
+    CompressStep { name: "4 KiB at random", workload: "read", piece: 4096, order: "random", pieces: 4000 },
+    CompressStep { name: "4 KiB in order", workload: "read", piece: 4096, order: "sequential", pieces: 0 },
 ];
 
 /// The side that keeps the file.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Side {
+enum CompressSide {
     Library,
     Kernel,
     Mount,
 }
 
-const SIDES: [Side; 3] = [Side::Library, Side::Kernel, Side::Mount];
+const SIDES: [CompressSide; 3] = [CompressSide::Library, CompressSide::Kernel, CompressSide::Mount];
 
 /// The results of one row, by side.
-type Row = [Vec<f64>; SIDES.len()];
+type CompressRow = [Vec<f64>; SIDES.len()];
 
-struct Stage {
+struct CompressStage {
     scratch: Scratch,
     programs: Programs,
     bytes: u64,
@@ -62,13 +62,14 @@ struct Stage {
 
 /// `cargo xtask bench compress`. `--files` and `--bytes` give the size of the tree; the file has that many bytes.
 pub(crate) fn compress(words: &[&str]) -> Result<()> {
-    let options = options(Options { files: 30_000, bytes: 400_000_000, runs: 3, dry: false }, words)?;
+    let options = options(BesideOptions { files: 30_000, bytes: 400_000_000, runs: 3, dry: false }, words)?;
     let needed = [Judge::Root, Judge::Fuse, Judge::KernelBtrfs, Judge::LoopDevices, Judge::BtrfsProgs];
     if let Some(missing) = needed.into_iter().find(|judge| Judges::here().missing(*judge).is_some()) {
         bail!("bench compress stands beside the kernel: {missing} is missing");
     }
     let bytes = options.bytes.next_multiple_of(1 << 20);
-    let stage = Stage { scratch: Scratch::new("bench-compress")?, programs: Programs::build(false)?, bytes };
+    let stage =
+        CompressStage { scratch: Scratch::new("bench-compress")?, programs: Programs::build(false)?, bytes };
     let source = stage.scratch.dir("tree")?;
     tree::generate_text(&source, options.files, options.bytes, SEED)?;
     let mut text = String::from(
@@ -89,7 +90,7 @@ pub(crate) fn compress(words: &[&str]) -> Result<()> {
     publish("bench compress", &said, options.dry)
 }
 
-impl Stage {
+impl CompressStage {
     /// Packs the tree with both programs in turn.
     fn images(&self, source: &Path, method: &str, runs: usize) -> Result<String> {
         let (mut times, mut stored) = ([Vec::new(), Vec::new()], [0, 0]);
@@ -127,9 +128,9 @@ impl Stage {
 
     /// Writes and reads the file on all sides in turn.
     fn files(&self, method: &str, runs: usize) -> Result<String> {
-        let mut rows: Vec<Row> = STEPS.iter().map(|_| Row::default()).collect();
+        let mut rows: Vec<CompressRow> = STEPS.iter().map(|_| CompressRow::default()).collect();
         for round in 0..runs {
-            let mut sides: Vec<(usize, Side)> = SIDES.into_iter().enumerate().collect();
+            let mut sides: Vec<(usize, CompressSide)> = SIDES.into_iter().enumerate().collect();
             sides.rotate_left(round % SIDES.len());
             for (index, side) in sides {
                 for (row, rate) in rows.iter_mut().zip(self.play(side, method)?) {
@@ -153,27 +154,29 @@ impl Stage {
     }
 
     /// The rate of each step, a second.
-    fn play(&self, side: Side, method: &str) -> Result<Vec<f64>> {
+    fn play(&self, side: CompressSide, method: &str) -> Result<Vec<f64>> {
         let image = self.scratch.file("file.img");
         match side {
-            Side::Kernel => kernel_filesystem(&image, IMAGE_BYTES)?,
-            Side::Library | Side::Mount => empty_filesystem(&self.programs.creamery, &image, IMAGE_BYTES)?,
+            CompressSide::Kernel => kernel_filesystem(&image, IMAGE_BYTES)?,
+            CompressSide::Library | CompressSide::Mount => {
+                empty_filesystem(&self.programs.creamery, &image, IMAGE_BYTES)?
+            }
         }
-        let rate = |step: &Step| {
+        let rate = |step: &CompressStep| {
             let said = self.step(side, &image, method, step)?;
             let time = said.durable_time()?.as_secs_f64();
             let each = if step.pieces > 0 { 1.0 } else { step.piece as f64 / f64::from(1 << 20) };
             Ok(each * said.number("operations")? / time)
         };
         let rates = STEPS.iter().map(rate).collect::<Result<_>>()?;
-        if side != Side::Kernel {
+        if side != CompressSide::Kernel {
             btrfs_check(&image)?;
         }
         Ok(rates)
     }
 
     /// Runs one step; the filesystem is opened or mounted anew.
-    fn step(&self, side: Side, image: &Path, method: &str, step: &Step) -> Result<Said> {
+    fn step(&self, side: CompressSide, image: &Path, method: &str, step: &CompressStep) -> Result<Said> {
         let dir = self.scratch.dir("mount")?;
         let mut words = vec![
             ("--bytes", self.bytes.to_string()),
@@ -185,11 +188,11 @@ impl Stage {
         let on_dir = ("--dir", dir.display().to_string());
         let option = format!("compress={method}");
         match side {
-            Side::Library => {
+            CompressSide::Library => {
                 words.extend([("--image", image.display().to_string()), ("--compress", method.to_owned())]);
                 self.programs.bench(step.workload, &words)
             }
-            Side::Kernel => {
+            CompressSide::Kernel => {
                 let device = LoopDevice::attach(image, false)?;
                 let options = format!("ssd,{option}");
                 Run::new("mount").args(["-t", "btrfs", "-o", &options]).arg(device.path()).arg(&dir).ok()?;
@@ -199,7 +202,7 @@ impl Stage {
                 device.detach()?;
                 said
             }
-            Side::Mount => {
+            CompressSide::Mount => {
                 let mut command = Command::new(self.programs.creamery.path());
                 command.args(["mount", "--foreground", "-o", &option]).arg(image).arg(&dir);
                 let server = Server::start(&mut command, &dir)?;

@@ -8,7 +8,7 @@ use creamery_testkit::{Program, Run, Scratch};
 
 use super::library::{bench, build, empty_filesystem};
 use super::measure::median;
-use super::options::{Options, options};
+use super::options::{BesideOptions, options};
 use super::report::{mebibytes, publish};
 
 const FEW: u64 = 100_000;
@@ -18,14 +18,14 @@ const CACHE_MIB: u64 = 2048;
 const DIRTY_MIB: u64 = 512;
 const LIMIT: Duration = Duration::from_secs(600);
 
-struct Taken {
+struct FlatTaken {
     work: Duration,
     peak_bytes: u64,
 }
 
 /// `cargo xtask bench flat`.
 pub(crate) fn flat(words: &[&str]) -> Result<()> {
-    let options = options(Options { files: 10_000_000, bytes: 0, runs: 3, dry: false }, words)?;
+    let options = options(BesideOptions { files: 10_000_000, bytes: 0, runs: 3, dry: false }, words)?;
     build()?;
     let (scratch, creamery) = (Scratch::new("bench-flat")?, Program::find()?);
     let image = scratch.file("flat.img");
@@ -52,7 +52,7 @@ pub(crate) fn flat(words: &[&str]) -> Result<()> {
     Ok(())
 }
 
-fn create(creamery: &Program, image: &Path, files: u64, rounds: u64) -> Result<Taken> {
+fn create(creamery: &Program, image: &Path, files: u64, rounds: u64) -> Result<FlatTaken> {
     // A tree of so many files takes half a kilobyte each, and the space that a commit frees comes back after it.
     let bytes = (files * rounds * 1024).max(2 << 30);
     empty_filesystem(creamery, image, bytes)?;
@@ -61,5 +61,5 @@ fn create(creamery: &Program, image: &Path, files: u64, rounds: u64) -> Result<T
     let said =
         bench("create", "--image", image, &setting.map(|(option, value)| (option, value.to_string())))?;
     Run::new(creamery.path()).arg("check").arg(image).limit(LIMIT).ok()?;
-    Ok(Taken { work: said.durable_time()?, peak_bytes: said.number("peak_bytes")? as u64 })
+    Ok(FlatTaken { work: said.durable_time()?, peak_bytes: said.number("peak_bytes")? as u64 })
 }

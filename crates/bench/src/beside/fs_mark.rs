@@ -15,7 +15,7 @@ use creamery_testkit::{CpuMeter, Judge, Judges, LoopDevice, Program, Run, Scratc
 
 use super::library::{RELEASE, empty_image};
 use super::measure::median;
-use super::options::{Options, options};
+use super::options::{BesideOptions, options};
 use super::report::publish;
 use super::server::{Server, build_null, server_threads};
 use creamery_workspace::{build_program, root, target};
@@ -34,7 +34,7 @@ const PROGRAMS: [(&str, &str); 6] = [
 
 /// What serves the directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Side {
+enum FsMarkServer {
     Creamery,
     Null,
     LibfuseNull,
@@ -43,16 +43,16 @@ enum Side {
     Fuse2fs,
 }
 
-const SIDES: [(Side, &str); 6] = [
-    (Side::Creamery, "`creamery mount`"),
-    (Side::Null, "null server, ours"),
-    (Side::LibfuseNull, "null server, libfuse"),
-    (Side::Kernel, "kernel Btrfs"),
-    (Side::Ntfs3g, "ntfs-3g"),
-    (Side::Fuse2fs, "fuse2fs"),
+const SIDES: [(FsMarkServer, &str); 6] = [
+    (FsMarkServer::Creamery, "`creamery mount`"),
+    (FsMarkServer::Null, "null server, ours"),
+    (FsMarkServer::LibfuseNull, "null server, libfuse"),
+    (FsMarkServer::Kernel, "kernel Btrfs"),
+    (FsMarkServer::Ntfs3g, "ntfs-3g"),
+    (FsMarkServer::Fuse2fs, "fuse2fs"),
 ];
 
-impl Side {
+impl FsMarkServer {
     /// It takes a tenth of the files: at a thousand a second nobody would wait for more.
     const fn share(self, files: u64) -> u64 {
         match self {
@@ -64,7 +64,7 @@ impl Side {
 
 /// What one run of fs_mark took.
 #[derive(Clone, Copy)]
-struct Taken {
+struct FsMarkTaken {
     /// Files per second.
     rate: f64,
     /// CPU time for a file, in microseconds: of fs_mark, the server and the kernel's threads.
@@ -73,15 +73,15 @@ struct Taken {
 
 /// One side, for each number of threads.
 struct Rates {
-    side: Side,
+    side: FsMarkServer,
     name: &'static str,
-    by_threads: [Vec<Taken>; THREADS.len()],
+    by_threads: [Vec<FsMarkTaken>; THREADS.len()],
 }
 
 const THREADS: [usize; 2] = [1, 2];
 
 impl Rates {
-    fn median(&self, threads: usize, of: fn(&Taken) -> f64) -> f64 {
+    fn median(&self, threads: usize, of: fn(&FsMarkTaken) -> f64) -> f64 {
         median(&self.by_threads[threads].iter().map(of).collect::<Vec<_>>())
     }
 
@@ -92,11 +92,11 @@ impl Rates {
 
 /// `cargo xtask bench fs_mark`.
 pub(crate) fn fs_mark(words: &[&str]) -> Result<()> {
-    let options = options(Options { files: 20_000, bytes: 0, runs: 3, dry: false }, words)?;
+    let options = options(BesideOptions { files: 20_000, bytes: 0, runs: 3, dry: false }, words)?;
     insist_on_programs()?;
     build_program()?;
     build_null(&RELEASE)?;
-    let place = Place::new(options.files)?;
+    let place = FsMarkStage::new(options.files)?;
     let mut all: Vec<Rates> =
         SIDES.map(|(side, name)| Rates { side, name, by_threads: Default::default() }).into();
     for round in 1..=options.runs {
@@ -121,8 +121,8 @@ pub(crate) fn fs_mark(words: &[&str]) -> Result<()> {
     );
     publish("bench fs_mark", &text, options.dry)?;
     let two = |wanted| all.iter().find(|rates| rates.side == wanted).map_or(f64::NAN, |rates| rates.rate(1));
-    println!("null server over libfuse's {:.2}", two(Side::Null) / two(Side::LibfuseNull));
-    println!("ratio {:.2}", two(Side::Creamery) / two(Side::Null));
+    println!("null server over libfuse's {:.2}", two(FsMarkServer::Null) / two(FsMarkServer::LibfuseNull));
+    println!("ratio {:.2}", two(FsMarkServer::Creamery) / two(FsMarkServer::Null));
     Ok(())
 }
 
@@ -142,7 +142,7 @@ fn insist_on_programs() -> Result<()> {
     Ok(())
 }
 
-struct Place {
+struct FsMarkStage {
     scratch: Scratch,
     creamery: Program,
     libfuse_null: PathBuf,
@@ -151,7 +151,7 @@ struct Place {
     files: u64,
 }
 
-impl Place {
+impl FsMarkStage {
     fn new(files: u64) -> Result<Self> {
         let scratch = Scratch::new("bench-fs_mark")?;
         let flags = Run::new("pkg-config").args(["--cflags", "--libs", "fuse3"]).ok()?.stdout_text();
@@ -173,24 +173,26 @@ impl Place {
     }
 
     /// One run on a fresh filesystem.
-    fn measure(&self, side: Side, threads: usize) -> Result<Taken> {
+    fn measure(&self, side: FsMarkServer, threads: usize) -> Result<FsMarkTaken> {
         let dir = self.scratch.dir("mount")?;
         let mark = |servers: &[u32]| self.mark(&dir, threads, side.share(self.files), servers);
         let taken = match side {
-            Side::Creamery => self.on_creamery(&dir, &mark),
-            Side::Kernel => self.on_kernel(&dir, &mark),
-            Side::Null => {
+            FsMarkServer::Creamery => self.on_creamery(&dir, &mark),
+            FsMarkServer::Kernel => self.on_kernel(&dir, &mark),
+            FsMarkServer::Null => {
                 let mut command = Command::new(target().join("release/examples/null"));
                 on_server(command.arg("--threads").arg(&self.server_threads).arg(&dir), &dir, &mark)
             }
-            Side::LibfuseNull => {
+            FsMarkServer::LibfuseNull => {
                 let mut command = Command::new(&self.libfuse_null);
                 on_server(command.arg(&self.server_threads).arg(&dir), &dir, &mark)
             }
-            Side::Ntfs3g => {
+            FsMarkServer::Ntfs3g => {
                 self.on_driver(&["mkntfs", "-q", "-Q", "-F"], &["ntfs-3g", "-o", "no_detach"], &dir, &mark)
             }
-            Side::Fuse2fs => self.on_driver(&["mkfs.ext4", "-q", "-F"], &["fuse2fs", "-f"], &dir, &mark),
+            FsMarkServer::Fuse2fs => {
+                self.on_driver(&["mkfs.ext4", "-q", "-F"], &["fuse2fs", "-f"], &dir, &mark)
+            }
         };
         taken.with_context(|| format!("{side:?} with {threads} threads"))
     }
@@ -201,7 +203,7 @@ impl Place {
     }
 
     /// A figure counts only if the image is right.
-    fn on_creamery(&self, dir: &Path, mark: Mark<'_>) -> Result<Taken> {
+    fn on_creamery(&self, dir: &Path, mark: Mark<'_>) -> Result<FsMarkTaken> {
         let image = self.image()?;
         self.creamery.run(["mkfs", "-q", "-f", "-m", "single"]).arg(&image).ok()?;
         let mut command = Command::new(self.creamery.path());
@@ -210,7 +212,7 @@ impl Place {
         Ok(taken)
     }
 
-    fn on_kernel(&self, dir: &Path, mark: Mark<'_>) -> Result<Taken> {
+    fn on_kernel(&self, dir: &Path, mark: Mark<'_>) -> Result<FsMarkTaken> {
         let image = self.image()?;
         Run::new("mkfs.btrfs").args(["-q", "-f", "-m", "single", "-d", "single"]).arg(&image).ok()?;
         let device = LoopDevice::attach(&image, false)?;
@@ -221,13 +223,13 @@ impl Place {
         taken
     }
 
-    fn on_driver(&self, mkfs: &[&str], driver: &[&str], dir: &Path, mark: Mark<'_>) -> Result<Taken> {
+    fn on_driver(&self, mkfs: &[&str], driver: &[&str], dir: &Path, mark: Mark<'_>) -> Result<FsMarkTaken> {
         let image = self.image()?;
         Run::new(mkfs[0]).args(&mkfs[1..]).arg(&image).ok()?;
         on_server(Command::new(driver[0]).args(&driver[1..]).arg(&image).arg(dir), dir, mark)
     }
 
-    fn mark(&self, dir: &Path, threads: usize, files: u64, servers: &[u32]) -> Result<Taken> {
+    fn mark(&self, dir: &Path, threads: usize, files: u64, servers: &[u32]) -> Result<FsMarkTaken> {
         let mut fs_mark = Run::new("fs_mark").args(["-S", "0", "-s", "0", "-k", "-L", "1"]).limit(LIMIT);
         fs_mark = fs_mark.arg("-n").arg(files.to_string()).arg("-t").arg(threads.to_string());
         for thread in 0..threads {
@@ -239,14 +241,14 @@ impl Place {
         let said = fs_mark.within(dir).arg("-l").arg(self.scratch.file("fs_log")).ok()?.stdout_text();
         let cpu = cpu.elapsed()?.as_secs_f64() * 1e6 / (files * threads as u64) as f64;
         let rate = rate_of(&said).with_context(|| format!("no rate in what fs_mark says:\n{said}"))?;
-        Ok(Taken { rate, cpu })
+        Ok(FsMarkTaken { rate, cpu })
     }
 }
 
 /// What is measured on a mount with these servers.
-type Mark<'m> = &'m dyn Fn(&[u32]) -> Result<Taken>;
+type Mark<'m> = &'m dyn Fn(&[u32]) -> Result<FsMarkTaken>;
 
-fn on_server(command: &mut Command, dir: &Path, mark: Mark<'_>) -> Result<Taken> {
+fn on_server(command: &mut Command, dir: &Path, mark: Mark<'_>) -> Result<FsMarkTaken> {
     let server = Server::start(command, dir)?;
     let taken = mark(&[server.id()]);
     server.end()?;
@@ -260,7 +262,7 @@ fn rate_of(said: &str) -> Option<f64> {
 }
 
 fn table(all: &[Rates]) -> String {
-    let null = all.iter().find(|rates| rates.side == Side::Null);
+    let null = all.iter().find(|rates| rates.side == FsMarkServer::Null);
     let mut text = String::from(
         "| side | 1 thread, files/s | 2 threads | of the null server, 1 thread | 2 threads | CPU time a file, 1 thread | 2 threads |\n|---|---|---|---|---|---|---|\n",
     );
@@ -283,7 +285,7 @@ fn table(all: &[Rates]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Rates, Side, Taken, rate_of, table};
+    use super::{FsMarkServer, FsMarkTaken, Rates, rate_of, table};
 
     #[test]
     fn the_rate_is_read_from_the_last_row() {
@@ -295,13 +297,16 @@ mod tests {
 
     #[test]
     fn every_side_is_told_as_a_part_of_the_null_server() {
-        let taken = |rate: f64| Taken { rate, cpu: 2000.0 / rate };
+        let taken = |rate: f64| FsMarkTaken { rate, cpu: 2000.0 / rate };
         let rates = |side, name, one: f64, two: f64| Rates {
             side,
             name,
             by_threads: [[one, 1.0, 1e9].map(taken).into(), [two; 3].map(taken).into()],
         };
-        let text = table(&[rates(Side::Creamery, "a", 50.0, 80.0), rates(Side::Null, "b", 100.0, 100.0)]);
+        let text = table(&[
+            rates(FsMarkServer::Creamery, "a", 50.0, 80.0),
+            rates(FsMarkServer::Null, "b", 100.0, 100.0),
+        ]);
         let rows = "| a | 50 | 80 | 0.50 | 0.80 | 40.0 us | 25.0 us |\n| b | 100 | 100 | 1.00 | 1.00 | 20.0 us | 20.0 us |\n";
         assert!(text.ends_with(rows), "{text}");
     }

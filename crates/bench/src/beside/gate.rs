@@ -15,7 +15,7 @@ use creamery_testkit::{Judge, Judges, LoopDevice, Run, Scratch, btrfs_check};
 
 use super::library::{Said, empty_filesystem, kernel_filesystem};
 use super::measure::median;
-use super::options::{Options, options};
+use super::options::{BesideOptions, options};
 use super::programs::Programs;
 use super::report::publish;
 
@@ -33,7 +33,7 @@ const IMAGE_BYTES: u64 = 6 << 30;
 const LIMIT: Duration = Duration::from_secs(300);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Side {
+enum GateSide {
     Library,
     Kernel,
 }
@@ -49,21 +49,24 @@ pub(crate) fn gate(words: &[&str]) -> Result<()> {
     let mut words = words.to_vec();
     let quick = words.iter().position(|word| *word == "--quick").map(|at| words.remove(at)).is_some();
     let (extents, runs) = if quick { (QUICK_EXTENTS, 1) } else { (EXTENTS, 5) };
-    let mut options = options(Options { files: 0, bytes: extents * PIECE, runs, dry: false }, &words)?;
+    let mut options = options(BesideOptions { files: 0, bytes: extents * PIECE, runs, dry: false }, &words)?;
     options.dry |= quick;
     let needed = [Judge::Root, Judge::KernelBtrfs, Judge::LoopDevices, Judge::BtrfsProgs];
     if let Some(missing) = needed.into_iter().find(|judge| Judges::here().missing(*judge).is_some()) {
         bail!("bench gate stands beside the kernel: {missing} is missing");
     }
-    let stage = Stage::new(options.bytes, quick)?;
+    let stage = GateStage::new(options.bytes, quick)?;
     let (mut library, mut kernel) = (Vec::new(), Vec::new());
     for round in 1..=options.runs {
         // A later side finds memory that an earlier one warmed, so the sides take turns in coming first.
-        let sides =
-            if round % 2 == 1 { [Side::Library, Side::Kernel] } else { [Side::Kernel, Side::Library] };
+        let sides = if round % 2 == 1 {
+            [GateSide::Library, GateSide::Kernel]
+        } else {
+            [GateSide::Kernel, GateSide::Library]
+        };
         for side in sides {
             let played = stage.play(side)?;
-            if side == Side::Library { library.push(played) } else { kernel.push(played) }
+            if side == GateSide::Library { library.push(played) } else { kernel.push(played) }
         }
         println!("  run {round} of {}", options.runs);
     }
@@ -79,28 +82,28 @@ pub(crate) fn gate(words: &[&str]) -> Result<()> {
 }
 
 /// The images and programs of the bench.
-struct Stage {
+struct GateStage {
     scratch: Scratch,
     programs: Programs,
     bytes: u64,
 }
 
 /// A new filesystem of one side.
-struct Set<'s> {
-    stage: &'s Stage,
+struct GateFilesystem<'s> {
+    stage: &'s GateStage,
     image: PathBuf,
     /// The kernel's device; `None` for the library.
     device: Option<LoopDevice>,
 }
 
-type Words = Vec<(&'static str, String)>;
+type GateOptions = Vec<(&'static str, String)>;
 
 /// Options with numbers.
-fn words(numbers: &[(&'static str, u64)]) -> Words {
+fn words(numbers: &[(&'static str, u64)]) -> GateOptions {
     numbers.iter().map(|(option, number)| (*option, number.to_string())).collect()
 }
 
-impl Stage {
+impl GateStage {
     /// Builds the measured programs; a quick run measures nothing, so it builds without optimisation.
     fn new(bytes: u64, quick: bool) -> Result<Self> {
         let programs = Programs::build(quick)?;
@@ -108,7 +111,7 @@ impl Stage {
     }
 
     /// Runs both parts, each on its own filesystem.
-    fn play(&self, side: Side) -> Result<Played> {
+    fn play(&self, side: GateSide) -> Result<Played> {
         let file =
             |generation| words(&[("--bytes", self.bytes), ("--piece", PIECE), ("--generation", generation)]);
         let set = self.set(side)?;
@@ -125,26 +128,27 @@ impl Stage {
         Ok(Played { overwritten, appended })
     }
 
-    fn set(&self, side: Side) -> Result<Set<'_>> {
+    fn set(&self, side: GateSide) -> Result<GateFilesystem<'_>> {
         let image = self.scratch.file("gate.img");
         let device = match side {
-            Side::Library => {
+            GateSide::Library => {
                 empty_filesystem(&self.programs.creamery, &image, IMAGE_BYTES)?;
                 None
             }
-            Side::Kernel => {
+            GateSide::Kernel => {
                 kernel_filesystem(&image, IMAGE_BYTES)?;
                 Some(LoopDevice::attach(&image, false)?)
             }
         };
-        Ok(Set { stage: self, image, device })
+        Ok(GateFilesystem { stage: self, image, device })
     }
 }
 
-impl Set<'_> {
+impl GateFilesystem<'_> {
     /// Runs one workload; the filesystem is opened or mounted anew.
-    fn step(&self, workload: &str, mut words: Words) -> Result<Said> {
-        let run = |words: &Words| self.stage.programs.bench(workload, words).context(workload.to_owned());
+    fn step(&self, workload: &str, mut words: GateOptions) -> Result<Said> {
+        let run =
+            |words: &GateOptions| self.stage.programs.bench(workload, words).context(workload.to_owned());
         let Some(device) = &self.device else {
             words.push(("--image", self.image.display().to_string()));
             return run(&words);

@@ -8,8 +8,8 @@ use anyhow::{Context, Result};
 use creamery_testkit::walk::{Compare, Walk, expect_same};
 use creamery_testkit::{Judge, Judges, LoopDevice, LoopMount, Program, Run, Scratch, btrfs_check, tree};
 
-use super::measure::{Taken, measure, median};
-use super::options::{Options, options};
+use super::measure::{RunTaken, measure, median};
+use super::options::{BesideOptions, options};
 use super::report::{mebibytes, publish};
 use creamery_workspace::build_program;
 
@@ -17,18 +17,18 @@ const SEED: u64 = 20_251_121;
 const IMAGE_BYTES: u64 = 2 << 30;
 
 /// One of the ways.
-struct Way {
+struct ImageMaker {
     name: &'static str,
-    run: fn(&Place) -> Result<Taken>,
-    taken: Vec<Taken>,
+    run: fn(&ImageStage) -> Result<RunTaken>,
+    taken: Vec<RunTaken>,
 }
 
-struct Place {
+struct ImageStage {
     scratch: Scratch,
     creamery: Program,
 }
 
-impl Place {
+impl ImageStage {
     fn source(&self) -> std::path::PathBuf {
         self.scratch.file("source")
     }
@@ -47,9 +47,9 @@ impl Place {
 
 /// `cargo xtask bench image`.
 pub(crate) fn image(words: &[&str]) -> Result<()> {
-    let options = options(Options { files: 30_000, bytes: 400_000_000, runs: 5, dry: false }, words)?;
+    let options = options(BesideOptions { files: 30_000, bytes: 400_000_000, runs: 5, dry: false }, words)?;
     build_program()?;
-    let place = Place { scratch: Scratch::new("bench-image")?, creamery: Program::find()? };
+    let place = ImageStage { scratch: Scratch::new("bench-image")?, creamery: Program::find()? };
     let source = place.scratch.dir("source")?;
     let made = tree::generate(&source, options.files, options.bytes, SEED)?;
     println!(
@@ -75,9 +75,9 @@ pub(crate) fn image(words: &[&str]) -> Result<()> {
     publish("bench image", &format!("{}\n{command}", table(&ways)), options.dry)
 }
 
-fn ways() -> Vec<Way> {
-    let way = |name, run| Way { name, run, taken: Vec::new() };
-    let mut ways = vec![way("`creamery mkfs --rootdir`", by_creamery as fn(&Place) -> Result<Taken>)];
+fn ways() -> Vec<ImageMaker> {
+    let way = |name, run| ImageMaker { name, run, taken: Vec::new() };
+    let mut ways = vec![way("`creamery mkfs --rootdir`", by_creamery as fn(&ImageStage) -> Result<RunTaken>)];
     let judges = Judges::here();
     if judges.missing(Judge::BtrfsProgs).is_none() {
         ways.push(way("`mkfs.btrfs --rootdir`", by_mkfs_btrfs));
@@ -90,7 +90,7 @@ fn ways() -> Vec<Way> {
 }
 
 /// A number counts only if the image is right.
-fn check_once(place: &Place) -> Result<()> {
+fn check_once(place: &ImageStage) -> Result<()> {
     by_creamery(place)?;
     let image = place.scratch.file("creamery.img");
     let judges = Judges::here();
@@ -107,18 +107,18 @@ fn check_once(place: &Place) -> Result<()> {
     Ok(())
 }
 
-fn by_creamery(place: &Place) -> Result<Taken> {
+fn by_creamery(place: &ImageStage) -> Result<RunTaken> {
     let image = place.fresh("creamery.img")?;
     measure(Command::new(place.creamery.path()).args(["mkfs", "--rootdir"]).arg(place.source()).arg(&image))
 }
 
-fn by_mkfs_btrfs(place: &Place) -> Result<Taken> {
+fn by_mkfs_btrfs(place: &ImageStage) -> Result<RunTaken> {
     let image = place.fresh("mkfs-btrfs.img")?;
     sparse(&image)?;
     measure(Command::new("mkfs.btrfs").args(["-q", "--rootdir"]).arg(place.source()).arg(&image))
 }
 
-fn by_the_kernel(place: &Place) -> Result<Taken> {
+fn by_the_kernel(place: &ImageStage) -> Result<RunTaken> {
     let image = place.fresh("kernel.img")?;
     sparse(&image)?;
     let dir = place.scratch.dir("kernel")?;
@@ -134,10 +134,10 @@ fn by_the_kernel(place: &Place) -> Result<Taken> {
     let time = start.elapsed();
     copied?;
     device.detach()?;
-    Ok(Taken { time, peak_bytes: 0 })
+    Ok(RunTaken { time, peak_bytes: 0 })
 }
 
-fn by_cp(place: &Place) -> Result<Taken> {
+fn by_cp(place: &ImageStage) -> Result<RunTaken> {
     let copy = place.fresh("copy")?;
     measure(Command::new("cp").args(["-a", "--"]).arg(place.source()).arg(copy))
 }
@@ -146,8 +146,8 @@ fn sparse(image: &Path) -> Result<()> {
     Ok(std::fs::File::create_new(image)?.set_len(IMAGE_BYTES)?)
 }
 
-fn table(ways: &[Way]) -> String {
-    let times = |way: &Way| way.taken.iter().map(|taken| taken.time).collect::<Vec<_>>();
+fn table(ways: &[ImageMaker]) -> String {
+    let times = |way: &ImageMaker| way.taken.iter().map(|taken| taken.time).collect::<Vec<_>>();
     let ours = median(&times(&ways[0])).as_secs_f64();
     let mut text = String::from(
         "| way | median | fastest and slowest | of Creamery's time | peak memory |\n|---|---|---|---|---|\n",
@@ -174,16 +174,16 @@ fn table(ways: &[Way]) -> String {
 mod tests {
     use std::time::Duration;
 
-    use super::{Place, Taken, Way, by_cp, table};
+    use super::{ImageMaker, ImageStage, RunTaken, by_cp, table};
 
     #[test]
     fn ratios_are_of_our_time() {
-        let way = |name, seconds: &[u64]| Way {
+        let way = |name, seconds: &[u64]| ImageMaker {
             name,
-            run: by_cp as fn(&Place) -> anyhow::Result<Taken>,
+            run: by_cp as fn(&ImageStage) -> anyhow::Result<RunTaken>,
             taken: seconds
                 .iter()
-                .map(|s| Taken { time: Duration::from_secs(*s), peak_bytes: s << 20 })
+                .map(|s| RunTaken { time: Duration::from_secs(*s), peak_bytes: s << 20 })
                 .collect(),
         };
         let text = table(&[way("ours", &[2, 1, 3]), way("theirs", &[9, 6, 5])]);

@@ -29,13 +29,13 @@ pub(super) fn build_bench(words: &[&str]) -> Result<()> {
 pub(super) const ROUNDS: u64 = 4;
 
 /// The directory of a bench's images, and the number of files in each directory.
-pub(super) struct Place {
+pub(super) struct ImageFolder {
     pub(super) scratch: Scratch,
     creamery: Program,
     files: u64,
 }
 
-impl Place {
+impl ImageFolder {
     /// The place of the bench `name`. Builds the measured programs.
     pub(super) fn new(name: &str, files: u64) -> Result<Self> {
         build()?;

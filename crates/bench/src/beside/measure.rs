@@ -10,14 +10,14 @@ const SAMPLE_EVERY: Duration = Duration::from_millis(5);
 
 /// What one run took.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Taken {
+pub(super) struct RunTaken {
     pub(super) time: Duration,
     /// The high-water mark of resident memory, as the kernel kept it; the last few milliseconds are not seen.
     pub(super) peak_bytes: u64,
 }
 
 /// Runs `command` to its end.
-pub(super) fn measure(command: &mut Command) -> Result<Taken> {
+pub(super) fn measure(command: &mut Command) -> Result<RunTaken> {
     let shown = format!("{command:?}");
     let start = Instant::now();
     let mut child = command
@@ -45,7 +45,7 @@ pub(super) fn measure(command: &mut Command) -> Result<Taken> {
     if !status.success() {
         bail!("{shown} failed ({status})");
     }
-    Ok(Taken { time, peak_bytes })
+    Ok(RunTaken { time, peak_bytes })
 }
 
 fn high_water(status_file: &str) -> u64 {

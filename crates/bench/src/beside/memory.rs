@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use creamery_testkit::{Program, Scratch, btrfs_check};
 
 use super::measure::measure;
-use super::options::{Options, options};
+use super::options::{BesideOptions, options};
 use super::report::{mebibytes, publish};
 use creamery_workspace::build_program;
 
@@ -19,7 +19,7 @@ type Plant = fn(&Path, u64) -> Result<()>;
 
 /// `cargo xtask bench memory`.
 pub(crate) fn memory(words: &[&str]) -> Result<()> {
-    let options = options(Options { files: 1_000_000, bytes: 0, runs: 1, dry: false }, words)?;
+    let options = options(BesideOptions { files: 1_000_000, bytes: 0, runs: 1, dry: false }, words)?;
     build_program()?;
     let creamery = Program::find()?;
     let trees: [(&str, Plant); 2] =

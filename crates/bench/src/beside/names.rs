@@ -12,9 +12,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use creamery_testkit::{Judge, Judges, LoopDevice, Run, btrfs_check};
 
-use super::library::{Place, ROUNDS, empty_image};
+use super::library::{ImageFolder, ROUNDS, empty_image};
 use super::measure::median;
-use super::options::{Options, options};
+use super::options::{BesideOptions, options};
 use super::report::publish;
 
 const IMAGE_BYTES: u64 = 6 << 30;
@@ -22,24 +22,24 @@ const IMAGE: &str = "names.img";
 const LIMIT: Duration = Duration::from_secs(900);
 
 /// One workload: what it is called, what must be there before, and whether it changes anything.
-struct Work {
+struct NamesWork {
     name: &'static str,
     before: Option<&'static str>,
     writes: bool,
 }
 
-const WORKS: [Work; 6] = [
-    Work { name: "create", before: None, writes: true },
-    Work { name: "lookup", before: Some("create"), writes: false },
-    Work { name: "lookup-warm", before: Some("create"), writes: false },
-    Work { name: "readdir", before: Some("create"), writes: false },
-    Work { name: "unlink", before: Some("create"), writes: true },
-    Work { name: "mixed", before: None, writes: true },
+const WORKS: [NamesWork; 6] = [
+    NamesWork { name: "create", before: None, writes: true },
+    NamesWork { name: "lookup", before: Some("create"), writes: false },
+    NamesWork { name: "lookup-warm", before: Some("create"), writes: false },
+    NamesWork { name: "readdir", before: Some("create"), writes: false },
+    NamesWork { name: "unlink", before: Some("create"), writes: true },
+    NamesWork { name: "mixed", before: None, writes: true },
 ];
 
 /// What a number of threads did on one side.
 #[derive(Clone, Copy, Debug)]
-struct Taken {
+struct NamesTaken {
     operations: f64,
     work: f64,
     sync: f64,
@@ -51,7 +51,7 @@ struct Taken {
     early_unlocks: u64,
 }
 
-impl Taken {
+impl NamesTaken {
     fn rate(&self) -> f64 {
         self.operations / self.work
     }
@@ -67,25 +67,25 @@ impl Taken {
 }
 
 /// One row: a number of threads, both sides.
-struct Row {
+struct NamesRow {
     threads: usize,
-    ours: Vec<Taken>,
-    theirs: Vec<Taken>,
+    ours: Vec<NamesTaken>,
+    theirs: Vec<NamesTaken>,
 }
 
 /// `cargo xtask bench NAME`, where `NAME` is one of `WORKS`.
 pub(crate) fn names(name: &str, words: &[&str]) -> Result<()> {
     let work = WORKS.iter().find(|work| work.name == name).context("unknown workload")?;
-    let options = options(Options { files: 100_000, bytes: 0, runs: 3, dry: false }, words)?;
+    let options = options(BesideOptions { files: 100_000, bytes: 0, runs: 3, dry: false }, words)?;
     let needed = [Judge::Root, Judge::KernelBtrfs, Judge::LoopDevices, Judge::BtrfsProgs];
     if let Some(missing) = needed.into_iter().find(|judge| Judges::here().missing(*judge).is_some()) {
         bail!("bench {name} stands beside the kernel: {missing} is missing");
     }
-    let place = Place::new("names", options.files)?;
+    let place = ImageFolder::new("names", options.files)?;
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
     let counts = [1, 2, 4, 8, 16].into_iter().filter(|threads| *threads <= cores.max(2));
-    let mut rows: Vec<Row> =
-        counts.map(|threads| Row { threads, ours: Vec::new(), theirs: Vec::new() }).collect();
+    let mut rows: Vec<NamesRow> =
+        counts.map(|threads| NamesRow { threads, ours: Vec::new(), theirs: Vec::new() }).collect();
     for round in 1..=options.runs {
         for row in &mut rows {
             let (ours, theirs) = (place.library(work, row.threads)?, place.kernel(work, row.threads)?);
@@ -113,15 +113,15 @@ pub(crate) fn names(name: &str, words: &[&str]) -> Result<()> {
     let two = rows.iter().find(|row| row.threads == 2).unwrap_or(&rows[0]);
     println!(
         "ratio {:.2}",
-        middle(&two.ours, Taken::durable_rate) / middle(&two.theirs, Taken::durable_rate)
+        middle(&two.ours, NamesTaken::durable_rate) / middle(&two.theirs, NamesTaken::durable_rate)
     );
     Ok(())
 }
 
-impl Place {
+impl ImageFolder {
     /// Through the library, each workload in a process of its own, so with nothing cached. A figure counts only if the
     /// image is right.
-    fn library(&self, work: &Work, threads: usize) -> Result<Taken> {
+    fn library(&self, work: &NamesWork, threads: usize) -> Result<NamesTaken> {
         let image = self.filesystem(IMAGE, IMAGE_BYTES)?;
         let bench = |name| self.taken(name, "--image", &image, threads);
         if let Some(before) = work.before {
@@ -135,13 +135,13 @@ impl Place {
     }
 
     /// Through the kernel, mounted anew before what is measured.
-    fn kernel(&self, work: &Work, threads: usize) -> Result<Taken> {
+    fn kernel(&self, work: &NamesWork, threads: usize) -> Result<NamesTaken> {
         let image = self.scratch.file(IMAGE);
         empty_image(&image, IMAGE_BYTES)?;
         Run::new("mkfs.btrfs").args(["-q", "-f", "-m", "single", "-d", "single"]).arg(&image).ok()?;
         let device = LoopDevice::attach(&image, false)?;
         let dir = self.scratch.dir("kernel")?;
-        let mounted = |name: &'static str| -> Result<Taken> {
+        let mounted = |name: &'static str| -> Result<NamesTaken> {
             Run::new("mount").args(["-t", "btrfs", "-o", "ssd"]).arg(device.path()).arg(&dir).ok()?;
             let taken = self.taken(name, "--dir", &dir, threads);
             Run::new("umount").arg(&dir).limit(LIMIT).ok()?;
@@ -155,9 +155,9 @@ impl Place {
         Ok(taken)
     }
 
-    fn taken(&self, name: &str, side: &str, at: &Path, threads: usize) -> Result<Taken> {
+    fn taken(&self, name: &str, side: &str, at: &Path, threads: usize) -> Result<NamesTaken> {
         let said = self.bench(name, side, at, threads)?;
-        Ok(Taken {
+        Ok(NamesTaken {
             operations: said.number("operations")?,
             work: said.number("work_seconds")?,
             sync: said.number("sync_seconds")?,
@@ -170,9 +170,9 @@ impl Place {
 }
 
 /// What the library's trees counted.
-fn counted(rows: &[Row]) -> String {
+fn counted(rows: &[NamesRow]) -> String {
     let taken = || rows.iter().flat_map(|row| &row.ours);
-    let sum = |of: fn(&Taken) -> u64| taken().map(of).sum::<u64>();
+    let sum = |of: fn(&NamesTaken) -> u64| taken().map(of).sum::<u64>();
     let (insertions, by_finger) = (sum(|taken| taken.insertions), sum(|taken| taken.by_finger));
     let from_the_root = insertions - by_finger;
     let share = 100.0 * sum(|taken| taken.early_unlocks) as f64 / from_the_root as f64;
@@ -181,22 +181,22 @@ fn counted(rows: &[Row]) -> String {
     )
 }
 
-fn middle(taken: &[Taken], rate: fn(&Taken) -> f64) -> f64 {
+fn middle(taken: &[NamesTaken], rate: fn(&NamesTaken) -> f64) -> f64 {
     // A median of rates is the rate of the median time: all did the same number.
     let times: Vec<Duration> = taken.iter().map(|taken| Duration::from_secs_f64(1.0 / rate(taken))).collect();
     1.0 / median(&times).as_secs_f64()
 }
 
-fn table(rows: &[Row]) -> String {
+fn table(rows: &[NamesRow]) -> String {
     let mut text = String::from(
         "| threads | library, a second | kernel, a second | ratio | with the final sync: library | kernel | ratio | CPU time each: library | kernel |\n|---|---|---|---|---|---|---|---|---|\n",
     );
     for row in rows {
-        let [ours, theirs] = [&row.ours, &row.theirs].map(|taken| middle(taken, Taken::rate));
+        let [ours, theirs] = [&row.ours, &row.theirs].map(|taken| middle(taken, NamesTaken::rate));
         let [durable, durable_theirs] =
-            [&row.ours, &row.theirs].map(|taken| middle(taken, Taken::durable_rate));
+            [&row.ours, &row.theirs].map(|taken| middle(taken, NamesTaken::durable_rate));
         let [cpu, cpu_theirs] = [&row.ours, &row.theirs]
-            .map(|taken| median(&taken.iter().map(Taken::cpu_micros).collect::<Vec<_>>()));
+            .map(|taken| median(&taken.iter().map(NamesTaken::cpu_micros).collect::<Vec<_>>()));
         text += &format!(
             "| {} | {ours:.0} | {theirs:.0} | {:.2} | {durable:.0} | {durable_theirs:.0} | {:.2} | {cpu:.2} us | {cpu_theirs:.2} us |\n",
             row.threads,
@@ -209,13 +209,13 @@ fn table(rows: &[Row]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Row, Taken, table};
+    use super::{NamesRow, NamesTaken, table};
 
     #[test]
     fn ratios_are_over_the_kernel() {
         let taken = |work, sync| {
             vec![
-                Taken {
+                NamesTaken {
                     operations: 100.0,
                     work,
                     sync,
@@ -227,7 +227,7 @@ mod tests {
                 3
             ]
         };
-        let text = table(&[Row { threads: 2, ours: taken(1.0, 1.0), theirs: taken(4.0, 0.0) }]);
+        let text = table(&[NamesRow { threads: 2, ours: taken(1.0, 1.0), theirs: taken(4.0, 0.0) }]);
         assert!(
             text.ends_with("| 2 | 100 | 25 | 4.00 | 50 | 25 | 2.00 | 20000.00 us | 40000.00 us |\n"),
             "{text}"

@@ -5,13 +5,13 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use super::measure::median;
-use super::options::{Options, options};
+use super::options::{BesideOptions, options};
 use super::report::publish;
 use creamery_workspace::{cargo, run, target};
 
 /// `cargo xtask bench nocow-leaf`.
 pub(crate) fn nocow_leaf(words: &[&str]) -> Result<()> {
-    let options = options(Options { files: 0, bytes: 0, runs: 3, dry: false }, words)?;
+    let options = options(BesideOptions { files: 0, bytes: 0, runs: 3, dry: false }, words)?;
     let package = ["build", "--release", "--locked", "--package", "creamery-sim"];
     run(cargo(&package).args(["--features", "faults", "--example", "creates_beside_nocow"]))?;
     let mut text = String::from(

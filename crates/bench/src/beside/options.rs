@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, bail};
 
 /// What the words after the command's name say.
-pub(super) struct Options {
+pub(super) struct BesideOptions {
     pub(super) files: u64,
     pub(super) bytes: u64,
     pub(super) runs: usize,
@@ -11,7 +11,7 @@ pub(super) struct Options {
 }
 
 /// Reads them; `options` has what is usual.
-pub(super) fn options(mut options: Options, words: &[&str]) -> Result<Options> {
+pub(super) fn options(mut options: BesideOptions, words: &[&str]) -> Result<BesideOptions> {
     let mut words = words.iter();
     while let Some(word) = words.next() {
         let mut number = || -> Result<u64> {

@@ -12,7 +12,7 @@ use creamery_testkit::{Judge, Judges, LoopDevice, Run, Scratch, btrfs_check};
 
 use super::library::{Said, empty_filesystem, kernel_filesystem};
 use super::measure::median;
-use super::options::{Options, options};
+use super::options::{BesideOptions, options};
 use super::programs::Programs;
 use super::report::publish;
 
@@ -21,24 +21,24 @@ const LIMIT: Duration = Duration::from_secs(300);
 const ROUNDS: u64 = 4;
 
 /// Work, and whether a snapshot is taken before it.
-struct Step {
+struct QuotasStep {
     name: &'static str,
     workload: &'static str,
     snapshot: bool,
 }
 
-const STEPS: [Step; 4] = [
-    Step { name: "files made", workload: "create", snapshot: false },
-    Step { name: "4 KiB written, at random", workload: "write", snapshot: false },
-    Step { name: "overwritten", workload: "overwrite", snapshot: false },
-    Step { name: "overwritten behind a snapshot", workload: "overwrite", snapshot: true },
+const STEPS: [QuotasStep; 4] = [
+    QuotasStep { name: "files made", workload: "create", snapshot: false },
+    QuotasStep { name: "4 KiB written, at random", workload: "write", snapshot: false },
+    QuotasStep { name: "overwritten", workload: "overwrite", snapshot: false },
+    QuotasStep { name: "overwritten behind a snapshot", workload: "overwrite", snapshot: true },
 ];
 
 /// How is counted, and the options that say so.
 const MODES: [(&str, Option<&[&str]>); 3] =
     [("none", None), ("full", Some(&["enable"])), ("simple", Some(&["enable", "--simple"]))];
 
-struct Stage {
+struct QuotasStage {
     scratch: Scratch,
     programs: Programs,
     files: u64,
@@ -47,14 +47,14 @@ struct Stage {
 
 /// `cargo xtask bench quotas`. `--files` says how many a directory gets, `--bytes` how large the file is.
 pub(crate) fn quotas(words: &[&str]) -> Result<()> {
-    let options = options(Options { files: 20_000, bytes: 128 << 20, runs: 3, dry: false }, words)?;
+    let options = options(BesideOptions { files: 20_000, bytes: 128 << 20, runs: 3, dry: false }, words)?;
     let needed = [Judge::Root, Judge::KernelBtrfs, Judge::LoopDevices, Judge::BtrfsProgs];
     if let Some(missing) = needed.into_iter().find(|judge| Judges::here().missing(*judge).is_some()) {
         bail!("bench quotas stands beside the kernel: {missing} is missing");
     }
     let bytes = options.bytes.next_multiple_of(1 << 20);
     let (scratch, programs) = (Scratch::new("bench-quotas")?, Programs::build(false)?);
-    let stage = Stage { scratch, programs, files: options.files, bytes };
+    let stage = QuotasStage { scratch, programs, files: options.files, bytes };
     // By side, mode and step.
     let mut rates: Vec<Vec<f64>> = vec![Vec::new(); 2 * MODES.len() * STEPS.len()];
     for round in 0..options.runs {
@@ -94,7 +94,7 @@ pub(crate) fn quotas(words: &[&str]) -> Result<()> {
     publish("bench quotas", &said, options.dry)
 }
 
-impl Stage {
+impl QuotasStage {
     /// What each step made by the second.
     fn play(&self, is_ours: bool, mode: Option<&[&str]>) -> Result<Vec<f64>> {
         let image = self.scratch.file("quotas.img");
@@ -117,7 +117,7 @@ impl Stage {
         Ok(rates)
     }
 
-    fn words(&self, step: &Step) -> Vec<(&'static str, String)> {
+    fn words(&self, step: &QuotasStep) -> Vec<(&'static str, String)> {
         if step.workload == "create" {
             return vec![
                 ("--threads", "1".to_owned()),
@@ -132,7 +132,7 @@ impl Stage {
         ]
     }
 
-    fn ours(&self, image: &Path, step: &Step) -> Result<Said> {
+    fn ours(&self, image: &Path, step: &QuotasStep) -> Result<Said> {
         if step.snapshot {
             let [from, to] = ["/", "/snapshot"].map(|path| {
                 let mut place = image.as_os_str().to_owned();
@@ -147,7 +147,7 @@ impl Stage {
         self.programs.bench(step.workload, &words)
     }
 
-    fn kernel(&self, image: &Path, step: &Step, mode: Option<&[&str]>) -> Result<Said> {
+    fn kernel(&self, image: &Path, step: &QuotasStep, mode: Option<&[&str]>) -> Result<Said> {
         let dir = self.scratch.dir("mount")?;
         let device = LoopDevice::attach(image, false)?;
         Run::new("mount").args(["-t", "btrfs", "-o", "ssd"]).arg(device.path()).arg(&dir).ok()?;

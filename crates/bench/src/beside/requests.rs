@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::library::empty_image;
 use super::measure::median;
-use super::options::{Options, options};
+use super::options::{BesideOptions, options};
 use super::report::told;
 use super::server::Server;
 use creamery_workspace::build_program;
@@ -38,7 +38,7 @@ const WORK: [(&str, &str); 8] = [
 ];
 
 #[derive(Clone, Default)]
-struct Taken {
+struct RequestsTaken {
     time: f64,
     cpu: f64,
     /// What dbench says it moved, MB/s.
@@ -47,16 +47,16 @@ struct Taken {
 }
 
 /// One program, and what it took for each work, run by run.
-struct Side {
+struct RequestsProgram {
     name: &'static str,
     program: PathBuf,
-    taken: [Vec<Taken>; WORK.len()],
+    taken: [Vec<RequestsTaken>; WORK.len()],
 }
 
 /// `cargo xtask bench requests`.
 pub(crate) fn requests(words: &[&str]) -> Result<()> {
     let (beside, words) = beside(words)?;
-    let usual = Options { files: 50_000, bytes: 200 << 20, runs: 3, dry: true };
+    let usual = BesideOptions { files: 50_000, bytes: 200 << 20, runs: 3, dry: true };
     let options = options(usual, &words)?;
     for judge in [Judge::Root, Judge::Fuse, Judge::BtrfsProgs, Judge::Tool("dbench")] {
         if let Some(missing) = Judges::here().missing(judge) {
@@ -64,11 +64,12 @@ pub(crate) fn requests(words: &[&str]) -> Result<()> {
         }
     }
     build_program()?;
-    let place = Place::new(&options)?;
+    let place = RequestsStage::new(&options)?;
     let ours = Program::find()?.path().to_owned();
     let programs = beside.map(|program| ("before", program)).into_iter().chain([("now", ours)]);
-    let mut sides: Vec<Side> =
-        programs.map(|(name, program)| Side { name, program, taken: Default::default() }).collect();
+    let mut sides: Vec<RequestsProgram> = programs
+        .map(|(name, program)| RequestsProgram { name, program, taken: Default::default() })
+        .collect();
     for round in 1..=options.runs {
         for side in &mut sides {
             println!("  run {round}, {}", side.name);
@@ -87,14 +88,14 @@ fn beside<'w>(words: &[&'w str]) -> Result<(Option<PathBuf>, Vec<&'w str>)> {
     Ok((Some(program), [&words[..at], &words[at + 2..]].concat()))
 }
 
-struct Place {
+struct RequestsStage {
     scratch: Scratch,
     source: PathBuf,
     archive: PathBuf,
 }
 
-impl Place {
-    fn new(options: &Options) -> Result<Self> {
+impl RequestsStage {
+    fn new(options: &BesideOptions) -> Result<Self> {
         let scratch = Scratch::new("bench-requests")?;
         let (source, archive) = (scratch.dir("source")?, scratch.file("archive"));
         tree::generate(&source, options.files, options.bytes, 1)?;
@@ -103,7 +104,7 @@ impl Place {
     }
 
     /// All the work, on a fresh filesystem, which has to be right at the end.
-    fn run(&self, side: &mut Side) -> Result<()> {
+    fn run(&self, side: &mut RequestsProgram) -> Result<()> {
         let (image, mount, out) =
             (self.scratch.file("image"), self.scratch.dir("mount")?, self.scratch.dir("out")?);
         empty_image(&image, IMAGE_BYTES)?;
@@ -123,7 +124,7 @@ impl Place {
                 *count -= before.get(kind).copied().unwrap_or_default();
             }
             requests.remove("ioctl"); // counting
-            side.taken[column].push(Taken { time, cpu, rate: rate_of(&said), requests });
+            side.taken[column].push(RequestsTaken { time, cpu, rate: rate_of(&said), requests });
         }
         server.end()?;
         std::fs::remove_dir_all(&out)?;
@@ -157,14 +158,15 @@ fn kinds(requests: &BTreeMap<String, u64>) -> String {
     named.iter().map(|(kind, count)| format!("{kind} {count}")).collect::<Vec<_>>().join(", ")
 }
 
-fn table(sides: &[Side]) -> String {
+fn table(sides: &[RequestsProgram]) -> String {
     let mut text =
         String::from("| work | | requests | of these | time | CPU time |\n|---|---|---|---|---|---|\n");
     for (column, (name, _)) in WORK.into_iter().enumerate() {
         for side in sides {
             let taken = &side.taken[column];
             let Some(last) = taken.last() else { continue };
-            let of = |figure: fn(&Taken) -> f64| median(&taken.iter().map(figure).collect::<Vec<_>>());
+            let of =
+                |figure: fn(&RequestsTaken) -> f64| median(&taken.iter().map(figure).collect::<Vec<_>>());
             let time = match last.rate {
                 Some(_) => format!("{:.0} MB/s", of(|taken| taken.rate.unwrap_or_default())),
                 None => format!("{:.2} s", of(|taken| taken.time)),
@@ -194,8 +196,9 @@ mod tests {
 
     #[test]
     fn both_programs_have_a_row_for_each_work() {
-        let taken = Taken { time: 1.5, cpu: 0.25, rate: None, requests: [("read".to_owned(), 7)].into() };
-        let side = |name| Side {
+        let taken =
+            RequestsTaken { time: 1.5, cpu: 0.25, rate: None, requests: [("read".to_owned(), 7)].into() };
+        let side = |name| RequestsProgram {
             name,
             program: PathBuf::new(),
             taken: std::array::from_fn(|_| vec![taken.clone()]),

@@ -9,15 +9,15 @@ use std::path::Path;
 use anyhow::Result;
 use creamery_testkit::btrfs_check;
 
-use super::library::{Place, ROUNDS};
+use super::library::{ImageFolder, ROUNDS};
 use super::measure::median;
-use super::options::{Options, options};
+use super::options::{BesideOptions, options};
 use super::report::publish;
 
 const IMAGE_BYTES: u64 = 6 << 30;
 
 /// One row: files made a second, in each run.
-struct Row {
+struct ScalingRow {
     threads: usize,
     /// One thread.
     one: Vec<f64>,
@@ -29,12 +29,12 @@ struct Row {
 
 /// `cargo xtask bench scaling`.
 pub(crate) fn scaling(words: &[&str]) -> Result<()> {
-    let options = options(Options { files: 100_000, bytes: 0, runs: 6, dry: false }, words)?;
-    let place = Place::new("scaling", options.files)?;
+    let options = options(BesideOptions { files: 100_000, bytes: 0, runs: 6, dry: false }, words)?;
+    let place = ImageFolder::new("scaling", options.files)?;
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
     let counts = [2, 4, 8, 16].into_iter().filter(|threads| *threads <= cores.max(2));
-    let mut rows: Vec<Row> = counts
-        .map(|threads| Row { threads, one: Vec::new(), apart: Vec::new(), together: Vec::new() })
+    let mut rows: Vec<ScalingRow> = counts
+        .map(|threads| ScalingRow { threads, one: Vec::new(), apart: Vec::new(), together: Vec::new() })
         .collect();
     for round in 1..=options.runs {
         for row in &mut rows {
@@ -52,7 +52,7 @@ pub(crate) fn scaling(words: &[&str]) -> Result<()> {
         "| threads | one thread, a second | so many processes | so many threads | threads over one | processes over one | threads over processes |\n|---|---|---|---|---|---|---|\n",
     );
     let mut last = 0.0;
-    for Row { threads, one, apart, together } in &rows {
+    for ScalingRow { threads, one, apart, together } in &rows {
         let (one, apart, together) = (median(one), median(apart), median(together));
         last = together / one;
         text += &format!(
@@ -70,7 +70,7 @@ pub(crate) fn scaling(words: &[&str]) -> Result<()> {
     Ok(())
 }
 
-impl Place {
+impl ImageFolder {
     /// Files a second by `processes` processes at once, each on its own filesystem.
     fn create(&self, processes: usize, threads: usize) -> Result<f64> {
         let images = (0..processes)

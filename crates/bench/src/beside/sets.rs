@@ -13,7 +13,7 @@ use creamery_testkit::{Judge, Judges, LoopDevice, LoopMount, Run, Scratch};
 use super::kernel_set::KernelSet;
 use super::library::{Said, bench, build};
 use super::measure::median;
-use super::options::{Options, options};
+use super::options::{BesideOptions, options};
 use super::report::publish;
 
 /// The profile, its members, and how many of them are missing.
@@ -30,7 +30,7 @@ const ROWS: [(&str, usize, usize); 8] = [
 const MEMBER_BYTES: u64 = 8 << 30;
 
 /// What both sides said of one row.
-struct Taken {
+struct SetsTaken {
     row: (&'static str, usize, usize),
     ours: Vec<(f64, f64)>,
     theirs: Vec<(f64, f64)>,
@@ -38,7 +38,7 @@ struct Taken {
 
 /// `cargo xtask bench sets`.
 pub(crate) fn sets(words: &[&str]) -> Result<()> {
-    let options = options(Options { files: 1, bytes: 3 << 30, runs: 3, dry: false }, words)?;
+    let options = options(BesideOptions { files: 1, bytes: 3 << 30, runs: 3, dry: false }, words)?;
     let needed = [Judge::Root, Judge::KernelBtrfs, Judge::LoopDevices, Judge::BtrfsProgs];
     if let Some(missing) = needed.into_iter().find(|judge| Judges::here().missing(*judge).is_some()) {
         bail!("bench sets compares with the kernel's mounts of sets that it filled: {missing} is missing");
@@ -52,7 +52,7 @@ pub(crate) fn sets(words: &[&str]) -> Result<()> {
             fill(&scratch, row.0, row.1, options.bytes)?;
             filled = Some((row.0, row.1));
         }
-        let mut taken = Taken { row, ours: Vec::new(), theirs: Vec::new() };
+        let mut taken = SetsTaken { row, ours: Vec::new(), theirs: Vec::new() };
         for round in 1..=options.runs {
             let (ours, theirs) =
                 (by_library(&scratch, row, options.bytes)?, by_kernel(&scratch, row, options.bytes)?);
@@ -131,11 +131,11 @@ fn by_kernel(scratch: &Scratch, (_, count, missing): (&str, usize, usize), bytes
     seconds(&said?)
 }
 
-fn told(table: &[Taken]) -> String {
+fn told(table: &[SetsTaken]) -> String {
     let mut text = String::from(
         "| profile | members | missing | library | kernel | as fast | processor time, library | kernel |\n|---|---|---|---|---|---|---|---|\n",
     );
-    for Taken { row: (profile, count, missing), ours, theirs } in table {
+    for SetsTaken { row: (profile, count, missing), ours, theirs } in table {
         let middle = |taken: &[(f64, f64)]| {
             let both = [0, 1].map(|which| {
                 median(&taken.iter().map(|one| if which == 0 { one.0 } else { one.1 }).collect::<Vec<_>>())
@@ -157,11 +157,11 @@ fn told(table: &[Taken]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Taken, told};
+    use super::{SetsTaken, told};
 
     #[test]
     fn a_row_has_medians_and_the_ratio() {
-        let taken = Taken {
+        let taken = SetsTaken {
             row: ("raid6", 4, 2),
             ours: vec![(2.0, 1.0), (1.0, 3.0), (3.0, 2.0)],
             theirs: vec![(9.0, 4.0), (8.0, 5.0), (4.0, 6.0)],

@@ -14,7 +14,7 @@ use creamery_testkit::{Judge, Judges, LoopDevice, Program, Run, Scratch, btrfs_c
 
 use super::library::{Said, bench, build, empty_filesystem, kernel_filesystem};
 use super::measure::median;
-use super::options::{Options, options};
+use super::options::{BesideOptions, options};
 use super::report::publish;
 use super::server::Server;
 
@@ -27,25 +27,25 @@ const EXTENT: u64 = 128 << 10;
 const COPIED: u64 = 64 << 10;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Side {
+enum SubvolumesSide {
     Library,
     Mount,
     Kernel,
 }
 
-type Words = Vec<(&'static str, String)>;
+type SubvolumesOptions = Vec<(&'static str, String)>;
 
-fn words(numbers: &[(&'static str, u64)]) -> Words {
+fn words(numbers: &[(&'static str, u64)]) -> SubvolumesOptions {
     numbers.iter().map(|(option, number)| (*option, number.to_string())).collect()
 }
 
 /// The images and programs of a bench.
-struct Stage {
+struct SubvolumesStage {
     scratch: Scratch,
     creamery: Program,
 }
 
-impl Stage {
+impl SubvolumesStage {
     fn new(name: &str) -> Result<Self> {
         let needed = [Judge::Root, Judge::KernelBtrfs, Judge::LoopDevices, Judge::BtrfsProgs, Judge::Fuse];
         if let Some(missing) = needed.into_iter().find(|judge| Judges::here().missing(*judge).is_some()) {
@@ -61,9 +61,9 @@ impl Stage {
 
     /// Runs the works one after the other in a new filesystem of a side, each opened or mounted anew. A figure counts only if the image is
     /// accepted.
-    fn play(&self, side: Side, works: &[(&str, Words)]) -> Result<Vec<Said>> {
+    fn play(&self, side: SubvolumesSide, works: &[(&str, SubvolumesOptions)]) -> Result<Vec<Said>> {
         let image = self.image();
-        if side == Side::Kernel {
+        if side == SubvolumesSide::Kernel {
             kernel_filesystem(&image, IMAGE_BYTES)?;
             let device = LoopDevice::attach(&image, false)?;
             let said = works.iter().map(|(work, words)| self.mounted(device.path(), work, words)).collect();
@@ -71,8 +71,8 @@ impl Stage {
             return said;
         }
         empty_filesystem(&self.creamery, &image, IMAGE_BYTES)?;
-        let one = |(work, words): &(&str, Words)| match side {
-            Side::Mount => self.served(&image, work, words),
+        let one = |(work, words): &(&str, SubvolumesOptions)| match side {
+            SubvolumesSide::Mount => self.served(&image, work, words),
             _ => bench(work, "--image", &image, words),
         };
         let said = works.iter().map(one).collect::<Result<_>>()?;
@@ -80,7 +80,7 @@ impl Stage {
         Ok(said)
     }
 
-    fn mounted(&self, device: &Path, work: &str, words: &Words) -> Result<Said> {
+    fn mounted(&self, device: &Path, work: &str, words: &SubvolumesOptions) -> Result<Said> {
         let dir = self.scratch.dir("mount")?;
         Run::new("mount").args(["-t", "btrfs", "-o", "ssd"]).arg(device).arg(&dir).ok()?;
         let said = bench(work, "--dir", &dir, words);
@@ -88,7 +88,7 @@ impl Stage {
         said
     }
 
-    fn served(&self, image: &Path, work: &str, words: &Words) -> Result<Said> {
+    fn served(&self, image: &Path, work: &str, words: &SubvolumesOptions) -> Result<Said> {
         let dir = self.scratch.dir("mount")?;
         let mut command = Command::new(self.creamery.path());
         let server = Server::start(command.args(["mount", "--foreground"]).arg(image).arg(&dir), &dir)?;
@@ -101,7 +101,12 @@ impl Stage {
     }
 
     /// The output of the sides, run by run. Every second run reverses their order, as a later side finds memory that an earlier one warmed.
-    fn runs(&self, runs: usize, sides: &[Side], works: &[(&str, Words)]) -> Result<Vec<Vec<Vec<Said>>>> {
+    fn runs(
+        &self,
+        runs: usize,
+        sides: &[SubvolumesSide],
+        works: &[(&str, SubvolumesOptions)],
+    ) -> Result<Vec<Vec<Vec<Said>>>> {
         let mut said: Vec<Vec<Vec<Said>>> = sides.iter().map(|_| Vec::new()).collect();
         for run in 1..=runs {
             let mut order: Vec<usize> = (0..sides.len()).collect();
@@ -143,13 +148,16 @@ const HEAD: &str = "| | ms each | CPU ms | kernel, ms each | CPU ms | ratio |\n|
 
 /// `cargo xtask bench snapshot`.
 pub(super) fn snapshot(words_given: &[&str]) -> Result<()> {
-    let options = options(Options { files: 10_000, bytes: 0, runs: 3, dry: false }, words_given)?;
-    let stage = Stage::new("snapshot")?;
+    let options = options(BesideOptions { files: 10_000, bytes: 0, runs: 3, dry: false }, words_given)?;
+    let stage = SubvolumesStage::new("snapshot")?;
     let mut table = HEAD.to_owned();
     for (count, measured) in SNAPSHOTS {
         let scale = [("--files", options.files), ("--count", count), ("--measured", measured)];
-        let said =
-            stage.runs(options.runs, &[Side::Library, Side::Kernel], &[("snapshots", words(&scale))])?;
+        let said = stage.runs(
+            options.runs,
+            &[SubvolumesSide::Library, SubvolumesSide::Kernel],
+            &[("snapshots", words(&scale))],
+        )?;
         let which = if measured == count { format!("{count}") } else { format!("{measured} of {count}") };
         table += &row(&format!("taken, {which}"), &said[0], &said[1], &["created"])?;
         table += &row(&format!("deleted, {which}"), &said[0], &said[1], &["deleted"])?;
@@ -163,14 +171,18 @@ pub(super) fn snapshot(words_given: &[&str]) -> Result<()> {
 
 /// `cargo xtask bench clone`.
 pub(super) fn clone(words_given: &[&str]) -> Result<()> {
-    let options = options(Options { files: 200, bytes: 1 << 30, runs: 3, dry: false }, words_given)?;
-    let stage = Stage::new("clone")?;
+    let options = options(BesideOptions { files: 200, bytes: 1 << 30, runs: 3, dry: false }, words_given)?;
+    let stage = SubvolumesStage::new("clone")?;
     let scale = [("--count", options.files), ("--bytes", options.bytes), ("--piece", EXTENT)];
-    let cloned = stage.runs(options.runs, &[Side::Library, Side::Kernel], &[("clones", words(&scale))])?;
+    let cloned = stage.runs(
+        options.runs,
+        &[SubvolumesSide::Library, SubvolumesSide::Kernel],
+        &[("clones", words(&scale))],
+    )?;
     let files = [("--files", 2000), ("--bytes", COPIED)];
     let copied = stage.runs(
         options.runs,
-        &[Side::Library, Side::Mount, Side::Kernel],
+        &[SubvolumesSide::Library, SubvolumesSide::Mount, SubvolumesSide::Kernel],
         &[("fill", words(&files)), ("copy-within", words(&files))],
     )?;
     let text = format!(
@@ -191,10 +203,10 @@ pub(super) fn clone(words_given: &[&str]) -> Result<()> {
 
 /// `cargo xtask bench drop`.
 pub(super) fn drop_beside(words_given: &[&str]) -> Result<()> {
-    let options = options(Options { files: 1_000_000, bytes: 0, runs: 3, dry: false }, words_given)?;
-    let stage = Stage::new("drop")?;
+    let options = options(BesideOptions { files: 1_000_000, bytes: 0, runs: 3, dry: false }, words_given)?;
+    let stage = SubvolumesStage::new("drop")?;
     let work = [("drop", words(&[("--files", options.files)]))];
-    let said = stage.runs(options.runs, &[Side::Library, Side::Kernel], &work)?;
+    let said = stage.runs(options.runs, &[SubvolumesSide::Library, SubvolumesSide::Kernel], &work)?;
     let rate = |part: &'static str| {
         move |said: &Said| Ok(said.at(&[part, "operations"])? / said.at(&[part, "seconds"])?)
     };

@@ -9,7 +9,7 @@ use creamery_testkit::{Program, Scratch, btrfs_check};
 
 use super::library::{bench, build, empty_filesystem};
 use super::measure::median;
-use super::options::{Options, options};
+use super::options::{BesideOptions, options};
 use super::report::publish;
 
 const IMAGE_BYTES: u64 = 8 << 30;
@@ -25,7 +25,7 @@ struct Switch {
     /// The title of the last column.
     column: &'static str,
     /// The count in the last column, and the number of insertions it relates to.
-    counts: fn(&Taken) -> (u64, u64),
+    counts: fn(&SwitchTaken) -> (u64, u64),
 }
 
 const EARLY_UNLOCK: Switch = Switch {
@@ -43,7 +43,7 @@ const FINGERS: Switch = Switch {
 };
 
 /// One run.
-struct Taken {
+struct SwitchTaken {
     work: Duration,
     /// Waits of all threads for write locks one level above the leaves.
     waits: u64,
@@ -65,7 +65,7 @@ pub(crate) fn fingers(words: &[&str]) -> Result<()> {
 }
 
 fn compare(switch: &Switch, words: &[&str]) -> Result<()> {
-    let options = options(Options { files: 400_000, bytes: 0, runs: 6, dry: false }, words)?;
+    let options = options(BesideOptions { files: 400_000, bytes: 0, runs: 6, dry: false }, words)?;
     build()?;
     let (scratch, creamery) = (Scratch::new(&format!("bench-{}", switch.name))?, Program::find()?);
     let image = scratch.file("switch.img");
@@ -89,8 +89,10 @@ fn compare(switch: &Switch, words: &[&str]) -> Result<()> {
     );
     let mut last = 0.0;
     for (threads, on, off) in &rows {
-        let rate = |taken: &[Taken]| options.files as f64 / middle(taken, |taken| taken.work).as_secs_f64();
-        let waits = |taken: &[Taken]| median(&taken.iter().map(|taken| taken.waits).collect::<Vec<_>>());
+        let rate =
+            |taken: &[SwitchTaken]| options.files as f64 / middle(taken, |taken| taken.work).as_secs_f64();
+        let waits =
+            |taken: &[SwitchTaken]| median(&taken.iter().map(|taken| taken.waits).collect::<Vec<_>>());
         let (fast, slow) = (rate(on), rate(off));
         last = fast / slow;
         let (some, all) =
@@ -123,7 +125,7 @@ fn create(
     threads: u64,
     switch: &Switch,
     to: &str,
-) -> Result<Taken> {
+) -> Result<SwitchTaken> {
     empty_filesystem(creamery, image, IMAGE_BYTES)?;
     let mut setting = vec![
         ("--lock-times".to_owned(), "on".to_owned()),
@@ -134,7 +136,7 @@ fn create(
     setting.extend(switch.off.iter().map(|name| (format!("--{name}"), "off".to_owned())));
     let said = bench("create", "--image", image, &setting)?;
     btrfs_check(image)?;
-    Ok(Taken {
+    Ok(SwitchTaken {
         work: said.durable_time()?,
         waits: said.waits(PARENTS, "count"),
         waited: Duration::from_nanos(said.waits(PARENTS, "sum")),
@@ -145,7 +147,7 @@ fn create(
     })
 }
 
-fn middle(taken: &[Taken], of: fn(&Taken) -> Duration) -> Duration {
+fn middle(taken: &[SwitchTaken], of: fn(&SwitchTaken) -> Duration) -> Duration {
     median(&taken.iter().map(of).collect::<Vec<_>>())
 }
 

@@ -15,13 +15,13 @@ use creamery_testkit::Random;
 use serde_json::Value;
 
 use super::mix::{Drawn, Mix, SIZE_MAX};
-use super::{Moved, Overlap, Prepared, Queue, Shape, measured};
-use crate::side::{Library, Setting, Side};
+use super::{DirectShape, Moved, Overlap, Prepared, Queue, measured};
+use crate::side::{Library, OpenSetting, Side};
 
 const FILE: &str = "/direct";
 
 /// Runs the requests on a file in an image, and measures. The result includes the library's counters.
-pub(crate) fn on_image(image: &Path, setting: Setting, shape: &Shape) -> Result<Value> {
+pub(crate) fn on_image(image: &Path, setting: OpenSetting, shape: &DirectShape) -> Result<Value> {
     shape.check()?;
     let library = Library::open(image, setting)?;
     let mut options = OpenOptions::new();
@@ -32,7 +32,7 @@ pub(crate) fn on_image(image: &Path, setting: Setting, shape: &Shape) -> Result<
         Prepared::Allocated => file.fallocate(Fallocate::Allocate { keep_size: false }, 0, shape.bytes)?,
         Prepared::Written => fill(&file, shape.bytes)?,
     }
-    let taken = Taken::default();
+    let taken = RangesInFlight::default();
     let until = Instant::now() + shape.time;
     let work = |thread| Requests::new(&file, shape, thread, &taken).run(until);
     let mut said = measured(shape.threads, &work)?;
@@ -55,9 +55,9 @@ fn fill(file: &File, bytes: u64) -> Result<()> {
 
 /// Ranges of all requests in flight: the begin and the end of each.
 #[derive(Default)]
-struct Taken(Mutex<BTreeMap<u64, u64>>);
+struct RangesInFlight(Mutex<BTreeMap<u64, u64>>);
 
-impl Taken {
+impl RangesInFlight {
     /// Takes the range of a request; returns false if another request has some of it.
     fn take(&self, drawn: Drawn) -> bool {
         let mut ranges = self.0.lock().expect("nobody panicked");
@@ -79,16 +79,16 @@ type Answer = (Drawn, DirectDone);
 /// The requests of one thread.
 struct Requests<'r> {
     file: &'r File,
-    shape: &'r Shape,
+    shape: &'r DirectShape,
     mix: Mix,
-    taken: &'r Taken,
+    taken: &'r RangesInFlight,
     /// Unused buffers, by length.
     spare: BTreeMap<usize, Vec<AlignedBuffer>>,
     content: Vec<u8>,
 }
 
 impl<'r> Requests<'r> {
-    fn new(file: &'r File, shape: &'r Shape, thread: usize, taken: &'r Taken) -> Self {
+    fn new(file: &'r File, shape: &'r DirectShape, thread: usize, taken: &'r RangesInFlight) -> Self {
         let (seed, spare) = (thread as u64, BTreeMap::new());
         let content = Random::new(seed).bytes(SIZE_MAX);
         Self { file, shape, mix: Mix::new(seed, shape.bytes), taken, spare, content }
@@ -156,11 +156,11 @@ impl<'r> Requests<'r> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Drawn, Taken};
+    use super::{Drawn, RangesInFlight};
 
     #[test]
     fn a_range_is_taken_where_nobody_has_any_of_it() {
-        let taken = Taken::default();
+        let taken = RangesInFlight::default();
         let range = |offset, len| Drawn { is_write: true, offset, len };
         assert!(taken.take(range(8192, 8192)));
         for (offset, len, is_free) in

@@ -46,7 +46,7 @@ pub(crate) enum Overlap {
 
 /// The size of the workload, and its variants.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Shape {
+pub(crate) struct DirectShape {
     pub(crate) threads: usize,
     /// Requests in flight of each thread.
     pub(crate) depth: usize,
@@ -79,7 +79,7 @@ impl Queue {
     }
 }
 
-impl Shape {
+impl DirectShape {
     pub(crate) const USUAL: Self = Self {
         threads: 1,
         depth: 64,

@@ -12,10 +12,10 @@ use rustix::fs::{FallocateFlags, OFlags, fallocate};
 use serde_json::Value;
 
 use super::mix::{Mix, SIZE_MAX};
-use super::{Moved, Overlap, Prepared, Queue, Shape, measured};
+use super::{DirectShape, Moved, Overlap, Prepared, Queue, measured};
 
 /// Runs the requests on a file of the host, or on a device, and measures.
-pub(crate) fn on_file(path: &Path, shape: &Shape) -> Result<Value> {
+pub(crate) fn on_file(path: &Path, shape: &DirectShape) -> Result<Value> {
     shape.check()?;
     ensure!(shape.queue == Queue::Submit && shape.overlap == Overlap::Allowed, "that is of the library");
     let (file, is_direct) =

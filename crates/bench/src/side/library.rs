@@ -24,7 +24,7 @@ const EVERYTHING: CopyOptions = CopyOptions {
 
 /// The options for opening an image; the defaults are the usual ones.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Setting {
+pub(crate) struct OpenSetting {
     pub(crate) cache_mib: Option<usize>,
     pub(crate) dirty_mib: Option<usize>,
     pub(crate) delayed_mib: Option<usize>,
@@ -48,7 +48,7 @@ pub(crate) struct Setting {
     pub(crate) direct_io: bool,
 }
 
-impl Setting {
+impl OpenSetting {
     fn tuning(&self) -> Tuning {
         let usual = Tuning::default();
         let mebibytes = |said: Option<usize>, usual| said.map_or(usual, |said| (said as u64) << 20);
@@ -75,7 +75,7 @@ pub(crate) struct Library {
 }
 
 impl Library {
-    pub(crate) fn open(image: &Path, setting: Setting) -> Result<Self> {
+    pub(crate) fn open(image: &Path, setting: OpenSetting) -> Result<Self> {
         let mut options = Image::options().tuning(setting.tuning());
         if setting.degraded {
             options = options.degraded();

@@ -9,7 +9,7 @@ use anyhow::Result;
 use creamery::statistics::Statistics;
 
 pub(crate) use directory::Directory;
-pub(crate) use library::{Library, Setting};
+pub(crate) use library::{Library, OpenSetting};
 
 /// The operations of a workload on a filesystem. Paths are relative to its root.
 pub(crate) trait Side: Sync {

@@ -9,7 +9,7 @@ use creamery::{Error, ErrorKind, Filesystem, OpenOptions};
 
 use crate::failure::{Failure, with_all};
 use crate::images::{Images, Purpose};
-use crate::place::{End, Place};
+use crate::place::{End, PathInImage};
 use crate::time::{parse_stamp, parse_time};
 use crate::view::{LongHelp, WriteArgs};
 
@@ -70,7 +70,7 @@ pub(crate) fn chmod(args: &ChmodArgs) -> Result<(), Failure> {
 /// Changes everything in a directory, and goes on after an error: each error is printed.
 fn change_all(
     fs: &Filesystem,
-    place: &Place,
+    place: &PathInImage,
     change: &AttributeChange,
     failed: impl Fn(Error) -> Failure,
 ) -> Result<(), Failure> {
@@ -209,7 +209,7 @@ fn touch_all(args: &TouchArgs, images: &mut Images<'_>) -> Result<(), Failure> {
         ..AttributeChange::default()
     };
     with_all(&args.places, |text| {
-        let place = Place::parse(text);
+        let place = PathInImage::parse(text);
         let failed = images.failed(&place.image);
         let fs = images.get(&place.image);
         touch_one(fs, &place, &change, args).map_err(failed)
@@ -228,7 +228,7 @@ fn change_one(
 
 fn touch_one(
     fs: &Filesystem,
-    place: &Place,
+    place: &PathInImage,
     change: &AttributeChange,
     args: &TouchArgs,
 ) -> Result<(), Error> {

@@ -12,14 +12,15 @@ use crate::failure::{Failure, with_all};
 use crate::images::{Images, Purpose};
 use crate::losses::{Losses, Site};
 use crate::output::{Output, writing};
-use crate::place::Place;
+use crate::place::PathInImage;
 
 pub(crate) fn run(args: &CatArgs) -> Result<(), Failure> {
     let mut images = Images::new("cat", &args.view);
     let mut out = Output::new();
     let mut losses = Losses::new("cat");
     let lost = args.ignore_errors.then_some(&losses);
-    let outcome = with_all(&args.places, |text| cat_all(&mut images, &Place::parse(text), &mut out, lost));
+    let outcome =
+        with_all(&args.places, |text| cat_all(&mut images, &PathInImage::parse(text), &mut out, lost));
     images.note_in(&mut losses);
     losses.end(out.finish().map_err(|error| Failure::new("cat", error)).and(outcome))
 }
@@ -27,7 +28,7 @@ pub(crate) fn run(args: &CatArgs) -> Result<(), Failure> {
 /// Writes all files that a place with a pattern matches.
 pub(super) fn cat_all(
     images: &mut Images<'_>,
-    place: &Place,
+    place: &PathInImage,
     out: &mut Output,
     losses: Option<&Losses>,
 ) -> Result<(), Failure> {
@@ -38,7 +39,7 @@ pub(super) fn cat_all(
 /// Writes one file.
 fn cat(
     images: &mut Images<'_>,
-    place: &Place,
+    place: &PathInImage,
     out: &mut Output,
     losses: Option<&Losses>,
 ) -> Result<(), Failure> {
@@ -64,7 +65,7 @@ fn cat(
 }
 
 /// Writes a damaged file as far as it can be read, with zeros for the rest.
-fn past_damage(file: &File, place: &Place, out: &mut Output, losses: &Losses) -> Result<(), Error> {
+fn past_damage(file: &File, place: &PathInImage, out: &mut Output, losses: &Losses) -> Result<(), Error> {
     let image = place.image.display().to_string();
     let lost = |bytes: Range<u64>, error: &Error| {
         let site = Site::in_image(&image, place.path.as_os_str().as_bytes());

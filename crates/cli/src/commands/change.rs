@@ -5,7 +5,7 @@ use creamery::{ErrorKind, Permissions};
 use crate::args::{MkdirArgs, RmArgs};
 use crate::failure::{Failure, with_all};
 use crate::images::{Images, Purpose};
-use crate::place::Place;
+use crate::place::PathInImage;
 
 pub(crate) fn mkdir(args: &MkdirArgs) -> Result<(), Failure> {
     let mut images = Images::to_write("mkdir", &args.write);
@@ -15,7 +15,7 @@ pub(crate) fn mkdir(args: &MkdirArgs) -> Result<(), Failure> {
 
 fn make_all(args: &MkdirArgs, images: &mut Images<'_>) -> Result<(), Failure> {
     with_all(&args.places, |text| {
-        let place = Place::parse(text);
+        let place = PathInImage::parse(text);
         let failed = images.failed(&place.image);
         let fs = images.open(&place.image, Purpose::Write)?;
         let made = match args.mode {
@@ -43,7 +43,7 @@ pub(crate) fn rm(args: &RmArgs) -> Result<(), Failure> {
 
 fn remove_all(args: &RmArgs, images: &mut Images<'_>) -> Result<(), Failure> {
     with_all(&args.places, |text| {
-        let place = Place::parse(text);
+        let place = PathInImage::parse(text);
         // A missing image is an error, with -f, too.
         images.open(&place.image, Purpose::Write)?;
         match images.expand(&place, Purpose::Write) {
@@ -54,7 +54,7 @@ fn remove_all(args: &RmArgs, images: &mut Images<'_>) -> Result<(), Failure> {
     })
 }
 
-fn remove(args: &RmArgs, images: &mut Images<'_>, places: &[Place]) -> Result<(), Failure> {
+fn remove(args: &RmArgs, images: &mut Images<'_>, places: &[PathInImage]) -> Result<(), Failure> {
     with_all(places, |place| {
         let failed = images.failed(&place.image);
         let fs = images.open(&place.image, Purpose::Write)?;

@@ -15,9 +15,9 @@ use crate::failure::{Failure, with_all};
 use crate::images::{Images, Purpose};
 use crate::interrupt;
 use crate::losses::{Losses, Watched};
-use crate::names::Names;
+use crate::names::NamePrinter;
 use crate::output::Output;
-use crate::place::{End, JustMade, Place, is_image};
+use crate::place::{End, JustMade, PathInImage, is_image};
 
 /// Advice on how to get the undamaged parts of a file.
 const BRINGS_MORE: &str = "use --ignore-errors to copy the intact parts";
@@ -50,7 +50,7 @@ pub(crate) fn run(args: &CpArgs) -> Result<(), Failure> {
     if is_out_of_others(&from, &to) {
         images = images.sparing_written();
     }
-    let names = Names::new("cp", args.verbose, args.progress);
+    let names = NamePrinter::new("cp", args.verbose, args.progress);
     let losses = if args.ignore_errors { Losses::new("cp") } else { Losses::new("cp").advising(BRINGS_MORE) };
     let target = if let End::Host(path) = &to { Some(path.as_path()) } else { None };
     let mut losses = losses.reported(args.report.as_deref(), target)?;
@@ -88,7 +88,7 @@ fn is_out_of_others(from: &[End], to: &End) -> bool {
 }
 
 /// Copies a file to standard output, as `creamery cat` does.
-fn to_stdout(place: &Place, args: &CpArgs) -> Result<(), Failure> {
+fn to_stdout(place: &PathInImage, args: &CpArgs) -> Result<(), Failure> {
     let mut images = Images::new("cp", &args.write.view);
     let mut out = Output::new();
     let mut losses = Losses::new("cp").reported(args.report.as_deref(), None)?;
@@ -138,7 +138,7 @@ fn copy_all(
     from: &[End],
     to: &End,
     args: &CpArgs,
-    names: &Names,
+    names: &NamePrinter,
     losses: &Losses,
 ) -> Result<(), Failure> {
     let told = |error| Failure::new("cp", error);
@@ -174,7 +174,7 @@ fn copy(
     from: &End,
     to: &End,
     args: &CpArgs,
-    names: &Names,
+    names: &NamePrinter,
     losses: &Losses,
 ) -> Result<(), Failure> {
     let options = CopyOptions {

@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::failure::{Failure, with_all};
 use crate::images::{Images, Purpose};
 use crate::interrupt;
-use crate::names::Names;
+use crate::names::NamePrinter;
 use crate::output::{Output, writing};
 use crate::progress::ProgressArgs;
 use crate::size::Human;
@@ -53,7 +53,7 @@ pub(crate) struct DedupeArgs {
 
 /// The result of deduplicating in one image.
 #[derive(Serialize)]
-struct ReportJson {
+struct DedupeJson {
     image: String,
     files: u64,
     equal_files: u64,
@@ -70,7 +70,7 @@ pub(crate) fn run(args: &DedupeArgs) -> Result<(), Failure> {
         let place = images.place(text)?;
         places.entry(place.image).or_default().push(place.path);
     }
-    let names = Names::new(COMMAND, args.verbose, args.progress);
+    let names = NamePrinter::new(COMMAND, args.verbose, args.progress);
     interrupt::watch();
     let mut reports = Vec::new();
     let outcome = with_all(&places, |(image, paths)| {
@@ -99,7 +99,7 @@ fn as_json(out: &mut Output, image: String, report: &DedupeReport) -> io::Result
     let DedupeReport { files, equal_files, shared_bytes, already_shared_bytes, unchangeable_files, .. } =
         *report;
     let json =
-        ReportJson { image, files, equal_files, shared_bytes, already_shared_bytes, unchangeable_files };
+        DedupeJson { image, files, equal_files, shared_bytes, already_shared_bytes, unchangeable_files };
     serde_json::to_writer_pretty(&mut *out, &json)?;
     writeln!(out)
 }

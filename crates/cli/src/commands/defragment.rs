@@ -17,9 +17,9 @@ use serde::Serialize;
 use crate::failure::{Failure, with_all};
 use crate::images::{Images, Purpose};
 use crate::interrupt;
-use crate::names::Names;
+use crate::names::NamePrinter;
 use crate::output::{Output, writing};
-use crate::place::{End, Place};
+use crate::place::{End, PathInImage};
 use crate::progress::ProgressArgs;
 use crate::size::{Human, Size};
 use crate::view::{WriteArgs, refuse_if_on_mount};
@@ -85,7 +85,7 @@ fn recompress(text: &str) -> Result<Recompress, Error> {
 
 /// The result of the command.
 #[derive(Default, Serialize)]
-struct Report {
+struct DefragmentReport {
     files: u64,
     rewritten_bytes: u64,
     unchangeable_files: u64,
@@ -98,9 +98,9 @@ pub(crate) fn run(args: &DefragmentArgs) -> Result<(), Failure> {
         threshold: args.threshold.0,
         compress: args.compress.unwrap_or_default(),
     };
-    let names = Names::new(COMMAND, args.verbose, args.progress);
+    let names = NamePrinter::new(COMMAND, args.verbose, args.progress);
     interrupt::watch();
-    let mut work = Work { args, wanted, names: &names, report: Report::default() };
+    let mut work = Work { args, wanted, names: &names, report: DefragmentReport::default() };
     let mut images = Images::to_write(COMMAND, &args.write);
     let outcome = with_all(&args.places, |text| match End::parse(text) {
         End::Host(path) => work.on_a_mount(&path),
@@ -114,7 +114,7 @@ pub(crate) fn run(args: &DefragmentArgs) -> Result<(), Failure> {
     printed.map_err(|error| Failure::new(COMMAND, error)).and(outcome)
 }
 
-fn print(out: &mut Output, report: &Report, json: bool) -> io::Result<()> {
+fn print(out: &mut Output, report: &DefragmentReport, json: bool) -> io::Result<()> {
     if json {
         serde_json::to_writer_pretty(&mut *out, report)?;
         return writeln!(out);
@@ -133,12 +133,12 @@ fn print(out: &mut Output, report: &Report, json: bool) -> io::Result<()> {
 struct Work<'a> {
     args: &'a DefragmentArgs,
     wanted: Defragment,
-    names: &'a Names,
-    report: Report,
+    names: &'a NamePrinter,
+    report: DefragmentReport,
 }
 
 impl Work<'_> {
-    fn in_an_image(&mut self, images: &mut Images<'_>, place: &Place) -> Result<(), Failure> {
+    fn in_an_image(&mut self, images: &mut Images<'_>, place: &PathInImage) -> Result<(), Failure> {
         let failed = images.failed(&place.image);
         let fs = images.open(&place.image, Purpose::Write)?;
         self.below(fs, &place.path).map_err(failed)

@@ -22,7 +22,7 @@ use crate::view::RescueArgs;
 /// Work with the devices of a filesystem.
 #[derive(Subcommand, Debug)]
 pub(crate) enum DeviceCommand {
-    Stats(StatsArgs),
+    Stats(DeviceStatsArgs),
     Survey(super::survey::SurveyArgs),
 }
 
@@ -40,7 +40,7 @@ pub(crate) enum DeviceCommand {
 ///   creamery device stats -z disk.img
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
-pub(crate) struct StatsArgs {
+pub(crate) struct DeviceStatsArgs {
     /// The image, a directory of a live mount (also of Linux' own Btrfs), or one device of the latter.
     #[arg(value_name = "IMAGE|DEVICE|PATH")]
     place: OsString,
@@ -74,13 +74,13 @@ const COMMAND: &str = "device stats";
 pub(crate) const ANY: u8 = 64;
 
 /// A device and its error counts.
-struct Row {
+struct DeviceStatsRow {
     id: DevId,
     path: PathBuf,
     errors: DeviceErrors,
 }
 
-impl Row {
+impl DeviceStatsRow {
     /// A missing device has no path, so its number identifies it.
     fn new(id: DevId, path: PathBuf, errors: DeviceErrors) -> Self {
         let path = if path.as_os_str().is_empty() { format!("devid:{id}").into() } else { path };
@@ -102,7 +102,7 @@ struct RowJson {
 }
 
 #[derive(Serialize)]
-struct FormatJson {
+struct DeviceFormatJson {
     #[serde(rename = "__header")]
     header: Header,
     #[serde(rename = "device-stats")]
@@ -127,7 +127,7 @@ pub(crate) fn run(command: &DeviceCommand) -> Result<(), Failure> {
     }
 }
 
-fn stats(args: &StatsArgs) -> Result<(), Failure> {
+fn stats(args: &DeviceStatsArgs) -> Result<(), Failure> {
     let path = Path::new(&args.place);
     let rows = if is_block_device(path) {
         let found = LiveBtrfs::of_device(path).map_err(|error| Failure::new(COMMAND, error))?;
@@ -148,19 +148,23 @@ fn stats(args: &StatsArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-fn print(args: &StatsArgs, rows: &[Row]) -> Result<(), Failure> {
+fn print(args: &DeviceStatsArgs, rows: &[DeviceStatsRow]) -> Result<(), Failure> {
     let mut out = Output::new();
     let printed = match args {
-        StatsArgs { format_json: true, .. } => as_btrfs_progs(&mut out, rows),
-        StatsArgs { json: true, .. } => as_json(&mut out, rows),
-        StatsArgs { tabular: true, .. } => as_table(&mut out, rows),
+        DeviceStatsArgs { format_json: true, .. } => as_btrfs_progs(&mut out, rows),
+        DeviceStatsArgs { json: true, .. } => as_json(&mut out, rows),
+        DeviceStatsArgs { tabular: true, .. } => as_table(&mut out, rows),
         _ => as_text(&mut out, rows),
     };
     printed.map_err(writing).and_then(|()| out.finish()).map_err(|error| Failure::new(COMMAND, error))
 }
 
 /// Prints the error counts of devices of a live mount.
-fn of_live(args: &StatsArgs, live: &LiveBtrfs, devices: Vec<LiveDevice>) -> Result<Vec<Row>, Failure> {
+fn of_live(
+    args: &DeviceStatsArgs,
+    live: &LiveBtrfs,
+    devices: Vec<LiveDevice>,
+) -> Result<Vec<DeviceStatsRow>, Failure> {
     let (rows, unread) = of_devices(live, devices, args.reset)?;
     // No other place has the numbers that were reset, so they are printed before the error of another device.
     print(args, &rows)?;
@@ -168,7 +172,7 @@ fn of_live(args: &StatsArgs, live: &LiveBtrfs, devices: Vec<LiveDevice>) -> Resu
 }
 
 /// Prints the error counts in an image. With -z they are set to 0 when they are printed.
-fn of_image(args: &StatsArgs) -> Result<Vec<Row>, Failure> {
+fn of_image(args: &DeviceStatsArgs) -> Result<Vec<DeviceStatsRow>, Failure> {
     let view = args.rescue.view();
     let mut images = Images::new(COMMAND, &view);
     let place = images.place(&args.place)?;
@@ -179,7 +183,7 @@ fn of_image(args: &StatsArgs) -> Result<Vec<Row>, Failure> {
         let volume = fs.volume();
         for MemberDevice { id, path, .. } in volume.devices() {
             let errors = volume.device_errors(id).map_err(&failed)?;
-            rows.push(Row::new(id, path.unwrap_or_default(), errors));
+            rows.push(DeviceStatsRow::new(id, path.unwrap_or_default(), errors));
         }
         print(args, &rows)?;
         let written = if args.reset { &rows[..] } else { &[] };
@@ -192,13 +196,13 @@ fn of_devices(
     live: &LiveBtrfs,
     devices: Vec<LiveDevice>,
     reset: bool,
-) -> Result<(Vec<Row>, Option<Failure>), Failure> {
+) -> Result<(Vec<DeviceStatsRow>, Option<Failure>), Failure> {
     let failed = |error| Failure::new(COMMAND, error);
     let (mut rows, mut unread) = (Vec::new(), None);
     for device in devices {
         let errors = if reset { live.reset_device_errors(device.id) } else { live.device_errors(device.id) };
         match errors {
-            Ok(errors) => rows.push(Row::new(device.id, device.path, errors)),
+            Ok(errors) => rows.push(DeviceStatsRow::new(device.id, device.path, errors)),
             Err(error) => {
                 unread.get_or_insert_with(|| failed(error.context(device.path.display())));
             }
@@ -208,8 +212,8 @@ fn of_devices(
     if rows.is_empty() { unread.map_or(Ok((rows, None)), Err) } else { Ok((rows, unread)) }
 }
 
-fn as_text(out: &mut Output, rows: &[Row]) -> io::Result<()> {
-    for Row { path, errors, .. } in rows {
+fn as_text(out: &mut Output, rows: &[DeviceStatsRow]) -> io::Result<()> {
+    for DeviceStatsRow { path, errors, .. } in rows {
         let DeviceErrors { write, read, flush, corruption, generation } = *errors;
         for (name, count) in [
             ("write_io_errs", write),
@@ -226,8 +230,8 @@ fn as_text(out: &mut Output, rows: &[Row]) -> io::Result<()> {
     Ok(())
 }
 
-fn as_table(out: &mut Output, rows: &[Row]) -> io::Result<()> {
-    let column = |name: &str, is_text, cell: fn(&Row) -> String| Column {
+fn as_table(out: &mut Output, rows: &[DeviceStatsRow]) -> io::Result<()> {
+    let column = |name: &str, is_text, cell: fn(&DeviceStatsRow) -> String| Column {
         heads: vec![name.to_owned()],
         cells: rows.iter().map(cell).collect(),
         is_text,
@@ -244,9 +248,9 @@ fn as_table(out: &mut Output, rows: &[Row]) -> io::Result<()> {
     columns::print(out, &columns, None)
 }
 
-fn as_json(out: &mut Output, rows: &[Row]) -> io::Result<()> {
+fn as_json(out: &mut Output, rows: &[DeviceStatsRow]) -> io::Result<()> {
     let mut array = Array::begin(out)?;
-    for Row { id, path, errors } in rows {
+    for DeviceStatsRow { id, path, errors } in rows {
         let (path, path_bytes) = text_of(path.as_os_str().as_bytes());
         array.push(&RowJson {
             id: id.get(),
@@ -262,8 +266,8 @@ fn as_json(out: &mut Output, rows: &[Row]) -> io::Result<()> {
     array.end()
 }
 
-fn as_btrfs_progs(out: &mut Output, rows: &[Row]) -> io::Result<()> {
-    let row = |row: &Row| RowFormatJson {
+fn as_btrfs_progs(out: &mut Output, rows: &[DeviceStatsRow]) -> io::Result<()> {
+    let row = |row: &DeviceStatsRow| RowFormatJson {
         device: row.path.display().to_string(),
         devid: row.id.get(),
         write_io_errs: row.errors.write,
@@ -272,7 +276,7 @@ fn as_btrfs_progs(out: &mut Output, rows: &[Row]) -> io::Result<()> {
         corruption_errs: row.errors.corruption,
         generation_errs: row.errors.generation,
     };
-    let shown = FormatJson { header: Header::FIRST, devices: rows.iter().map(row).collect() };
+    let shown = DeviceFormatJson { header: Header::FIRST, devices: rows.iter().map(row).collect() };
     serde_json::to_writer_pretty(&mut *out, &shown)?;
     writeln!(out)
 }

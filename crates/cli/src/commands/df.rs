@@ -15,11 +15,11 @@ use crate::images::{Images, Purpose};
 use crate::json::{Array, text_of};
 use crate::live::live_btrfs;
 use crate::output::{Output, writing};
-use crate::place::Place;
+use crate::place::PathInImage;
 use crate::size::Human;
 
 #[derive(Serialize)]
-struct Row {
+struct DfRow {
     image: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     image_bytes: Option<String>,
@@ -31,11 +31,11 @@ struct Row {
     available: u64,
 }
 
-impl Row {
+impl DfRow {
     /// The space of the image or mount that `text` names. A mounted image is asked through its mount.
     fn of(images: &mut Images<'_>, text: &OsStr) -> Result<Self, Failure> {
         let of_mount = |images: &mut Images<'_>, point: &Path| {
-            Self::of_named(images, point.as_os_str()).map(|row| row.called(&Place::parse(text).image))
+            Self::of_named(images, point.as_os_str()).map(|row| row.called(&PathInImage::parse(text).image))
         };
         images.image_or_mount(text, |images| Self::of_named(images, text), of_mount)
     }
@@ -75,7 +75,7 @@ pub(crate) fn run(args: &DfArgs) -> Result<(), Failure> {
     let mut images = Images::new("df", &view);
     let mut rows = Vec::new();
     let outcome = with_all(&args.places, |text| {
-        rows.push(Row::of(&mut images, text)?);
+        rows.push(DfRow::of(&mut images, text)?);
         Ok(())
     });
     if rows.is_empty() {
@@ -88,13 +88,13 @@ pub(crate) fn run(args: &DfArgs) -> Result<(), Failure> {
     printed.map_err(|error| Failure::new("df", error)).and(outcome)
 }
 
-fn as_json(out: &mut Output, rows: &[Row]) -> std::io::Result<()> {
+fn as_json(out: &mut Output, rows: &[DfRow]) -> std::io::Result<()> {
     let mut array = Array::begin(out)?;
     rows.iter().try_for_each(|row| array.push(row))?;
     array.end()
 }
 
-fn as_table(out: &mut Output, rows: &[Row], raw: bool) -> std::io::Result<()> {
+fn as_table(out: &mut Output, rows: &[DfRow], raw: bool) -> std::io::Result<()> {
     let size = |bytes: u64| if raw { bytes.to_string() } else { Human(bytes).to_string() };
     writeln!(out, "{:>12} {:>12} {:>12} {:>5}  Image", "Size", "Used", "Available", "Use")?;
     for row in rows {

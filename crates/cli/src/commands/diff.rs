@@ -11,9 +11,9 @@ use serde::Serialize;
 use crate::failure::Failure;
 use crate::images::{Images, Purpose};
 use crate::json::{Array, text_of};
-use crate::names::Names;
+use crate::names::NamePrinter;
 use crate::output::{Output, writing};
-use crate::place::Place;
+use crate::place::PathInImage;
 use crate::progress::ProgressArgs;
 use crate::view::ViewArgs;
 
@@ -92,7 +92,7 @@ struct SummaryJson {
 }
 
 /// The output for differences as they come.
-enum Printer<'a> {
+enum DiffPrinter<'a> {
     /// Each line, followed by this byte.
     Lines(&'a mut Output, &'static [u8; 1]),
     Json(Array<'a, Output>),
@@ -100,7 +100,7 @@ enum Printer<'a> {
     Nothing,
 }
 
-impl Printer<'_> {
+impl DiffPrinter<'_> {
     fn print(&mut self, difference: &Difference) -> io::Result<()> {
         match self {
             Self::Lines(out, end) => {
@@ -125,7 +125,7 @@ impl Printer<'_> {
 
 pub(crate) fn run(args: &DiffArgs) -> Result<(), Failure> {
     let mut out = Output::new();
-    let names = Names::new(COMMAND, false, args.progress);
+    let names = NamePrinter::new(COMMAND, false, args.progress);
     // A progress line would disturb the lines of differences.
     let names = if io::stdout().is_terminal() && !args.stat { names.unseen() } else { names };
     let compared = diff(args, &names, &mut out);
@@ -140,7 +140,7 @@ pub(crate) fn run(args: &DiffArgs) -> Result<(), Failure> {
 }
 
 /// Prints the differences, and each error. Errors: the first error, which is printed already.
-fn diff(args: &DiffArgs, names: &Names, out: &mut Output) -> Result<DiffSummary, Failure> {
+fn diff(args: &DiffArgs, names: &NamePrinter, out: &mut Output) -> Result<DiffSummary, Failure> {
     let printing = |error| Failure::new(COMMAND, writing(error));
     let mut images = Images::new(COMMAND, &args.view);
     let [old, new] = places(args, &images)?;
@@ -154,9 +154,9 @@ fn diff(args: &DiffArgs, names: &Names, out: &mut Output) -> Result<DiffSummary,
     };
     let differences = before.diff(&old.path, after, &new.path, names).map_err(failed)?;
     let mut printer = match (args.stat, args.json) {
-        (true, _) => Printer::Nothing,
-        (false, true) => Printer::Json(Array::begin(out).map_err(printing)?),
-        (false, false) => Printer::Lines(out, if args.null { b"\0" } else { b"\n" }),
+        (true, _) => DiffPrinter::Nothing,
+        (false, true) => DiffPrinter::Json(Array::begin(out).map_err(printing)?),
+        (false, false) => DiffPrinter::Lines(out, if args.null { b"\0" } else { b"\n" }),
     };
     let mut summary = DiffSummary::default();
     let mut first = None;
@@ -169,7 +169,7 @@ fn diff(args: &DiffArgs, names: &Names, out: &mut Output) -> Result<DiffSummary,
             Err(trouble) => drop(first.get_or_insert(failed(trouble).tell())),
         }
     }
-    if let Printer::Json(array) = printer {
+    if let DiffPrinter::Json(array) = printer {
         array.end().map_err(printing)?;
     }
     if args.stat {
@@ -179,7 +179,7 @@ fn diff(args: &DiffArgs, names: &Names, out: &mut Output) -> Result<DiffSummary,
 }
 
 /// The two places; different host paths of one image are unified.
-fn places(args: &DiffArgs, images: &Images<'_>) -> Result<[Place; 2], Failure> {
+fn places(args: &DiffArgs, images: &Images<'_>) -> Result<[PathInImage; 2], Failure> {
     let (old, mut new) = (images.place(&args.old)?, images.place(&args.new)?);
     if let (Ok(one), Ok(other)) = (old.image.canonicalize(), new.image.canonicalize())
         && one == other

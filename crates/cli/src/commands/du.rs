@@ -53,7 +53,7 @@ pub(crate) struct DuArgs {
 const COMMAND: &str = "filesystem du";
 
 #[derive(Serialize)]
-struct Row {
+struct DuRow {
     path: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     path_bytes: Option<String>,
@@ -66,7 +66,7 @@ struct Row {
     shown: OsString,
 }
 
-impl Row {
+impl DuRow {
     fn new(shown: OsString, FileUsage { total, exclusive }: FileUsage, set_shared: Option<u64>) -> Self {
         let (path, path_bytes) = text_of(shown.as_encoded_bytes());
         Self { path, path_bytes, total, exclusive, set_shared, shown }
@@ -80,7 +80,7 @@ enum Sink<'a> {
 }
 
 impl Sink<'_> {
-    fn row(&mut self, row: &Row) -> std::io::Result<()> {
+    fn row(&mut self, row: &DuRow) -> std::io::Result<()> {
         let (out, units) = match self {
             Self::Json(array) => return array.push(row),
             Self::Table(out, units) => (out, units),
@@ -108,14 +108,14 @@ pub(crate) fn run(args: &DuArgs) -> Result<(), Failure> {
         let mut written = Ok(());
         let mut below = |shown: OsString, usage: FileUsage| {
             if written.is_ok() && !args.summarize {
-                written = sink.row(&Row::new(shown, usage, None));
+                written = sink.row(&DuRow::new(shown, usage, None));
             }
         };
         let (shown, usage, set_shared) = match live_btrfs(COMMAND, text)? {
             Some(live) => of_mount(&live, &mut below)?,
             None => of_image(&mut images, text, &mut below)?,
         };
-        written.and_then(|()| sink.row(&Row::new(shown, usage, Some(set_shared)))).map_err(printing)
+        written.and_then(|()| sink.row(&DuRow::new(shown, usage, Some(set_shared)))).map_err(printing)
     });
     if let Sink::Json(array) = sink {
         array.end().map_err(printing)?;

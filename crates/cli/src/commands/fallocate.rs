@@ -7,7 +7,7 @@ use crate::args::FallocateArgs;
 use crate::failure::Failure;
 use crate::images::{Images, Purpose};
 use crate::new_file::or_remove;
-use crate::place::Place;
+use crate::place::PathInImage;
 
 impl FallocateArgs {
     fn mode(&self) -> Fallocate {
@@ -21,7 +21,7 @@ impl FallocateArgs {
 
 pub(crate) fn run(args: &FallocateArgs) -> Result<(), Failure> {
     let mut images = Images::to_write("fallocate", &args.write);
-    let place = Place::parse(&args.place);
+    let place = PathInImage::parse(&args.place);
     let failed = images.failed(&place.image);
     let outcome = images
         .open(&place.image, Purpose::Write)
@@ -29,7 +29,7 @@ pub(crate) fn run(args: &FallocateArgs) -> Result<(), Failure> {
     images.finish(outcome)
 }
 
-fn change(fs: &Filesystem, place: &Place, args: &FallocateArgs) -> Result<(), Error> {
+fn change(fs: &Filesystem, place: &PathInImage, args: &FallocateArgs) -> Result<(), Error> {
     let mode = args.mode();
     let creates = mode == Fallocate::Allocate { keep_size: false };
     let file = OpenOptions::new().write(true).create(creates).open(fs, &place.path)?;

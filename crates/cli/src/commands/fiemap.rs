@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::images::{Images, Purpose};
 use crate::json::Array;
 use crate::output::{Output, writing};
-use crate::place::{End, Place};
+use crate::place::{End, PathInImage};
 use crate::size::Size;
 use crate::view::{ViewArgs, refuse_if_on_mount};
 
@@ -67,7 +67,7 @@ pub(crate) struct FiemapArgs {
 const COMMAND: &str = "filesystem fiemap";
 
 #[derive(Serialize)]
-struct ExtentJson {
+struct FiemapExtentJson {
     logical: u64,
     physical: u64,
     length: u64,
@@ -75,7 +75,7 @@ struct ExtentJson {
 }
 
 /// The file, as the header describes it.
-struct Header {
+struct FiemapHeader {
     shown: OsString,
     len: u64,
     block: u64,
@@ -93,13 +93,13 @@ pub(crate) fn run(args: &FiemapArgs) -> Result<(), Failure> {
     }
 }
 
-fn in_an_image(args: &FiemapArgs, place: &Place, request: &FiemapRequest) -> Result<(), Failure> {
+fn in_an_image(args: &FiemapArgs, place: &PathInImage, request: &FiemapRequest) -> Result<(), Failure> {
     let mut images = Images::new(COMMAND, &args.view);
     let failed = images.failed(&place.image);
     let fs = images.open(&place.image, Purpose::Read)?;
     let file = fs.open(&place.path).map_err(&failed)?;
     let (len, block) = (file.metadata().map_err(&failed)?.len(), u64::from(fs.volume().sector_size()));
-    let header = Header { shown: args.place.clone(), len, block };
+    let header = FiemapHeader { shown: args.place.clone(), len, block };
     let path = place.path.display().to_string();
     print(args, &header, file.fiemap(request), |error| failed(error.context(&path)))
 }
@@ -118,13 +118,13 @@ fn on_a_mount(args: &FiemapArgs, path: PathBuf, request: &FiemapRequest) -> Resu
         let is_told = error.to_string().contains(&shown);
         failed(if is_told { error } else { error.context(&shown) })
     };
-    let header = Header { shown: path.clone().into(), len: file.len(), block: file.block_size() };
+    let header = FiemapHeader { shown: path.clone().into(), len: file.len(), block: file.block_size() };
     print(args, &header, file.fiemap(request).map_err(failed)?, failed)
 }
 
 fn print(
     args: &FiemapArgs,
-    header: &Header,
+    header: &FiemapHeader,
     extents: Fiemap<'_>,
     failed: impl Fn(Error) -> Failure,
 ) -> Result<(), Failure> {
@@ -156,7 +156,7 @@ fn as_json(out: &mut Output, extents: impl Iterator<Item = FiemapExtent>) -> io:
     let mut array = Array::begin(out)?;
     for extent in extents {
         let FiemapExtent { logical, physical, length, flags, .. } = extent;
-        array.push(&ExtentJson { logical, physical, length, flags: flags.names().collect() })?;
+        array.push(&FiemapExtentJson { logical, physical, length, flags: flags.names().collect() })?;
     }
     array.end()
 }
@@ -164,10 +164,10 @@ fn as_json(out: &mut Output, extents: impl Iterator<Item = FiemapExtent>) -> io:
 /// Prints the table. Returns the number of extents that are not contiguous on the device.
 fn as_table(
     out: &mut Output,
-    header: &Header,
+    header: &FiemapHeader,
     extents: impl Iterator<Item = FiemapExtent>,
 ) -> io::Result<u64> {
-    let Header { shown, len, block } = header;
+    let FiemapHeader { shown, len, block } = header;
     let blocks = len.div_ceil(*block);
     write!(out, "File size of ")?;
     out.path(shown.as_ref())?;
@@ -186,7 +186,7 @@ fn as_table(
     Ok(apart)
 }
 
-fn as_sum(out: &mut Output, header: &Header, count: u64) -> io::Result<()> {
+fn as_sum(out: &mut Output, header: &FiemapHeader, count: u64) -> io::Result<()> {
     out.path(header.shown.as_ref())?;
     writeln!(out, ": {count} extent{} found", if count == 1 { "" } else { "s" })
 }
@@ -206,7 +206,7 @@ fn expected_behind(last: &FiemapExtent, extent: &FiemapExtent) -> Option<u64> {
 
 fn row(
     out: &mut Output,
-    header: &Header,
+    header: &FiemapHeader,
     number: usize,
     extent: &FiemapExtent,
     expected: Option<u64>,

@@ -13,7 +13,7 @@ use crate::size::{Human, Size};
 use crate::view::refuse_if_on_mount;
 
 #[derive(Serialize)]
-struct Row {
+struct FilesystemRow {
     place: String,
     trimmed_bytes: u64,
 }
@@ -34,7 +34,7 @@ pub(crate) fn run(command: &FilesystemCommand) -> Result<(), Failure> {
 
 fn run_trim(args: &TrimArgs) -> Result<(), Failure> {
     let trimmed_bytes = trim(args)?;
-    let row = Row { place: args.place.display().to_string(), trimmed_bytes };
+    let row = FilesystemRow { place: args.place.display().to_string(), trimmed_bytes };
     let mut out = Output::new();
     let printed = if args.json { as_json(&mut out, &row) } else { as_text(&mut out, &row) };
     printed
@@ -64,12 +64,12 @@ fn trim(args: &TrimArgs) -> Result<u64, Failure> {
     Ok(trimmed)
 }
 
-fn as_json(out: &mut Output, row: &Row) -> std::io::Result<()> {
+fn as_json(out: &mut Output, row: &FilesystemRow) -> std::io::Result<()> {
     serde_json::to_writer_pretty(&mut *out, row)?;
     writeln!(out)
 }
 
-fn as_text(out: &mut Output, row: &Row) -> std::io::Result<()> {
-    let Row { place, trimmed_bytes } = row;
+fn as_text(out: &mut Output, row: &FilesystemRow) -> std::io::Result<()> {
+    let FilesystemRow { place, trimmed_bytes } = row;
     writeln!(out, "{place}: {} ({trimmed_bytes} bytes) trimmed", Human(*trimmed_bytes))
 }

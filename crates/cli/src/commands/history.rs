@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::images::{warn_of, with_way_in};
 use crate::json::Array;
 use crate::output::{Output, writing};
-use crate::progress::{ProgressArgs, Shown};
+use crate::progress::{ProgressArgs, ShownProgress};
 use crate::time::Utc;
 use crate::view::DeviceArgs;
 
@@ -76,11 +76,11 @@ impl From<&Commit> for CommitJson {
 }
 
 /// Shows the progress of a search.
-pub(crate) struct Searched(Shown);
+pub(crate) struct Searched(ShownProgress);
 
 impl Searched {
     pub(crate) fn new(command: &'static str, progress: ProgressArgs) -> Self {
-        Self(Shown::unbounded(command, progress))
+        Self(ShownProgress::unbounded(command, progress))
     }
 
     pub(crate) fn end(&self, done: impl FnOnce() -> String) {

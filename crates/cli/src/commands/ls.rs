@@ -12,7 +12,7 @@ use crate::failure::{Failure, with_all};
 use crate::images::{Images, Purpose};
 use crate::json::{Array, FileJson};
 use crate::output::{Output, writing};
-use crate::place::Place;
+use crate::place::PathInImage;
 use crate::time::Utc;
 
 /// Units of sizes for people; 64 bits need no more.
@@ -22,15 +22,15 @@ const UNITS: [&str; 8] = ["", "K", "M", "G", "T", "P", "E", "Z"];
 const TIME_LEN: usize = 19;
 
 /// One line of a listing.
-struct Row {
+struct LsRow {
     /// The name as it is printed.
     name: Vec<u8>,
     path: PathBuf,
     kind: FileType,
-    form: Form,
+    form: LsForm,
 }
 
-enum Form {
+enum LsForm {
     Short,
     Long(Details),
     /// The fields of the long form cannot be read.
@@ -43,12 +43,12 @@ struct Details {
 }
 
 /// Prints each error at once and lets the listing go on.
-struct Told<'a> {
+struct ErrorPrinter<'a> {
     failed: &'a dyn Fn(Error) -> Failure,
     first: Option<Failure>,
 }
 
-impl<'a> Told<'a> {
+impl<'a> ErrorPrinter<'a> {
     const fn new(failed: &'a dyn Fn(Error) -> Failure) -> Self {
         Self { failed, first: None }
     }
@@ -88,13 +88,13 @@ fn as_text(args: &LsArgs, images: &mut Images<'_>, out: &mut Output) -> Result<(
         let followed = fs.metadata(&place.path).is_ok_and(|meta| meta.is_dir());
         if args.directory || !followed {
             let name = place.path.as_os_str().as_bytes().to_vec();
-            let mut told = Told::new(&failed);
+            let mut told = ErrorPrinter::new(&failed);
             let row = row(fs, name, place.path.clone(), meta.file_type(), args.long, &mut told);
             print(out, &[row], args.human_readable).map_err(writing).map_err(&failed)?;
             first = false;
             return told.end();
         }
-        let mut told = Told::new(&failed);
+        let mut told = ErrorPrinter::new(&failed);
         let mut todo = vec![place.path.clone()];
         while let Some(dir) = todo.pop() {
             let mut rows = rows(fs, &dir, args.long, &mut told);
@@ -105,7 +105,7 @@ fn as_text(args: &LsArgs, images: &mut Images<'_>, out: &mut Output) -> Result<(
             if args.all {
                 rows.splice(..0, dots(fs, &dir, args.long, &mut told));
             }
-            let whole = Place { image: place.image.clone(), path: dir.clone() }.to_os_string();
+            let whole = PathInImage { image: place.image.clone(), path: dir.clone() }.to_os_string();
             let title = if is_one { dir.as_os_str() } else { &whole };
             heading(out, several.then_some(Path::new(title)), first).map_err(writing).map_err(&failed)?;
             print(out, &rows, args.human_readable).map_err(writing).map_err(&failed)?;
@@ -116,10 +116,10 @@ fn as_text(args: &LsArgs, images: &mut Images<'_>, out: &mut Output) -> Result<(
 }
 
 /// The places that the operands' patterns match, and their number.
-fn expanded(args: &LsArgs, images: &mut Images<'_>) -> (Vec<Result<Place, Failure>>, usize) {
+fn expanded(args: &LsArgs, images: &mut Images<'_>) -> (Vec<Result<PathInImage, Failure>>, usize) {
     let mut places = Vec::new();
     for text in &args.places {
-        match images.expand(&Place::parse(text), Purpose::Read) {
+        match images.expand(&PathInImage::parse(text), Purpose::Read) {
             Ok(found) => places.extend(found.into_iter().map(Ok)),
             Err(failure) => places.push(Err(failure)),
         }
@@ -139,19 +139,19 @@ fn heading(out: &mut Output, path: Option<&Path>, first: bool) -> io::Result<()>
 }
 
 /// The rows for the directory and its parent; the root is its own parent.
-fn dots(fs: &Filesystem, dir: &Path, long: bool, told: &mut Told<'_>) -> [Row; 2] {
+fn dots(fs: &Filesystem, dir: &Path, long: bool, told: &mut ErrorPrinter<'_>) -> [LsRow; 2] {
     [".", ".."].map(|name| row(fs, name.into(), dir.join(name), FileType::Directory, long, told))
 }
 
 /// The readable entries of a directory, sorted by the bytes of their names.
-fn sorted(fs: &Filesystem, dir: &Path, told: &mut Told<'_>) -> Vec<DirEntry> {
+fn sorted(fs: &Filesystem, dir: &Path, told: &mut ErrorPrinter<'_>) -> Vec<DirEntry> {
     let Some(read) = told.ok(fs.read_dir(dir)) else { return Vec::new() };
     let mut entries: Vec<_> = read.map_while(|entry| told.ok(entry)).collect();
     entries.sort_by(|a, b| a.file_name().as_bytes().cmp(b.file_name().as_bytes()));
     entries
 }
 
-fn rows(fs: &Filesystem, dir: &Path, long: bool, told: &mut Told<'_>) -> Vec<Row> {
+fn rows(fs: &Filesystem, dir: &Path, long: bool, told: &mut ErrorPrinter<'_>) -> Vec<LsRow> {
     let entries = sorted(fs, dir, told).into_iter();
     entries
         .map(|entry| {
@@ -167,18 +167,18 @@ fn row(
     path: PathBuf,
     kind: FileType,
     long: bool,
-    told: &mut Told<'_>,
-) -> Row {
+    told: &mut ErrorPrinter<'_>,
+) -> LsRow {
     let form = match long.then(|| told.ok(details(fs, &path))) {
-        None => Form::Short,
-        Some(details) => details.map_or(Form::Lost, Form::Long),
+        None => LsForm::Short,
+        Some(details) => details.map_or(LsForm::Lost, LsForm::Long),
     };
-    Row { name, path, kind, form }
+    LsRow { name, path, kind, form }
 }
 
-impl Row {
+impl LsRow {
     const fn details(&self) -> Option<&Details> {
-        if let Form::Long(details) = &self.form { Some(details) } else { None }
+        if let LsForm::Long(details) = &self.form { Some(details) } else { None }
     }
 }
 
@@ -215,7 +215,7 @@ fn human_size(bytes: u64) -> String {
     }
 }
 
-fn print(out: &mut Output, rows: &[Row], human: bool) -> io::Result<()> {
+fn print(out: &mut Output, rows: &[LsRow], human: bool) -> io::Result<()> {
     let size = |meta: &Metadata| size(meta, human);
     let width = |text: &dyn Fn(&Metadata) -> String| {
         let lengths = rows.iter().filter_map(|row| Some(text(&row.details()?.meta).len()));
@@ -225,7 +225,7 @@ fn print(out: &mut Output, rows: &[Row], human: bool) -> io::Result<()> {
     let (uids, gids) = (width(&|meta| meta.uid().to_string()), width(&|meta| meta.gid().to_string()));
     let sizes = width(&size);
     for row in rows {
-        if let Form::Long(Details { meta, .. }) = &row.form {
+        if let LsForm::Long(Details { meta, .. }) = &row.form {
             let (kind, permissions) = (meta.file_type().letter(), meta.permissions());
             let (nlink, uid, gid, size) = (meta.nlink(), meta.uid(), meta.gid(), size(meta));
             let time = Utc(meta.mtime());
@@ -233,7 +233,7 @@ fn print(out: &mut Output, rows: &[Row], human: bool) -> io::Result<()> {
                 out,
                 "{kind}{permissions} {nlink:>links$} {uid:>uids$} {gid:>gids$} {size:>sizes$} {time} "
             )?;
-        } else if let Form::Lost = row.form {
+        } else if let LsForm::Lost = row.form {
             // The format of coreutils.
             let (kind, unknown) = (row.kind.letter(), "?");
             write!(
@@ -260,8 +260,8 @@ fn as_json(args: &LsArgs, images: &mut Images<'_>, out: &mut Output) -> Result<(
         let failed = images.failed(&place.image);
         let fs = images.open(&place.image, Purpose::Read)?;
         let is_dir = fs.metadata(&place.path).is_ok_and(|meta| meta.is_dir());
-        let mut lost = Told::new(&failed);
-        let mut push = |path: &Path, lost: &mut Told<'_>| -> Result<(), Failure> {
+        let mut lost = ErrorPrinter::new(&failed);
+        let mut push = |path: &Path, lost: &mut ErrorPrinter<'_>| -> Result<(), Failure> {
             let Some(Details { meta, target }) = lost.ok(details(fs, path)) else { return Ok(()) };
             array.push(&FileJson::new(path, &meta, target.as_deref())).map_err(told)
         };

@@ -30,7 +30,7 @@ use crate::images::warn_of_table;
 use crate::interrupt;
 use crate::json::text_of;
 use crate::output::{Output, writing};
-use crate::progress::{ProgressArgs, Shown, left};
+use crate::progress::{ProgressArgs, ShownProgress, left};
 use crate::size::{Human, Size};
 use crate::source_date;
 
@@ -327,14 +327,14 @@ impl FromStr for Compression {
 }
 
 /// Shows the progress of the copy.
-struct Bar(Shown);
+struct Bar(ShownProgress);
 
 impl Bar {
     fn new(is_shown: bool, args: ProgressArgs) -> Self {
         let bar = if is_shown { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
         bar.enable_steady_tick(Duration::from_millis(100));
         bar.set_message("reading the source");
-        let shown = Shown::new("mkfs", bar, args);
+        let shown = ShownProgress::new("mkfs", bar, args);
         shown.line(|| "reading the source".to_owned());
         Self(shown)
     }

@@ -33,7 +33,7 @@ pub(crate) struct MountsArgs {
 }
 
 #[derive(Serialize)]
-struct Row {
+struct MountsRow {
     image: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     image_bytes: Option<String>,
@@ -52,7 +52,7 @@ struct Row {
     server: &'static str,
 }
 
-impl Row {
+impl MountsRow {
     fn of(mount: &LiveMount) -> Self {
         let (image, image_bytes) = text_of(mount.image.as_os_str().as_bytes());
         let (mount_point, mount_point_bytes) = text_of(mount.point.as_os_str().as_bytes());
@@ -110,7 +110,7 @@ pub(crate) fn run(args: &MountsArgs) -> Result<(), Failure> {
 
 fn as_json(out: &mut Output, mounts: &[LiveMount]) -> io::Result<()> {
     let mut array = Array::begin(out)?;
-    mounts.iter().try_for_each(|mount| array.push(&Row::of(mount)))?;
+    mounts.iter().try_for_each(|mount| array.push(&MountsRow::of(mount)))?;
     array.end()
 }
 

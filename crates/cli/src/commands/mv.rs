@@ -9,8 +9,8 @@ use creamery::{Error, ErrorKind, Filesystem};
 
 use crate::failure::{Failure, with_all};
 use crate::images::{Images, Purpose};
-use crate::names::Names;
-use crate::place::{End, JustMade, Place};
+use crate::names::NamePrinter;
+use crate::place::{End, JustMade, PathInImage};
 use crate::progress::ProgressArgs;
 use crate::view::WriteArgs;
 
@@ -19,7 +19,7 @@ const TARGET_MAX: usize = 4095;
 
 /// Where new names go.
 #[derive(Args, Debug)]
-struct Target {
+struct MvTarget {
     /// Put the new names into this directory.
     #[arg(short = 't', long, value_name = "IMAGE:/DIR", conflicts_with = "no_target_directory")]
     target_directory: Option<OsString>,
@@ -29,7 +29,7 @@ struct Target {
     no_target_directory: bool,
 }
 
-impl Target {
+impl MvTarget {
     /// Splits the operands into the sources and the target.
     fn split<'a>(
         &'a self,
@@ -55,7 +55,7 @@ impl Target {
         &self,
         images: &'i mut Images<'_>,
         from: &[OsString],
-        to: &Place,
+        to: &PathInImage,
     ) -> Result<&'i Filesystem, Failure> {
         let failed = images.failed(&to.image);
         let fs = images.open(&to.image, Purpose::Write)?;
@@ -84,7 +84,7 @@ pub(crate) struct MvArgs {
     places: Vec<OsString>,
 
     #[command(flatten)]
-    target: Target,
+    target: MvTarget,
 
     /// Replace existing files (default).
     #[arg(short = 'f', long, overrides_with = "no_clobber")]
@@ -118,8 +118,8 @@ pub(crate) fn run(args: &MvArgs) -> Result<(), Failure> {
         let failure = Failure::new("mv", Error::new(ErrorKind::CrossDevice, what)).plain();
         return Err(failure.advise(advice));
     }
-    let to = Place::parse(to);
-    let names = Names::new("mv", args.verbose, ProgressArgs::default());
+    let to = PathInImage::parse(to);
+    let names = NamePrinter::new("mv", args.verbose, ProgressArgs::default());
     let mut open = Images::to_write("mv", &args.write);
     let outcome = move_all(args, &mut open, from, &to, &names);
     let outcome = open.finish(outcome);
@@ -130,8 +130,8 @@ fn move_all(
     args: &MvArgs,
     images: &mut Images<'_>,
     from: &[OsString],
-    to: &Place,
-    names: &Names,
+    to: &PathInImage,
+    names: &NamePrinter,
 ) -> Result<(), Failure> {
     let failed = images.failed(&to.image);
     let fs = args.target.open(images, from, to)?;
@@ -142,7 +142,7 @@ fn move_all(
     };
     let mut made = JustMade::default();
     with_all(from, |text| {
-        let place = Place::parse(text);
+        let place = PathInImage::parse(text);
         made.claim(&place.path, to).map_err(&failed)?;
         if options.rename(fs, &place.path, &to.path).map_err(&failed)? {
             creamery::progress::Progress::entry(names, place.path.as_os_str().as_encoded_bytes(), 0);
@@ -169,7 +169,7 @@ pub(crate) struct LnArgs {
     places: Vec<OsString>,
 
     #[command(flatten)]
-    target: Target,
+    target: MvTarget,
 
     /// Make symbolic links.
     #[arg(short = 's', long)]
@@ -195,7 +195,12 @@ pub(crate) fn run_ln(args: &LnArgs) -> Result<(), Failure> {
     images.finish(outcome)
 }
 
-fn link_all(args: &LnArgs, images: &mut Images<'_>, from: &[OsString], to: &Place) -> Result<(), Failure> {
+fn link_all(
+    args: &LnArgs,
+    images: &mut Images<'_>,
+    from: &[OsString],
+    to: &PathInImage,
+) -> Result<(), Failure> {
     let failed = images.failed(&to.image);
     let fs = args.target.open(images, from, to)?;
     let options = NameOptions {
@@ -216,7 +221,7 @@ fn link_all(args: &LnArgs, images: &mut Images<'_>, from: &[OsString], to: &Plac
                 _ => failed(error),
             });
         }
-        let place = Place::parse(text);
+        let place = PathInImage::parse(text);
         if place.image != to.image {
             let what = "a hard link cannot leave its image";
             let failure = Failure::new("ln", Error::new(ErrorKind::CrossDevice, what)).plain();

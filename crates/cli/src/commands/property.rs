@@ -24,7 +24,7 @@ const COMPRESSION: &str = "btrfs.compression";
 #[derive(Subcommand, Debug)]
 pub(crate) enum PropertyCommand {
     Get(GetArgs),
-    List(ListArgs),
+    List(PropertyListArgs),
     Set(SetArgs),
 }
 
@@ -93,7 +93,7 @@ pub(crate) struct GetArgs {
 ///   creamery property list disk.img:/home
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
-pub(crate) struct ListArgs {
+pub(crate) struct PropertyListArgs {
     #[command(flatten)]
     object: Object,
 
@@ -135,7 +135,7 @@ pub(crate) struct SetArgs {
 }
 
 #[derive(Serialize)]
-struct Row {
+struct PropertyRow {
     name: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     value: Option<String>,
@@ -364,7 +364,7 @@ fn get_in_image(images: &mut Images<'_>, args: &GetArgs) -> Result<Vec<(Property
     find().map_err(failed)
 }
 
-fn list(args: &ListArgs) -> Result<(), Failure> {
+fn list(args: &PropertyListArgs) -> Result<(), Failure> {
     const COMMAND: &str = "property list";
     let mut images = Images::new(COMMAND, &args.view);
     let found = match args.object.live(COMMAND)? {
@@ -386,7 +386,7 @@ fn list(args: &ListArgs) -> Result<(), Failure> {
     })
 }
 
-fn list_in_image(images: &mut Images<'_>, args: &ListArgs) -> Result<Vec<Property>, Failure> {
+fn list_in_image(images: &mut Images<'_>, args: &PropertyListArgs) -> Result<Vec<Property>, Failure> {
     let place = images.place(&args.object.place)?;
     let failed = images.failed(&place.image);
     let fs = images.open(&place.image, Purpose::Read)?;
@@ -436,7 +436,7 @@ fn as_json<'a>(
     for (property, value) in found {
         let (value, value_bytes) =
             value.map(text_of).map_or((None, None), |(text, bytes)| (Some(text), bytes));
-        array.push(&Row { name: property.name(), value, value_bytes })?;
+        array.push(&PropertyRow { name: property.name(), value, value_bytes })?;
     }
     array.end()
 }

@@ -11,7 +11,7 @@ use creamery::{Error, ErrorKind, Image};
 use crate::failure::Failure;
 use crate::images::{warn_of, with_way_in};
 use crate::interrupt;
-use crate::names::Names;
+use crate::names::NamePrinter;
 use crate::output::{Output, writing};
 use crate::progress::ProgressArgs;
 use crate::view::RescueArgs;
@@ -61,7 +61,7 @@ const COMMAND: &str = "report";
 
 pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
     let failed = |error| Failure::new(COMMAND, error);
-    let names = Names::new(COMMAND, false, args.progress);
+    let names = NamePrinter::new(COMMAND, false, args.progress);
     interrupt::watch();
     names.go_on().map_err(failed)?;
     let mut options = args.rescue.set.options(Image::options().rescue(args.rescue.all()));

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use creamery::Error;
 use creamery::id::{Generation, Logical, TreeId};
-use creamery::rescue::{self, Candidate, FindRoot, Roots, SuperRecovery};
+use creamery::rescue::{self, FindRoot, RootCandidate, Roots, SuperRecovery};
 
 use crate::failure::{Failure, warn};
 use crate::output::{Output, writing};
@@ -25,15 +25,15 @@ pub(crate) enum RescueCommand {
     SuperRecover(SuperRecoverArgs),
     ZeroLog(ZeroLogArgs),
     #[command(hide = true)]
-    ChunkRecover(NotHere),
+    ChunkRecover(RescueNotHere),
     #[command(hide = true)]
-    ClearInoCache(NotHere),
+    ClearInoCache(RescueNotHere),
     #[command(hide = true)]
-    ClearUuidTree(NotHere),
+    ClearUuidTree(RescueNotHere),
     #[command(hide = true)]
-    CreateControlDevice(NotHere),
+    CreateControlDevice(RescueNotHere),
     #[command(hide = true)]
-    FixDeviceSize(NotHere),
+    FixDeviceSize(RescueNotHere),
 }
 
 /// Drop the log of changes that were synced after the last commit.
@@ -130,7 +130,7 @@ pub(crate) struct ClearSpaceCacheArgs {
 
 /// Not supported: btrfs-progs has it.
 #[derive(Args, Debug)]
-pub(crate) struct NotHere {
+pub(crate) struct RescueNotHere {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     words: Vec<OsString>,
 }
@@ -270,10 +270,10 @@ fn print_roots(out: &mut Output, tree: TreeId, roots: &Roots) -> io::Result<()> 
             writeln!(out, "Superblock doesn't contain the level info for root {tree}")?;
         }
     }
-    if let Some(Candidate { logical, generation, level }) = roots.found {
+    if let Some(RootCandidate { logical, generation, level }) = roots.found {
         writeln!(out, "Found tree root at {logical} gen {generation} level {level}")?;
     }
-    for Candidate { logical, generation, level } in &roots.others {
+    for RootCandidate { logical, generation, level } in &roots.others {
         write!(out, "Well block {logical}(gen: {generation} level: {level}) seems good, ")?;
         match roots.wanted {
             None => writeln!(out, "but we are unsure about the correct generation/level")?,

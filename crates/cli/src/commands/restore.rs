@@ -20,7 +20,7 @@ use crate::failure::Failure;
 use crate::images::{in_image, warn_of, with_way_in};
 use crate::interrupt;
 use crate::losses::{Losses, Site};
-use crate::names::Names;
+use crate::names::NamePrinter;
 use crate::output::{Output, writing};
 use crate::progress::ProgressArgs;
 use crate::view::RescueArgs;
@@ -213,8 +213,8 @@ fn restore(args: &RestoreArgs, dir: &Path, start: Start, rescue: Rescue) -> Resu
     fs.volume().notes().iter().for_each(|note| warn_of(&args.image, note));
     let image = args.image.display().to_string();
     let names = args.dry_run || args.verbose > 0;
-    let counted = Names::new(COMMAND, false, args.progress);
-    let told = Told {
+    let counted = NamePrinter::new(COMMAND, false, args.progress);
+    let told = RestorePrinter {
         image: &image,
         dir,
         names,
@@ -234,7 +234,7 @@ fn restore(args: &RestoreArgs, dir: &Path, start: Start, rescue: Rescue) -> Resu
         let failure = failed(in_image(&image, error));
         if is_damage && !args.ignore_errors { failure.advise("use -i for the intact parts") } else { failure }
     });
-    let Told { mut losses, unprinted, counted, .. } = told;
+    let RestorePrinter { mut losses, unprinted, counted, .. } = told;
     losses.read_from(&args.image, &fs);
     let counted = counted.finish();
     let printed = match unprinted.into_inner() {
@@ -246,11 +246,11 @@ fn restore(args: &RestoreArgs, dir: &Path, start: Start, rescue: Rescue) -> Resu
 }
 
 /// Prints the restored files as they come, in the words of btrfs-progs. The lines are for people, so names are escaped in a pipe, too.
-struct Told<'a> {
+struct RestorePrinter<'a> {
     image: &'a str,
     dir: &'a Path,
     names: bool,
-    counted: Names,
+    counted: NamePrinter,
     verbose: bool,
     /// Whether an existing file was left as it is; the advice about that is printed once.
     was_taken: AtomicBool,
@@ -259,7 +259,7 @@ struct Told<'a> {
     unprinted: OnceLock<io::Error>,
 }
 
-impl Told<'_> {
+impl RestorePrinter<'_> {
     fn say(&self, line: &str) {
         if self.unprinted.get().is_none()
             && let Err(error) = writeln!(anstream::stdout(), "{line}")
@@ -277,7 +277,7 @@ impl Told<'_> {
     }
 }
 
-impl Progress for Told<'_> {
+impl Progress for RestorePrinter<'_> {
     fn in_place(&self, path: &[u8]) {
         self.counted.in_place(path);
     }

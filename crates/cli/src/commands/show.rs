@@ -78,11 +78,11 @@ struct ShownJson {
     checksum: String,
     features: Vec<String>,
     device_count: u64,
-    devices: Vec<DeviceJson>,
+    devices: Vec<ShownDeviceJson>,
 }
 
 #[derive(Serialize)]
-struct DeviceJson {
+struct ShownDeviceJson {
     id: u64,
     uuid: String,
     size: u64,
@@ -92,7 +92,7 @@ struct DeviceJson {
     path_bytes: Option<String>,
 }
 
-impl From<MemberDevice> for Device {
+impl From<MemberDevice> for ListedDevice {
     fn from(device: MemberDevice) -> Self {
         Self {
             id: device.id.get(),
@@ -105,16 +105,16 @@ impl From<MemberDevice> for Device {
 }
 
 /// The filesystem of an image, or of a live mount.
-struct Shown {
+struct ShownFilesystem {
     image: PathBuf,
     label: Vec<u8>,
     facts: LiveFacts,
-    devices: Vec<Device>,
+    devices: Vec<ListedDevice>,
     /// The number of its devices, found or missing.
     device_count: u64,
 }
 
-struct Device {
+struct ListedDevice {
     id: u64,
     uuid: String,
     size: u64,
@@ -122,9 +122,9 @@ struct Device {
     path: Option<PathBuf>,
 }
 
-impl Shown {
+impl ShownFilesystem {
     fn of_image(image: &Path, fs: &Filesystem) -> Self {
-        let devices = fs.volume().devices().into_iter().map(Device::from);
+        let devices = fs.volume().devices().into_iter().map(ListedDevice::from);
         let facts = LiveFacts {
             uuid: fs.volume().uuid().to_string(),
             metadata_uuid: fs.volume().metadata_uuid().to_string(),
@@ -141,7 +141,7 @@ impl Shown {
     }
 
     /// A filesystem with all of its devices, missing ones too.
-    fn new(image: &Path, label: Vec<u8>, facts: LiveFacts, devices: Vec<Device>) -> Self {
+    fn new(image: &Path, label: Vec<u8>, facts: LiveFacts, devices: Vec<ListedDevice>) -> Self {
         let device_count = devices.len() as u64;
         Self { image: image.to_owned(), label, facts, devices, device_count }
     }
@@ -160,7 +160,7 @@ impl Shown {
             ..LiveFacts::default()
         };
         let image = found.devices.first().and_then(|device| device.path.clone()).unwrap_or_default();
-        let devices = found.devices.into_iter().map(Device::from).collect();
+        let devices = found.devices.into_iter().map(ListedDevice::from).collect();
         Self { image, label: found.label, facts, devices, device_count: found.device_count }
     }
 
@@ -178,7 +178,7 @@ impl Shown {
             return Err(failed(Error::unsupported(what)).advise("use `btrfs filesystem show` of btrfs-progs"));
         }
         live.check_directory().map_err(failed)?;
-        let devices = live.devices().map_err(failed)?.into_iter().map(|device| Device {
+        let devices = live.devices().map_err(failed)?.into_iter().map(|device| ListedDevice {
             id: device.id.get(),
             uuid: device.uuid.to_string(),
             size: device.total_bytes,
@@ -217,8 +217,8 @@ impl Shown {
         let (label, label_bytes) = text_of(&self.label);
         let devices = self.devices.iter().map(|device| {
             let (path, path_bytes) = text_of_path(device.path.as_deref());
-            let Device { id, size, used, .. } = *device;
-            DeviceJson { id, uuid: device.uuid.clone(), size, used, path, path_bytes }
+            let ListedDevice { id, size, used, .. } = *device;
+            ShownDeviceJson { id, uuid: device.uuid.clone(), size, used, path, path_bytes }
         });
         let facts = self.facts.clone();
         ShownJson {
@@ -252,10 +252,10 @@ fn mounted() -> Result<Vec<LiveMount>, Failure> {
     Ok(mounts)
 }
 
-fn of_live(mount: &LiveMount) -> Result<Shown, Failure> {
+fn of_live(mount: &LiveMount) -> Result<ShownFilesystem, Failure> {
     let (image, point) = (mount.image.display(), mount.point.display());
     let why = match mount.server {
-        ServerState::Answers(_) => return Shown::of_mount(&mount.point, &mount.image),
+        ServerState::Answers(_) => return ShownFilesystem::of_mount(&mount.point, &mount.image),
         ServerState::Dead => "its server has died",
         ServerState::Refuses => "only its mounter may access the mount",
         ServerState::Hidden => "another mount hides it",
@@ -266,16 +266,16 @@ fn of_live(mount: &LiveMount) -> Result<Shown, Failure> {
 }
 
 /// One item of the output.
-enum What {
+enum ShowItem {
     /// The filesystem of this image or mount.
     Named(OsString),
     Live(LiveMount),
     /// A filesystem that was found.
-    Found(Shown),
+    Found(ShownFilesystem),
 }
 
 /// All mounted filesystems, and those on block devices that are not mounted.
-fn all(args: &ShowArgs) -> Result<Vec<What>, Failure> {
+fn all(args: &ShowArgs) -> Result<Vec<ShowItem>, Failure> {
     let live = if args.all_devices { Vec::new() } else { mounted()? };
     let facts = live.iter().filter_map(|mount| match &mount.server {
         ServerState::Answers(facts) => Some(facts.uuid.clone()),
@@ -284,23 +284,23 @@ fn all(args: &ShowArgs) -> Result<Vec<What>, Failure> {
     let known: HashSet<String> = facts.collect();
     let found = if args.mounted { Vec::new() } else { filesystems_of_host() };
     let others = found.into_iter().filter(|found| !known.contains(&found.uuid.to_string()));
-    let others = others.map(|found| What::Found(Shown::of_superblocks(found)));
-    Ok(live.into_iter().map(What::Live).chain(others).collect())
+    let others = others.map(|found| ShowItem::Found(ShownFilesystem::of_superblocks(found)));
+    Ok(live.into_iter().map(ShowItem::Live).chain(others).collect())
 }
 
 /// The filesystem that an operand means: that of a file or a directory, or else the one with that UUID or label.
-fn meant(args: &ShowArgs, word: &OsString) -> Result<Vec<What>, Failure> {
+fn meant(args: &ShowArgs, word: &OsString) -> Result<Vec<ShowItem>, Failure> {
     if Path::new(word).is_dir() || is_image(Path::new(word)) {
-        return Ok(vec![What::Named(word.clone())]);
+        return Ok(vec![ShowItem::Named(word.clone())]);
     }
-    let shown = |what: What| match what {
+    let shown = |what: ShowItem| match what {
         // A mount that does not answer gives no label.
-        What::Live(mount) => of_live(&mount).ok(),
-        What::Found(shown) => Some(shown),
-        What::Named(_) => None,
+        ShowItem::Live(mount) => of_live(&mount).ok(),
+        ShowItem::Found(shown) => Some(shown),
+        ShowItem::Named(_) => None,
     };
     let called = all(args)?.into_iter().filter_map(shown).filter(|shown| shown.is_called(word));
-    let found: Vec<What> = called.map(What::Found).collect();
+    let found: Vec<ShowItem> = called.map(ShowItem::Found).collect();
     // A word with a slash or an @ is a path or a partition, not a label.
     let is_name = !word.as_bytes().iter().any(|letter| b"/@".contains(letter));
     if found.is_empty() && is_name {
@@ -308,7 +308,7 @@ fn meant(args: &ShowArgs, word: &OsString) -> Result<Vec<What>, Failure> {
         return Err(Failure::new(COMMAND, Error::new(ErrorKind::NotFound, what))
             .advise("name a file, or see `creamery filesystem show`"));
     }
-    Ok(if found.is_empty() { vec![What::Named(word.clone())] } else { found })
+    Ok(if found.is_empty() { vec![ShowItem::Named(word.clone())] } else { found })
 }
 
 pub(crate) fn run(args: &ShowArgs) -> Result<(), Failure> {
@@ -319,9 +319,9 @@ pub(crate) fn run(args: &ShowArgs) -> Result<(), Failure> {
         wanted.extend(meant(args, word)?);
     }
     print(args, wanted, |what| match what {
-        What::Named(text) => Shown::named(&mut images, &text),
-        What::Live(mount) => of_live(&mount),
-        What::Found(shown) => Ok(shown),
+        ShowItem::Named(text) => ShownFilesystem::named(&mut images, &text),
+        ShowItem::Live(mount) => of_live(&mount),
+        ShowItem::Found(shown) => Ok(shown),
     })
 }
 
@@ -329,7 +329,7 @@ pub(crate) fn run(args: &ShowArgs) -> Result<(), Failure> {
 fn print<T>(
     args: &ShowArgs,
     places: Vec<T>,
-    mut show: impl FnMut(T) -> Result<Shown, Failure>,
+    mut show: impl FnMut(T) -> Result<ShownFilesystem, Failure>,
 ) -> Result<(), Failure> {
     let told = |error| Failure::new(COMMAND, writing(error));
     let mut out = Output::new();
@@ -344,8 +344,8 @@ fn print<T>(
     out.finish().map_err(|error| Failure::new(COMMAND, error)).and(outcome)
 }
 
-fn as_text(out: &mut Output, shown: Shown, units: &UnitArgs) -> io::Result<()> {
-    let Shown { label, devices, facts, device_count, .. } = shown;
+fn as_text(out: &mut Output, shown: ShownFilesystem, units: &UnitArgs) -> io::Result<()> {
+    let ShownFilesystem { label, devices, facts, device_count, .. } = shown;
     out.write_all(b"Label: ")?;
     match &label[..] {
         b"" => out.write_all(b"none ")?,

@@ -11,11 +11,11 @@ use crate::failure::{Failure, with_all};
 use crate::images::{Images, Purpose};
 use crate::json::{Array, FileJson};
 use crate::output::{Output, writing};
-use crate::place::Place;
+use crate::place::PathInImage;
 use crate::time::Utc;
 
 /// All information about one file.
-struct Facts {
+struct FileDetails {
     meta: Metadata,
     target: Option<std::path::PathBuf>,
     xattrs: Vec<(Vec<u8>, Vec<u8>)>,
@@ -28,7 +28,7 @@ pub(crate) fn run(args: &StatArgs) -> Result<(), Failure> {
     let told = |error| Failure::new("stat", error);
     let mut found = Vec::new();
     let outcome = with_all(&args.places, |text| {
-        let place = Place::parse(text);
+        let place = PathInImage::parse(text);
         let failed = images.failed(&place.image);
         let fs = images.open(&place.image, Purpose::Read)?;
         let facts = facts(fs, &place.path, args.dereference).map_err(failed)?;
@@ -41,7 +41,7 @@ pub(crate) fn run(args: &StatArgs) -> Result<(), Failure> {
             return found.iter().try_for_each(|(place, facts)| as_text(out, &place.path, facts));
         }
         let mut array = Array::begin(out)?;
-        for (place, Facts { meta, target, xattrs, verity, overwrites }) in &found {
+        for (place, FileDetails { meta, target, xattrs, verity, overwrites }) in &found {
             let told = FileJson::new(&place.path, meta, target.as_deref()).with_xattrs(xattrs);
             let overwrites = overwrites.as_ref().and_then(|overwrites| overwrites.as_ref().ok());
             array.push(&told.with_verity(verity.as_ref()).with_overwrites(overwrites))?;
@@ -52,7 +52,7 @@ pub(crate) fn run(args: &StatArgs) -> Result<(), Failure> {
     printed.map_err(told).and(outcome)
 }
 
-fn facts(fs: &Filesystem, path: &Path, follow: bool) -> Result<Facts, Error> {
+fn facts(fs: &Filesystem, path: &Path, follow: bool) -> Result<FileDetails, Error> {
     let meta = if follow { fs.metadata(path)? } else { fs.symlink_metadata(path)? };
     let target = if meta.is_symlink() { Some(fs.read_link(path)?) } else { None };
     let mut xattrs = Vec::new();
@@ -64,11 +64,11 @@ fn facts(fs: &Filesystem, path: &Path, follow: bool) -> Result<Facts, Error> {
     let verity = file.as_ref().map(File::verity).transpose()?.flatten();
     // A damaged extent tree affects only one line; the others are printed.
     let overwrites = file.as_ref().map(File::overwrites);
-    Ok(Facts { meta, target, xattrs, verity, overwrites })
+    Ok(FileDetails { meta, target, xattrs, verity, overwrites })
 }
 
-fn as_text(out: &mut Output, path: &Path, facts: &Facts) -> io::Result<()> {
-    let Facts { meta, target, xattrs, verity, overwrites } = facts;
+fn as_text(out: &mut Output, path: &Path, facts: &FileDetails) -> io::Result<()> {
+    let FileDetails { meta, target, xattrs, verity, overwrites } = facts;
     out.write_all(b"  File: ")?;
     out.path(path)?;
     if let Some(target) = target {

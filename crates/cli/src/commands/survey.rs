@@ -50,20 +50,20 @@ const COMMAND: &str = "device survey";
 #[derive(Serialize)]
 struct SurveyJson {
     files: u64,
-    losses: Vec<LossJson>,
+    losses: Vec<SurveyLossJson>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    lost: Option<Vec<FileJson>>,
+    lost: Option<Vec<SurveyFileJson>>,
 }
 
 #[derive(Serialize)]
-struct LossJson {
+struct SurveyLossJson {
     devices: Vec<u64>,
     trees: bool,
     files: u64,
 }
 
 #[derive(Serialize)]
-struct FileJson {
+struct SurveyFileJson {
     path: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     path_bytes: Option<String>,
@@ -102,9 +102,9 @@ fn numbers(loss: &Loss) -> Vec<u64> {
     loss.devices.iter().map(|device| device.get()).collect()
 }
 
-fn of_file(path: &Path, losses: &[&Loss]) -> FileJson {
+fn of_file(path: &Path, losses: &[&Loss]) -> SurveyFileJson {
     let (path, path_bytes) = text_of(path.as_os_str().as_encoded_bytes());
-    FileJson { path, path_bytes, with: losses.iter().map(|loss| numbers(loss)).collect() }
+    SurveyFileJson { path, path_bytes, with: losses.iter().map(|loss| numbers(loss)).collect() }
 }
 
 /// The devices of a loss in words.
@@ -143,8 +143,8 @@ fn as_table(out: &mut Output, survey: &Survey, paths: &BTreeMap<DevId, PathBuf>)
     columns::print(out, &columns, None)
 }
 
-fn as_json(out: &mut Output, survey: &Survey, lost: Option<Vec<FileJson>>) -> io::Result<()> {
-    let loss = |loss: &Loss| LossJson { devices: numbers(loss), trees: loss.trees, files: loss.files };
+fn as_json(out: &mut Output, survey: &Survey, lost: Option<Vec<SurveyFileJson>>) -> io::Result<()> {
+    let loss = |loss: &Loss| SurveyLossJson { devices: numbers(loss), trees: loss.trees, files: loss.files };
     let losses = survey.losses.iter().map(loss).collect();
     serde_json::to_writer_pretty(&mut *out, &SurveyJson { files: survey.files, losses, lost })?;
     writeln!(out)

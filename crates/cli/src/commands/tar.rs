@@ -12,15 +12,15 @@ use creamery::progress::Progress;
 use creamery::tar::{TarMember, TarOptions};
 use creamery::{Error, ErrorKind};
 
-use super::tar_list::{Form, list};
+use super::tar_list::{TarListForm, list};
 use crate::archives::{self, is_stream};
 use crate::closed_output::expect_open;
 use crate::failure::{Failure, complain, warn, with_advice};
 use crate::images::{Images, Purpose};
 use crate::interrupt;
 use crate::losses::{Losses, Watched};
-use crate::names::Names;
-use crate::place::{Place, is_image};
+use crate::names::NamePrinter;
+use crate::place::{PathInImage, is_image};
 use crate::progress::ProgressArgs;
 use crate::view::WriteArgs;
 
@@ -135,28 +135,28 @@ pub(crate) struct TarArgs {
 pub(crate) fn run(args: &TarArgs) -> Result<(), Failure> {
     match (args.create, args.list, args.verbose, args.json) {
         (true, ..) => create(args),
-        (_, true, _, true) => list(&args.file, Form::Json),
-        (_, true, true, _) => list(&args.file, Form::Long),
-        (_, true, ..) => list(&args.file, Form::Names),
+        (_, true, _, true) => list(&args.file, TarListForm::Json),
+        (_, true, true, _) => list(&args.file, TarListForm::Long),
+        (_, true, ..) => list(&args.file, TarListForm::Names),
         _ => extract(args),
     }
 }
 
 impl TarArgs {
     /// A counter of names; another part prints them.
-    fn names(&self) -> Names {
-        let names = Names::new("tar", false, self.progress);
+    fn names(&self) -> NamePrinter {
+        let names = NamePrinter::new("tar", false, self.progress);
         if self.verbose { names.unseen() } else { names }
     }
 }
 
 /// Prints names as they come, on standard error, since the archive may go to standard output.
-struct Told<'a> {
+struct TarNamePrinter<'a> {
     verbose: bool,
     rest: &'a dyn Progress,
 }
 
-impl Progress for Told<'_> {
+impl Progress for TarNamePrinter<'_> {
     fn entry(&self, path: &[u8], bytes: u64) {
         if self.verbose {
             crate::failure::say(&Escaped(path).to_string());
@@ -180,7 +180,7 @@ impl Progress for Told<'_> {
 /// The members of an archive, which all come from one image.
 fn members(args: &TarArgs, images: &mut Images<'_>) -> Result<(PathBuf, Vec<TarMember>), Failure> {
     if let Some(dir) = &args.directory {
-        let Place { image, path: dir } = images.place(dir)?;
+        let PathInImage { image, path: dir } = images.place(dir)?;
         let all = [OsString::from(".")];
         let names = if args.places.is_empty() { &all[..] } else { &args.places[..] };
         let mut found = Vec::new();
@@ -188,7 +188,7 @@ fn members(args: &TarArgs, images: &mut Images<'_>) -> Result<(PathBuf, Vec<TarM
             let name = Path::new(name);
             let stripped = name.strip_prefix("/").unwrap_or(name);
             let path = if stripped == Path::new(".") { dir.clone() } else { dir.join(stripped) };
-            let place = Place { image: image.clone(), path };
+            let place = PathInImage { image: image.clone(), path };
             for expanded in images.expand(&place, Purpose::Read)? {
                 let name = match expanded == place {
                     true => stripped,
@@ -248,7 +248,7 @@ fn create(args: &TarArgs) -> Result<(), Failure> {
     let losses = Losses::new("tar").reported(args.report.as_deref(), Some(&args.file))?;
     let (names, mut losses) = (args.names(), losses);
     let watched = Watched::image(&image, &names, &losses);
-    let progress = Told { verbose: args.verbose, rest: &watched };
+    let progress = TarNamePrinter { verbose: args.verbose, rest: &watched };
     let options = TarOptions { ignore_errors: args.ignore_errors, replace_images: args.force };
     let note = |note: &str| warn(&format!("tar: {note}"));
     if !interrupt::may_wait(&args.file) {
@@ -318,7 +318,7 @@ fn extract(args: &TarArgs) -> Result<(), Failure> {
         complain(&with_advice(format!("tar: {}: {why}", Escaped(name)), error));
     };
     let names = args.names();
-    let progress = Told { verbose: args.verbose, rest: &names };
+    let progress = TarNamePrinter { verbose: args.verbose, rest: &names };
     let outcome = images.open(&place.image, Purpose::Write).and_then(|fs| {
         let read = match input {
             Input::Plain(archive) => {

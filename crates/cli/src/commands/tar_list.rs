@@ -20,13 +20,13 @@ const USUAL_WIDTH: usize = 19;
 
 /// The form of a listing.
 #[derive(Clone, Copy)]
-pub(crate) enum Form {
+pub(crate) enum TarListForm {
     Names,
     Long,
     Json,
 }
 
-pub(crate) fn list(file: &Path, form: Form) -> Result<(), Failure> {
+pub(crate) fn list(file: &Path, form: TarListForm) -> Result<(), Failure> {
     let told = |error| Failure::new("tar", error);
     let input: Box<dyn Read> = if is_stream(file) {
         Box::new(io::stdin().lock())
@@ -35,9 +35,9 @@ pub(crate) fn list(file: &Path, form: Form) -> Result<(), Failure> {
     };
     let mut out = Output::new();
     let outcome = match form {
-        Form::Json => as_json(input, &mut out),
-        Form::Names => list_tar(input, &mut |entry| line(&mut out, &entry, None).map_err(writing)),
-        Form::Long => {
+        TarListForm::Json => as_json(input, &mut out),
+        TarListForm::Names => list_tar(input, &mut |entry| line(&mut out, &entry, None).map_err(writing)),
+        TarListForm::Long => {
             let mut width = USUAL_WIDTH;
             list_tar(input, &mut |entry| line(&mut out, &entry, Some(&mut width)).map_err(writing))
         }

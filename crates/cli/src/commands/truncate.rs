@@ -9,7 +9,7 @@ use creamery::{Error, ErrorKind, Filesystem, OpenOptions};
 use crate::failure::{Failure, with_all};
 use crate::images::{Images, Purpose};
 use crate::new_file::or_remove;
-use crate::place::Place;
+use crate::place::PathInImage;
 use crate::size::Size;
 use crate::view::WriteArgs;
 
@@ -122,7 +122,7 @@ pub(crate) fn run(args: &TruncateArgs) -> Result<(), Failure> {
     images.finish(outcome)
 }
 
-fn truncate(fs: &Filesystem, place: &Place, args: &TruncateArgs) -> Result<(), Error> {
+fn truncate(fs: &Filesystem, place: &PathInImage, args: &TruncateArgs) -> Result<(), Error> {
     let path = &place.path;
     let file = match OpenOptions::new().write(true).create(!args.no_create).open(fs, path) {
         Err(error) if args.no_create && error.kind() == ErrorKind::NotFound => return Ok(()),

@@ -12,7 +12,7 @@ use crate::failure::{Failure, warn};
 use crate::images::{Images, Purpose};
 use crate::interrupt;
 use crate::output::{Output, tell};
-use crate::progress::{ProgressArgs, Shown};
+use crate::progress::{ProgressArgs, ShownProgress};
 use crate::source_date;
 use crate::view::WriteArgs;
 
@@ -77,7 +77,7 @@ pub(crate) struct TuneArgs {
     progress: ProgressArgs,
 
     #[command(flatten)]
-    not_here: NotHere,
+    not_here: TuneNotHere,
 
     /// The image or device, or a partition of one (disk.raw@2).
     #[arg(value_name = "IMAGE")]
@@ -103,7 +103,7 @@ struct ConvertArgs {
 
 /// Not supported: btrfstune has it.
 #[derive(Args, Debug)]
-struct NotHere {
+struct TuneNotHere {
     #[arg(long, hide = true)]
     csum: Option<String>,
     #[arg(long, hide = true)]
@@ -252,7 +252,7 @@ fn rewrite(args: &TuneArgs) -> Result<(), Failure> {
     let (old, new) = (change.old(), change.new_uuid());
     say(format!("Current fsid: {old}\nNew fsid: {new}")).map_err(|error| failed(error.into()))?;
     interrupt::watch();
-    let shown = Shown::new(COMMAND, bar(), args.progress);
+    let shown = ShownProgress::new(COMMAND, bar(), args.progress);
     let changed = change.run(&mut |done, of| {
         if done > 0 {
             shown.bar.set_length(of);
@@ -289,7 +289,7 @@ fn ask(out: &mut Output) -> io::Result<bool> {
     Ok(answer.trim_start().starts_with(['y', 'Y']))
 }
 
-impl NotHere {
+impl TuneNotHere {
     fn refuse(&self) -> Result<(), Failure> {
         const PROGS: &str = "use btrfstune of btrfs-progs on an image that is not mounted";
         let quota = "use `creamery quota enable --simple` and `creamery quota disable`";

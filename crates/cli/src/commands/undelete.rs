@@ -21,9 +21,9 @@ use crate::images::{in_image, warn_of, with_way_in};
 use crate::interrupt;
 use crate::json::{Array, text_of};
 use crate::losses::{Losses, Watched};
-use crate::names::Names;
+use crate::names::NamePrinter;
 use crate::output::{Output, writing};
-use crate::place::Place;
+use crate::place::PathInImage;
 use crate::progress::ProgressArgs;
 use crate::time::Utc;
 use crate::view::DeviceArgs;
@@ -87,7 +87,7 @@ pub(crate) struct UndeleteArgs {
 }
 
 pub(crate) fn run(args: &UndeleteArgs) -> Result<(), Failure> {
-    let place = Place::parse(&args.place);
+    let place = PathInImage::parse(&args.place);
     match &args.target {
         Some(target) => copy(args, &place, target),
         None if place.path == Path::new("/") => list(args, &place.image),
@@ -194,7 +194,7 @@ fn list(args: &UndeleteArgs, image: &Path) -> Result<(), Failure> {
 }
 
 /// Observes a running copy.
-struct Told<'a> {
+struct CopyObserver<'a> {
     watched: Watched<'a>,
     image: String,
     watch: Once,
@@ -203,7 +203,7 @@ struct Told<'a> {
     unverified: AtomicU64,
 }
 
-impl Progress for Told<'_> {
+impl Progress for CopyObserver<'_> {
     fn entry(&self, path: &[u8], bytes: u64) {
         self.watched.entry(path, bytes);
     }
@@ -238,10 +238,10 @@ impl Progress for Told<'_> {
     }
 }
 
-fn copy(args: &UndeleteArgs, place: &Place, target: &Path) -> Result<(), Failure> {
+fn copy(args: &UndeleteArgs, place: &PathInImage, target: &Path) -> Result<(), Failure> {
     let image = place.image.display().to_string();
     let failed = |error| Failure::new(COMMAND, in_image(&image, error));
-    let names = Names::new(COMMAND, args.verbose, args.progress);
+    let names = NamePrinter::new(COMMAND, args.verbose, args.progress);
     let losses = Losses::new(COMMAND);
     let options = UndeleteOptions {
         generation: args.generation.map(Generation::new),
@@ -251,7 +251,7 @@ fn copy(args: &UndeleteArgs, place: &Place, target: &Path) -> Result<(), Failure
     descriptors::allow_all();
     let watched = Watched::image(&place.image, &names, &losses);
     let (taken, unverified) = (AtomicU64::new(0), AtomicU64::new(0));
-    let told = Told { watched, image: image.clone(), watch: Once::new(), taken, unverified };
+    let told = CopyObserver { watched, image: image.clone(), watch: Once::new(), taken, unverified };
     let outcome = undelete(args.set.of(&place.image), &place.path, target, &options, &told).map_err(failed);
     let (taken, unverified) = (told.taken.into_inner(), told.unverified.into_inner());
     let left_out = [

@@ -4,12 +4,12 @@ use super::pages;
 
 /// A part of a page.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Block {
+pub(crate) enum PageBlock {
     /// A heading: its level (1 is the page's title) and its text.
     Heading(usize, String),
     Paragraph(String),
     /// An item of a list: its mark (`-`, `1.`), and its content.
-    Item(String, Vec<Block>),
+    Item(String, Vec<PageBlock>),
     /// Code: its lines, unchanged.
     Code(Vec<String>),
     /// A table. A header row of empty cells is not shown.
@@ -31,11 +31,11 @@ pub(crate) fn said_of_row(header: &[String], others: &[String]) -> Vec<String> {
 }
 
 /// Parses a page.
-pub(crate) fn parse(page: &str) -> Vec<Block> {
+pub(crate) fn parse(page: &str) -> Vec<PageBlock> {
     blocks(&page.lines().collect::<Vec<_>>())
 }
 
-fn blocks(lines: &[&str]) -> Vec<Block> {
+fn blocks(lines: &[&str]) -> Vec<PageBlock> {
     let (mut found, mut at) = (Vec::new(), 0);
     while let Some(line) = lines.get(at) {
         let rest = &lines[at..];
@@ -47,7 +47,7 @@ fn blocks(lines: &[&str]) -> Vec<Block> {
             table(rest)
         } else if let Some(text) = line.strip_prefix('#') {
             let level = 1 + text.chars().take_while(|&mark| mark == '#').count();
-            (Some(Block::Heading(level, plain(text.trim_start_matches('#').trim()))), 1)
+            (Some(PageBlock::Heading(level, plain(text.trim_start_matches('#').trim()))), 1)
         } else if let Some(mark) = mark(line) {
             item(mark, rest)
         } else {
@@ -67,14 +67,14 @@ fn mark(line: &str) -> Option<&str> {
     (mark == "-" || is_number && mark.len() > 1).then_some(mark)
 }
 
-fn code(lines: &[&str]) -> (Option<Block>, usize) {
+fn code(lines: &[&str]) -> (Option<PageBlock>, usize) {
     let inside: Vec<String> =
         lines[1..].iter().take_while(|line| !line.starts_with("```")).map(ToString::to_string).collect();
     let taken = inside.len() + 2;
-    (Some(Block::Code(inside)), taken)
+    (Some(PageBlock::Code(inside)), taken)
 }
 
-fn table(lines: &[&str]) -> (Option<Block>, usize) {
+fn table(lines: &[&str]) -> (Option<PageBlock>, usize) {
     let mut rows: Vec<Vec<String>> =
         lines.iter().take_while(|line| line.starts_with('|')).map(|line| cells(line)).collect();
     let taken = rows.len();
@@ -83,7 +83,7 @@ fn table(lines: &[&str]) -> (Option<Block>, usize) {
     if !rows.is_empty() {
         rows.remove(0);
     }
-    (Some(Block::Table { header, rows }), taken)
+    (Some(PageBlock::Table { header, rows }), taken)
 }
 
 /// The cells of a row; a bar behind a backslash, or in code, is text.
@@ -110,7 +110,7 @@ fn cells(line: &str) -> Vec<String> {
 }
 
 /// Parses an item; its content is indented below it. Returns the number of lines, too.
-fn item(mark: &str, lines: &[&str]) -> (Option<Block>, usize) {
+fn item(mark: &str, lines: &[&str]) -> (Option<PageBlock>, usize) {
     let indent = mark.len() + 1;
     let belongs = |line: &&str| line.is_empty() || line.starts_with(&" ".repeat(indent.min(2)));
     let mut taken = 1 + lines[1..].iter().take_while(|line| belongs(line)).count();
@@ -122,10 +122,10 @@ fn item(mark: &str, lines: &[&str]) -> (Option<Block>, usize) {
         let blanks = line.len() - line.trim_start().len();
         &line[blanks.min(indent)..]
     }));
-    (Some(Block::Item(mark.to_owned(), blocks(&inside))), taken)
+    (Some(PageBlock::Item(mark.to_owned(), blocks(&inside))), taken)
 }
 
-fn paragraph(lines: &[&str]) -> (Option<Block>, usize) {
+fn paragraph(lines: &[&str]) -> (Option<PageBlock>, usize) {
     let ends = |line: &str| {
         line.trim().is_empty()
             || line.starts_with(['|', '#'])
@@ -134,7 +134,7 @@ fn paragraph(lines: &[&str]) -> (Option<Block>, usize) {
     };
     let taken = 1 + lines[1..].iter().take_while(|line| !ends(line)).count();
     let text: Vec<&str> = lines[..taken].iter().map(|line| line.trim()).collect();
-    (Some(Block::Paragraph(plain(&text.join(" ")))), taken)
+    (Some(PageBlock::Paragraph(plain(&text.join(" ")))), taken)
 }
 
 /// The text without the marks of links and emphasis; code keeps its own.
@@ -191,8 +191,8 @@ fn page_named(leads: &str) -> String {
 mod tests {
     use super::*;
 
-    fn paragraph_of(text: &str) -> Block {
-        Block::Paragraph(text.to_owned())
+    fn paragraph_of(text: &str) -> PageBlock {
+        PageBlock::Paragraph(text.to_owned())
     }
 
     #[test]
@@ -202,11 +202,14 @@ mod tests {
         assert_eq!(
             parse(page),
             [
-                Block::Heading(1, "Title".to_owned()),
+                PageBlock::Heading(1, "Title".to_owned()),
                 paragraph_of("One line, a link and strong `*code*`."),
-                Block::Item("-".to_owned(), vec![paragraph_of("an item goes on")]),
-                Block::Item("-".to_owned(), vec![paragraph_of("next"), Block::Code(strings(&["$ ls"]))]),
-                Block::Table { header: strings(&["a", ""]), rows: vec![strings(&["`x|y`", "1 | 2"])] },
+                PageBlock::Item("-".to_owned(), vec![paragraph_of("an item goes on")]),
+                PageBlock::Item(
+                    "-".to_owned(),
+                    vec![paragraph_of("next"), PageBlock::Code(strings(&["$ ls"]))]
+                ),
+                PageBlock::Table { header: strings(&["a", ""]), rows: vec![strings(&["`x|y`", "1 | 2"])] },
             ]
         );
     }
@@ -234,7 +237,7 @@ mod tests {
     fn every_table_of_the_pages_has_rows_of_one_length() {
         for name in pages::names() {
             for block in parse(pages::page(name).expect("a page")) {
-                if let Block::Table { header, rows } = block {
+                if let PageBlock::Table { header, rows } = block {
                     assert!(!rows.is_empty(), "{name}: a table without rows: {header:?}");
                     for row in rows {
                         assert_eq!(row.len(), header.len(), "{name}: {row:?}");

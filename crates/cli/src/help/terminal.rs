@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::markdown::{Block, said_of_row};
+use super::markdown::{PageBlock, said_of_row};
 
 /// Maximum columns of text, as in the help of commands.
 pub(crate) const WIDTH: usize = 100;
@@ -19,7 +19,7 @@ pub(crate) fn width() -> usize {
 }
 
 /// Renders a page in lines of at most `width` columns. Lines of code stay whole.
-pub(crate) fn render(blocks: &[Block], width: usize) -> String {
+pub(crate) fn render(blocks: &[PageBlock], width: usize) -> String {
     let mut text = String::new();
     for block in blocks {
         if !text.is_empty() {
@@ -30,17 +30,17 @@ pub(crate) fn render(blocks: &[Block], width: usize) -> String {
     text
 }
 
-fn put(text: &mut String, block: &Block, indent: usize, width: usize) {
+fn put(text: &mut String, block: &PageBlock, indent: usize, width: usize) {
     match block {
-        Block::Heading(1, title) => put_line(text, &title.to_uppercase(), indent, width),
-        Block::Heading(_, title) => put_line(text, title, indent, width),
-        Block::Paragraph(words) => put_line(text, words, indent + 2, width),
-        Block::Code(lines) => {
+        PageBlock::Heading(1, title) => put_line(text, &title.to_uppercase(), indent, width),
+        PageBlock::Heading(_, title) => put_line(text, title, indent, width),
+        PageBlock::Paragraph(words) => put_line(text, words, indent + 2, width),
+        PageBlock::Code(lines) => {
             for line in lines {
                 let _ = writeln!(text, "{:indent$}    {line}", "");
             }
         }
-        Block::Item(mark, inside) => {
+        PageBlock::Item(mark, inside) => {
             let from = text.len();
             for (number, block) in inside.iter().enumerate() {
                 if number > 0 {
@@ -53,7 +53,7 @@ fn put(text: &mut String, block: &Block, indent: usize, width: usize) {
                 text.replace_range(mark_at..mark_at + mark.len(), mark);
             }
         }
-        Block::Table { header, rows } => put_table(text, header, rows, indent, width),
+        PageBlock::Table { header, rows } => put_table(text, header, rows, indent, width),
     }
 }
 
@@ -121,11 +121,15 @@ mod tests {
             let code: Vec<&String> = blocks
                 .iter()
                 .flat_map(|block| match block {
-                    Block::Code(lines) => lines.iter().collect(),
-                    Block::Item(_, inside) => inside
+                    PageBlock::Code(lines) => lines.iter().collect(),
+                    PageBlock::Item(_, inside) => inside
                         .iter()
                         .flat_map(|block| {
-                            if let Block::Code(lines) = block { lines.iter().collect() } else { Vec::new() }
+                            if let PageBlock::Code(lines) = block {
+                                lines.iter().collect()
+                            } else {
+                                Vec::new()
+                            }
                         })
                         .collect(),
                     _ => Vec::new(),

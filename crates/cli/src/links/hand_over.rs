@@ -102,49 +102,49 @@ fn operand_of_linux(command: &[&str], words: &[OsString]) -> Option<PathBuf> {
     let mut found = None;
     for word in operands {
         match place_of(command, word) {
-            Place::Ours => return None,
-            Place::Linux(path) => found = found.or(Some(path)),
-            Place::Elsewhere => {}
+            HandOverTarget::Ours => return None,
+            HandOverTarget::Linux(path) => found = found.or(Some(path)),
+            HandOverTarget::Elsewhere => {}
         }
     }
     found
 }
 
-enum Place {
+enum HandOverTarget {
     Ours,
     Linux(PathBuf),
     Elsewhere,
 }
 
-fn place_of(command: &[&str], word: &OsStr) -> Place {
+fn place_of(command: &[&str], word: &OsStr) -> HandOverTarget {
     let is_of_files = is_one_of(command, &OF_FILES);
-    let End::Host(path) = End::parse(word) else { return Place::Ours };
+    let End::Host(path) = End::parse(word) else { return HandOverTarget::Ours };
     let there = match std::fs::metadata(&path) {
         Ok(meta) if meta.is_dir() => path.clone(),
         Ok(meta) if meta.is_file() => match Image::open(&path) {
             _ if is_of_files && is_on_linux(&path) => path.clone(),
             Err(error) if is_no_image(&error) => path.clone(),
-            _ => return Place::Ours,
+            _ => return HandOverTarget::Ours,
         },
         // A file that a command creates, or does not find, belongs to its parent directory.
-        Err(_) if ImageName::metadata(&path).is_ok() => return Place::Ours, // a partition
+        Err(_) if ImageName::metadata(&path).is_ok() => return HandOverTarget::Ours, // a partition
         // A word without a slash may be anything.
         Err(_) if path.components().count() == 1 && !is_one_of(command, &THAT_MAKE) => {
-            return Place::Elsewhere;
+            return HandOverTarget::Elsewhere;
         }
         Err(_) => match path.ancestors().skip(1).find(|above| above.as_os_str().is_empty() || above.is_dir())
         {
             Some(above) if above.as_os_str().is_empty() => PathBuf::from("."),
             Some(above) => above.to_owned(),
-            None => return Place::Elsewhere,
+            None => return HandOverTarget::Elsewhere,
         },
-        Ok(_) => return Place::Elsewhere,
+        Ok(_) => return HandOverTarget::Elsewhere,
     };
     let dir = if there.is_dir() { &there } else { parent_of(&there) };
     match is_on_linux(&there) {
-        true => Place::Linux(path),
-        false if Live::at(dir).is_ok_and(|live| live.is_some()) => Place::Ours,
-        false => Place::Elsewhere,
+        true => HandOverTarget::Linux(path),
+        false if Live::at(dir).is_ok_and(|live| live.is_some()) => HandOverTarget::Ours,
+        false => HandOverTarget::Elsewhere,
     }
 }
 

@@ -11,13 +11,13 @@ const BLOCKS_MAX: usize = 4096;
 /// The damaged blocks of a copy.
 #[derive(Default)]
 pub(super) struct Blocks {
-    met: BTreeMap<(String, DamagedBlock), Block>,
+    met: BTreeMap<(String, DamagedBlock), BlockLoss>,
     /// The number of encounters with further blocks.
     others: u64,
 }
 
-/// A damaged block.
-pub(super) struct Block {
+/// The losses by one damaged block.
+pub(super) struct BlockLoss {
     pub(super) files: u64,
     /// The fault of each of its copies.
     pub(super) why: String,
@@ -35,13 +35,13 @@ impl Blocks {
             return;
         }
         let found =
-            self.met.entry(key).or_insert_with(|| Block { files: 0, why: why(block, error), last: 0 });
+            self.met.entry(key).or_insert_with(|| BlockLoss { files: 0, why: why(block, error), last: 0 });
         found.files += u64::from(found.last != file);
         found.last = file;
     }
 
     /// Each block with its image.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, DamagedBlock, &Block)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, DamagedBlock, &BlockLoss)> {
         self.met.iter().map(|((image, block), found)| (&image[..], *block, found))
     }
 

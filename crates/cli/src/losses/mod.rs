@@ -20,9 +20,9 @@ use creamery_base::lock::{RankedMutex, rank};
 
 use self::blocks::Blocks;
 use self::count::Counts;
-use self::report::{LossJson, Report};
+use self::report::{LossJson, LossReport};
 use crate::failure::{Failure, complain, warn, with_advice, with_all};
-use crate::names::Names;
+use crate::names::NamePrinter;
 
 /// Counts the losses of a command and prints them.
 pub(crate) struct Losses {
@@ -38,7 +38,7 @@ pub(crate) struct Losses {
 struct State {
     counts: Counts,
     blocks: Blocks,
-    report: Option<Report>,
+    report: Option<LossReport>,
     /// The file whose bytes are being lost.
     at_hand: Option<Stretches>,
     /// Files that lack something, and the last of them.
@@ -115,7 +115,7 @@ impl Losses {
     /// target itself.
     pub(crate) fn reported(self, path: Option<&Path>, target: Option<&Path>) -> Result<Self, Failure> {
         if let Some(path) = path {
-            let report = Report::begin(self.command, path, target)
+            let report = LossReport::begin(self.command, path, target)
                 .map_err(|error| Failure::new(self.command, error))?;
             self.state.lock().report = Some(report);
         }
@@ -332,7 +332,7 @@ pub(crate) struct Watched<'a> {
     pub(crate) between: &'static str,
     /// The image whose blocks may be damaged: the source, or the target of a copy from the host.
     pub(crate) image: String,
-    pub(crate) names: &'a Names,
+    pub(crate) names: &'a NamePrinter,
     pub(crate) losses: &'a Losses,
 }
 
@@ -342,13 +342,13 @@ impl<'a> Watched<'a> {
     }
 
     /// Observes a copy out of `image`.
-    pub(crate) fn image(image: &Path, names: &'a Names, losses: &'a Losses) -> Self {
+    pub(crate) fn image(image: &Path, names: &'a NamePrinter, losses: &'a Losses) -> Self {
         let source = image.display().to_string();
         Self { image: source.clone(), source, between: ":", names, losses }
     }
 
     /// Observes a copy from `source`, on the host, into `image`.
-    pub(crate) fn host(source: &Path, image: &Path, names: &'a Names, losses: &'a Losses) -> Self {
+    pub(crate) fn host(source: &Path, image: &Path, names: &'a NamePrinter, losses: &'a Losses) -> Self {
         let (source, image) = (source.display().to_string(), image.display().to_string());
         Self { source: source.trim_end_matches('/').to_owned(), between: "/", image, names, losses }
     }

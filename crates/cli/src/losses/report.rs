@@ -19,7 +19,7 @@ use crate::json::text_of;
 const BEGIN: &[u8; 12] = b"{\"command\": ";
 
 /// A report that is being written.
-pub(super) struct Report {
+pub(super) struct LossReport {
     path: PathBuf,
     out: BufWriter<File>,
     is_first: bool,
@@ -91,7 +91,7 @@ fn is_one(path: &Path, target: &Path) -> bool {
     path == target || identity(path).is_some_and(|it| it.2 && Some(it) == identity(target))
 }
 
-impl Report {
+impl LossReport {
     /// Begins a report at `path`, and replaces an earlier report. A path that is no file, a pipe or a terminal, is written to.
     /// Errors: another file is there, possibly the source or target; it is the name of a missing partition; errors of the host.
     pub(super) fn begin(command: &str, path: &Path, target: Option<&Path>) -> Result<Self, Error> {

@@ -6,7 +6,7 @@ use creamery::Error;
 use super::names::FORMS;
 use super::page;
 use crate::help::VERSION;
-use crate::help::markdown::{self, Block};
+use crate::help::markdown::{self, PageBlock};
 
 /// The manual page made of `pages`, each a section. Errors: out of memory.
 pub(super) fn render(pages: &[&str]) -> Result<Vec<u8>, Error> {
@@ -19,7 +19,7 @@ pub(super) fn render(pages: &[&str]) -> Result<Vec<u8>, Error> {
         for block in markdown::parse(text) {
             // A heading in a page becomes a part of its section.
             let block = match block {
-                Block::Heading(level, title) if level > 1 => Block::Heading(3, title),
+                PageBlock::Heading(level, title) if level > 1 => PageBlock::Heading(3, title),
                 block => block,
             };
             page::blocks(&mut roff, &[block]);

@@ -2,7 +2,7 @@
 
 use clap_mangen::roff::{Inline, Roff, bold, roman};
 
-use crate::help::markdown::{Block, said_of_row};
+use crate::help::markdown::{PageBlock, said_of_row};
 
 /// The macro for each level of heading: a section, or a part of one.
 const SECTIONS: [&str; 3] = ["SH", "SH", "SS"];
@@ -39,28 +39,28 @@ pub(super) fn verbatim<'a>(roff: &mut Roff, lines: impl IntoIterator<Item = &'a 
 }
 
 /// Parts of a page of the documentation.
-pub(super) fn blocks(roff: &mut Roff, blocks: &[Block]) {
+pub(super) fn blocks(roff: &mut Roff, blocks: &[PageBlock]) {
     for block in blocks {
         match block {
-            Block::Heading(level, title) => {
+            PageBlock::Heading(level, title) => {
                 let macro_name = SECTIONS[(*level).min(3) - 1];
                 let title = if macro_name == "SH" { title.to_uppercase() } else { title.clone() };
                 roff.control(macro_name, [title.as_str()]);
             }
-            Block::Paragraph(text) => {
+            PageBlock::Paragraph(text) => {
                 roff.control("PP", []);
                 roff.text(inlines(text));
             }
-            Block::Code(lines) => verbatim(roff, lines.iter().map(String::as_str)),
-            Block::Item(mark, inside) => {
+            PageBlock::Code(lines) => verbatim(roff, lines.iter().map(String::as_str)),
+            PageBlock::Item(mark, inside) => {
                 let mark = if mark == "-" { "\\(bu" } else { mark };
                 roff.control("IP", [mark, "4"]);
-                if let [Block::Paragraph(text), rest @ ..] = inside.as_slice() {
+                if let [PageBlock::Paragraph(text), rest @ ..] = inside.as_slice() {
                     roff.text(inlines(text));
                     self::blocks(roff, rest);
                 }
             }
-            Block::Table { header, rows } => table(roff, header, rows),
+            PageBlock::Table { header, rows } => table(roff, header, rows),
         }
     }
 }

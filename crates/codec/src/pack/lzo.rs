@@ -43,7 +43,7 @@ impl LzoPacker {
 
     /// Packs `data` into a frame. Returns its length, or `None` if `out` is too short for it.
     pub(super) fn pack(&mut self, data: &[u8], sector: usize, out: &mut [u8]) -> Option<usize> {
-        let mut writer = Writer { out, len: 0 };
+        let mut writer = PackWriter { out, len: 0 };
         writer.put(&[0; LENGTH])?;
         for data in data.chunks(sector) {
             let left = sector - writer.len % sector;
@@ -60,7 +60,7 @@ impl LzoPacker {
     }
 
     /// Packs a sector into one stream.
-    fn pack_sector(&mut self, data: &[u8], writer: &mut Writer<'_>) -> Option<()> {
+    fn pack_sector(&mut self, data: &[u8], writer: &mut PackWriter<'_>) -> Option<()> {
         self.table.fill(0);
         let mut stream = Stream { writer, after_match: false };
         // The place to compare, and the first one that is not encoded yet.
@@ -112,12 +112,12 @@ fn common_before(here: &[u8], there: &[u8]) -> usize {
     (u64::from_le_bytes(*one) ^ u64::from_le_bytes(*other)).leading_zeros() as usize / 8
 }
 
-struct Writer<'a> {
+struct PackWriter<'a> {
     out: &'a mut [u8],
     len: usize,
 }
 
-impl Writer<'_> {
+impl PackWriter<'_> {
     fn put(&mut self, bytes: &[u8]) -> Option<()> {
         self.out.get_mut(self.len..)?.get_mut(..bytes.len())?.copy_from_slice(bytes);
         self.len += bytes.len();
@@ -145,7 +145,7 @@ impl Writer<'_> {
 }
 
 struct Stream<'a, 'b> {
-    writer: &'a mut Writer<'b>,
+    writer: &'a mut PackWriter<'b>,
     /// The last instruction is a match, which can encode up to three literals.
     after_match: bool,
 }

@@ -33,11 +33,11 @@ fn killed_and_recovered(bench: &Bench) -> Result<()> {
         let mount = FuseMount::mount(bench.creamery(), &image, &fuse, "")?;
         let mut writers = Vec::new();
         for (number, disk) in DISKS.iter().enumerate() {
-            writers.push(Writer::start(bench, mount.dir(), disk, ASKED[number / 2 % 2])?);
+            writers.push(DiskWriter::start(bench, mount.dir(), disk, ASKED[number / 2 % 2])?);
         }
         let enough = 1 + random.below(ENOUGH);
         until("enough writes to be answered", || {
-            let answered = writers.iter_mut().map(Writer::answered_by_now).sum::<Result<u64>>()?;
+            let answered = writers.iter_mut().map(DiskWriter::answered_by_now).sum::<Result<u64>>()?;
             Ok(answered >= enough)
         })?;
         signal(Signal::KILL, daemon(&image)?)?;
@@ -60,14 +60,14 @@ fn killed_and_recovered(bench: &Bench) -> Result<()> {
 }
 
 /// One that writes to a disk of its own, one place after the other, and again.
-struct Writer {
+struct DiskWriter {
     disk: &'static Disk,
     name: String,
     child: Child,
     answers: PathBuf,
 }
 
-impl Writer {
+impl DiskWriter {
     /// Each of its writes is to be durable when it is answered (`-f`).
     fn start(bench: &Bench, mount: &Path, disk: &'static Disk, asked: &str) -> Result<Self> {
         let name = format!("{asked}-{}.{}", disk.nocow, disk.format);

@@ -79,24 +79,24 @@ fn swap_refs(_: &mut [u8], data: &mut [u8]) -> bool {
     has_two
 }
 
-type Change = fn(&mut [u8], &mut [u8]) -> bool;
+type HostileEdit = fn(&mut [u8], &mut [u8]) -> bool;
 
-struct Damage {
+struct HostileDamage {
     what: &'static str,
     /// Type of the items, and what is done to them.
     kind: u8,
-    change: Change,
+    change: HostileEdit,
     /// Words of the refusal.
     said: &'static str,
     /// Whether all can be read that was written.
     is_readable: bool,
 }
 
-const fn damage(what: &'static str, kind: u8, change: Change, said: &'static str) -> Damage {
-    Damage { what, kind, change, said, is_readable: true }
+const fn damage(what: &'static str, kind: u8, change: HostileEdit, said: &'static str) -> HostileDamage {
+    HostileDamage { what, kind, change, said, is_readable: true }
 }
 
-const DAMAGES: [Damage; 11] = [
+const DAMAGES: [HostileDamage; 11] = [
     damage(
         "an inode that is not yet",
         INODE_ITEM,
@@ -144,14 +144,14 @@ const DAMAGES: [Damage; 11] = [
         "generation of an extent",
     ),
     damage("references out of order", EXTENT_ITEM, swap_refs, "references out of order"),
-    Damage {
+    HostileDamage {
         what: "no root directory",
         kind: INODE_ITEM,
         change: |key, _| of(key, ROOT_DIRECTORY) && no_type(key),
         said: "root directory",
         is_readable: false,
     },
-    Damage {
+    HostileDamage {
         what: "a device extent without a chunk",
         kind: CHUNK_ITEM,
         // That of data is the first one, and is so with a smaller type.
@@ -203,7 +203,7 @@ fn what_linux_does_not_mount_is_not_written(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     let content = made(bench, &image)?;
     let mut victim = Victim::new(image.clone())?;
-    for Damage { what, kind, change, said, is_readable } in DAMAGES {
+    for HostileDamage { what, kind, change, said, is_readable } in DAMAGES {
         let changed = victim.edit(kind, &mut |key, data| change(key, data))?;
         ensure!(changed > 0, "{what}: there is nothing to change");
         let content = is_readable.then_some(&content[..]);

@@ -8,7 +8,7 @@ use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::{Judge, btrfs_check};
 use serde_json::Value;
 
-use crate::quotas::{Side, fill, groups, judge};
+use crate::quotas::{CountingSide, fill, groups, judge};
 use crate::support::{MOUNTED, expect_refusal, inside, mkfs_empty};
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -44,21 +44,21 @@ const WORK: [(&str, &[&str], &str); 17] = [
 ];
 
 /// Runs a step, which must end as on Linux.
-fn step(bench: &Bench, side: &Side, words: &str, paths: &[&str], error: &str) -> Result<()> {
+fn step(bench: &Bench, side: &CountingSide, words: &str, paths: &[&str], error: &str) -> Result<()> {
     if error.is_empty() {
         return side.call(bench, words, paths).map(drop);
     }
     let run = side.prepared(bench, words, paths);
     match side {
-        Side::Linux(_) => expect_refusal(run, &[error])?,
-        Side::Ours(_) if error.starts_with("No such") => expect_refusal(run, &["quota group 1/7"])?,
-        Side::Ours(_) => expect_refusal(run, &["quota group 0/", "a subvolume's"])?,
+        CountingSide::Linux(_) => expect_refusal(run, &[error])?,
+        CountingSide::Ours(_) if error.starts_with("No such") => expect_refusal(run, &["quota group 1/7"])?,
+        CountingSide::Ours(_) => expect_refusal(run, &["quota group 0/", "a subvolume's"])?,
     }
     ensure!(!side.dir().join(paths.last().context("a name")?).exists(), "it was made all the same");
     Ok(())
 }
 
-fn work(bench: &Bench, side: &Side) -> Result<()> {
+fn work(bench: &Bench, side: &CountingSide) -> Result<()> {
     for (words, paths, error) in WORK {
         step(bench, side, words, paths, error).with_context(|| format!("{words} {paths:?}"))?;
     }
@@ -83,7 +83,7 @@ fn enable(simple: bool) -> &'static str {
     if simple { "quota enable --simple" } else { "quota enable" }
 }
 
-fn rescan(bench: &Bench, side: &Side, simple: bool) -> Result<()> {
+fn rescan(bench: &Bench, side: &CountingSide, simple: bool) -> Result<()> {
     if simple { Ok(()) } else { side.call(bench, "quota rescan -w", &[""]).map(drop) }
 }
 
@@ -92,7 +92,11 @@ fn joined(bench: &Bench, simple: bool) -> Result<()> {
     let mut listed = Vec::new();
     for image in &images {
         mkfs_empty(bench.creamery(), &[], "512M", image)?;
-        let side = if listed.is_empty() { Side::ours(bench, image, "")? } else { Side::linux(bench, image)? };
+        let side = if listed.is_empty() {
+            CountingSide::ours(bench, image, "")?
+        } else {
+            CountingSide::linux(bench, image)?
+        };
         side.call(bench, enable(simple), &[""])?;
         rescan(bench, &side, simple)?;
         work(bench, &side)?;
@@ -110,11 +114,11 @@ fn joined(bench: &Bench, simple: bool) -> Result<()> {
 fn without(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     mkfs_empty(bench.creamery(), &[], "256M", &image)?;
-    let linux = Side::linux(bench, &image)?;
+    let linux = CountingSide::linux(bench, &image)?;
     linux.call(bench, "subvolume create -i 1/7", &["a"])?;
     linux.call(bench, "subvolume snapshot -i 0/5", &["a", "b"])?;
     linux.end(bench)?;
-    let ours = Side::ours(bench, &image, "")?;
+    let ours = CountingSide::ours(bench, &image, "")?;
     ours.call(bench, "subvolume create -i 1/7", &["c"])?;
     ours.call(bench, "subvolume snapshot -i 0/5", &["c", "d"])?;
     ours.call(bench, "quota enable", &[""])?;

@@ -9,7 +9,7 @@ use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::{Run, btrfs_check};
 use serde_json::Value;
 
-use crate::quotas::{Side, fill, groups, judge};
+use crate::quotas::{CountingSide, fill, groups, judge};
 use crate::support::{MOUNTED, mkfs_empty};
 
 const MIB: u64 = 1 << 20;
@@ -50,7 +50,11 @@ fn empty(bench: &Bench, feature: &str) -> Result<()> {
             status(image)?
         );
         for linux in [true, false] {
-            let side = if linux { Side::linux(bench, image)? } else { Side::ours(bench, image, "")? };
+            let side = if linux {
+                CountingSide::linux(bench, image)?
+            } else {
+                CountingSide::ours(bench, image, "")?
+            };
             let name = if linux { "a" } else { "b" };
             side.call(bench, "subvolume create", &[name])?;
             fill(&side.dir().join(name).join("file"), 2 * MIB, 1)?;

@@ -44,12 +44,12 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 /// The side that does the work and counts.
-pub(crate) enum Side {
+pub(crate) enum CountingSide {
     Ours(FuseMount),
     Linux(LoopMount),
 }
 
-impl Side {
+impl CountingSide {
     pub(crate) fn ours(bench: &Bench, image: &Path, options: &str) -> Result<Self> {
         FuseMount::mount(bench.creamery(), image, &bench.scratch.file("fuse"), options).map(Self::Ours)
     }
@@ -112,7 +112,7 @@ pub(crate) fn fill(path: &Path, len: u64, salt: u64) -> std::io::Result<()> {
 }
 
 /// Work with a known result for every extent: files, overwrites, clones, snapshots, and deletions of all these.
-fn work(bench: &Bench, side: &Side) -> Result<()> {
+fn work(bench: &Bench, side: &CountingSide) -> Result<()> {
     let at = |path: &str| side.dir().join(path);
     side.call(bench, "subvolume create", &["a"])?;
     side.call(bench, "subvolume create", &["b"])?;
@@ -146,7 +146,7 @@ pub(crate) fn groups(bench: &Bench, image: &Path) -> Result<Vec<Value>> {
 pub(crate) fn judge(bench: &Bench, image: &Path, simple: bool) -> Result<()> {
     btrfs_check(image)?;
     let before = groups(bench, image)?;
-    let linux = Side::linux(bench, image)?;
+    let linux = CountingSide::linux(bench, image)?;
     if !simple {
         linux.call(bench, "quota rescan -w", &[""])?;
     }
@@ -162,7 +162,11 @@ fn as_on_linux(bench: &Bench, simple: bool) -> Result<()> {
     let mut listed = Vec::new();
     for image in &images {
         mkfs_empty(bench.creamery(), &[], "512M", image)?;
-        let side = if listed.is_empty() { Side::ours(bench, image, "")? } else { Side::linux(bench, image)? };
+        let side = if listed.is_empty() {
+            CountingSide::ours(bench, image, "")?
+        } else {
+            CountingSide::linux(bench, image)?
+        };
         side.call(bench, enable, &[""])?;
         work(bench, &side)?;
         side.end(bench)?;
@@ -193,7 +197,11 @@ fn in_turn(bench: &Bench, feature: &str) -> Result<()> {
     Run::new("mkfs.btrfs").args(["-q", "-O", feature]).arg(&image).ok()?;
     let mut random = Random::new(3);
     for turn in 0..6 {
-        let side = if turn % 2 == 0 { Side::ours(bench, &image, "")? } else { Side::linux(bench, &image)? };
+        let side = if turn % 2 == 0 {
+            CountingSide::ours(bench, &image, "")?
+        } else {
+            CountingSide::linux(bench, &image)?
+        };
         let name = format!("subvolume {turn}");
         side.call(bench, "subvolume create", &[&name])?;
         for number in 0..30 {
@@ -233,7 +241,7 @@ fn limits(bench: &Bench) -> Result<()> {
     for option in ["", "nodelalloc"] {
         let _ = fs::remove_file(&image);
         mkfs_empty(bench.creamery(), &[], "512M", &image)?;
-        let side = Side::ours(bench, &image, option)?;
+        let side = CountingSide::ours(bench, &image, option)?;
         let at = |path: &str| side.dir().join(path);
         side.call(bench, "quota enable", &[""])?;
         side.call(bench, "subvolume create", &["a"])?;
@@ -258,7 +266,7 @@ fn limits(bench: &Bench) -> Result<()> {
 fn limits_of_groups(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     mkfs_empty(bench.creamery(), &[], "512M", &image)?;
-    let side = Side::ours(bench, &image, "")?;
+    let side = CountingSide::ours(bench, &image, "")?;
     let at = |path: &str| side.dir().join(path);
     side.call(bench, "quota enable", &[""])?;
     for name in ["a", "b"] {
@@ -275,7 +283,7 @@ fn limits_of_groups(bench: &Bench) -> Result<()> {
     side.end(bench)?;
     judge(bench, &image, false)?;
     // Linux enforces the limit, too.
-    let linux = Side::linux(bench, &image)?;
+    let linux = CountingSide::linux(bench, &image)?;
     linux.call(bench, "qgroup limit 10M 1/1", &[""])?;
     let (written, errno) = write_until_refused(&linux.dir().join("a/more"))?;
     ensure!(errno == EDQUOT && written < 3 * MIB, "Linux: error {errno} after {written} bytes");
@@ -285,7 +293,7 @@ fn limits_of_groups(bench: &Bench) -> Result<()> {
 fn deleted_subvolumes(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     mkfs_empty(bench.creamery(), &["-n", "4096"], "512M", &image)?;
-    let side = Side::ours(bench, &image, "")?;
+    let side = CountingSide::ours(bench, &image, "")?;
     side.call(bench, "quota enable", &[""])?;
     side.call(bench, "subvolume create", &["a"])?;
     for number in 0..3000 {
@@ -321,7 +329,7 @@ fn written_without(bench: &Bench) -> Result<()> {
     // The status names the transaction before the last one.
     let mut random = Random::new(5);
     for round in 0..2 {
-        let side = Side::ours(bench, &image, "")?;
+        let side = CountingSide::ours(bench, &image, "")?;
         fill(&side.dir().join(format!("file {round}")), random.below(MIB), round)?;
         side.end(bench)?;
         judge(bench, &image, false)?;
@@ -329,7 +337,7 @@ fn written_without(bench: &Bench) -> Result<()> {
     bench.creamery().run(["quota", "disable"]).arg(&image).ok()?;
     btrfs_check(&image)?;
     ensure!(status()?.contains("Enabled:       no"), "{}", status()?);
-    let linux = Side::linux(bench, &image)?;
+    let linux = CountingSide::linux(bench, &image)?;
     linux.call(bench, "quota enable", &[""])?;
     linux.call(bench, "quota rescan -w", &[""])?;
     linux.end(bench)?;
@@ -341,7 +349,7 @@ fn killed(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     mkfs_empty(bench.creamery(), &[], "512M", &image)?;
     for round in 0..4 {
-        let side = Side::ours(bench, &image, "")?;
+        let side = CountingSide::ours(bench, &image, "")?;
         if round == 0 {
             side.call(bench, "quota enable", &[""])?;
         }
@@ -360,7 +368,11 @@ fn killed(bench: &Bench) -> Result<()> {
         signal(Signal::KILL, daemon(&image)?)?;
         drop(side);
         // The next change replays the log.
-        let side = if round % 2 == 0 { Side::ours(bench, &image, "")? } else { Side::linux(bench, &image)? };
+        let side = if round % 2 == 0 {
+            CountingSide::ours(bench, &image, "")?
+        } else {
+            CountingSide::linux(bench, &image)?
+        };
         std::fs::create_dir(side.dir().join(format!("changed{round}")))?;
         side.end(bench)?;
         judge(bench, &image, false).with_context(|| format!("round {round}"))?;
@@ -408,7 +420,7 @@ fn damaged(bench: &Bench) -> Result<()> {
 fn words(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("disk.img");
     mkfs_empty(bench.creamery(), &[], "256M", &image)?;
-    let linux = Side::linux(bench, &image)?;
+    let linux = CountingSide::linux(bench, &image)?;
     linux.call(bench, "quota enable", &[""])?;
     for name in ["a", "name with spaces"] {
         linux.call(bench, "subvolume create", &[name])?;
@@ -472,7 +484,11 @@ fn words_of_what_is_gone(bench: &Bench) -> Result<()> {
             let _ = fs::remove_file(&image);
             mkfs_empty(bench.creamery(), &[], "256M", &image)?;
             let ours = name == "ours";
-            let side = if ours { Side::ours(bench, &image, "")? } else { Side::linux(bench, &image)? };
+            let side = if ours {
+                CountingSide::ours(bench, &image, "")?
+            } else {
+                CountingSide::linux(bench, &image)?
+            };
             side.call(bench, enable, &[""])?;
             for name in ["a", "b", "c"] {
                 side.call(bench, "subvolume create", &[name])?;
@@ -517,7 +533,7 @@ fn words_of_what_is_gone(bench: &Bench) -> Result<()> {
     drop(victim);
     bench.creamery().run(["subvolume", "delete"]).arg(inside(&image, "/a")).ok()?;
     let ours = bench.creamery().run(["qgroup", "show"]).arg(&image).ok()?.stdout_text();
-    let linux = Side::linux(bench, &image)?;
+    let linux = CountingSide::linux(bench, &image)?;
     let wanted = linux.call(bench, "qgroup show", &[""])?.stdout_text();
     ensure!(ours == wanted && ours.contains("<stale>"), "ours is\n{ours}btrfs-progs' is\n{wanted}");
     linux.end(bench)

@@ -186,7 +186,7 @@ fn too_large_for_an_image(bench: &Bench) -> Result<()> {
     mount.unmount()
 }
 
-type Change = fn(&mut [u8], &mut [u8]) -> bool;
+type RescueEdit = fn(&mut [u8], &mut [u8]) -> bool;
 
 fn set_parent(key: &mut [u8], parent: u64) -> bool {
     key[9..17].copy_from_slice(&parent.to_le_bytes());
@@ -194,7 +194,7 @@ fn set_parent(key: &mut [u8], parent: u64) -> bool {
 }
 
 /// What inodes say of their names, once the names themselves are lost.
-const LIES: [(&str, Change); 9] = [
+const LIES: [(&str, RescueEdit); 9] = [
     ("each is in itself", |key, _| {
         let own: [u8; 8] = key[..8].try_into().expect("eight bytes");
         set_parent(key, u64::from_le_bytes(own))

@@ -22,7 +22,7 @@ const CHANGING_BG_TREE: u64 = 1 << 38;
 
 /// What is damaged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Damage {
+enum OptionsDamage {
     /// The root block of a tree, as btrfs-progs names it: a byte of an item.
     Tree(&'static str),
     /// The checksum of such a block, and nothing else.
@@ -33,14 +33,14 @@ enum Damage {
 }
 
 /// What is damaged, the words that help, and one that does not. Neither opens it without a word, but for data.
-const CASES: [(Damage, &[&str], &str); 7] = [
-    (Damage::Tree("extent tree"), &["ignorebadroots", "ibadroots", "all"], "idatacsums"),
-    (Damage::Tree("device tree"), &["ibadroots"], "idatacsums"),
-    (Damage::Tree("checksum tree"), &["ibadroots", "idatacsums"], "isuperflags"),
-    (Damage::Checksum("fs tree"), &["ignoremetacsums", "imetacsums", "all"], "ibadroots"),
-    (Damage::Checksum("root tree"), &["imetacsums"], "ibadroots"),
-    (Damage::SuperFlags, &["ignoresuperflags", "isuperflags", "all"], "ibadroots"),
-    (Damage::Data, &["ignoredatacsums", "idatacsums", "all"], "imetacsums"),
+const CASES: [(OptionsDamage, &[&str], &str); 7] = [
+    (OptionsDamage::Tree("extent tree"), &["ignorebadroots", "ibadroots", "all"], "idatacsums"),
+    (OptionsDamage::Tree("device tree"), &["ibadroots"], "idatacsums"),
+    (OptionsDamage::Tree("checksum tree"), &["ibadroots", "idatacsums"], "isuperflags"),
+    (OptionsDamage::Checksum("fs tree"), &["ignoremetacsums", "imetacsums", "all"], "ibadroots"),
+    (OptionsDamage::Checksum("root tree"), &["imetacsums"], "ibadroots"),
+    (OptionsDamage::SuperFlags, &["ignoresuperflags", "isuperflags", "all"], "ibadroots"),
+    (OptionsDamage::Data, &["ignoredatacsums", "idatacsums", "all"], "imetacsums"),
 ];
 
 /// Made by Linux: folders, files of some sectors and of one, and a subvolume.
@@ -72,17 +72,17 @@ pub(crate) fn root_block(image: &Path, tree: &str) -> Result<u64> {
     Ok(words.nth(1).context("no physical address")?.parse()?)
 }
 
-fn damage(image: &Path, what: Damage, data: &[u8]) -> Result<()> {
+fn damage(image: &Path, what: OptionsDamage, data: &[u8]) -> Result<()> {
     match what {
-        Damage::Tree(tree) => flip_byte(image, root_block(image, tree)? + 200),
-        Damage::Checksum(tree) => flip_byte(image, root_block(image, tree)?),
-        Damage::Data => {
+        OptionsDamage::Tree(tree) => flip_byte(image, root_block(image, tree)? + 200),
+        OptionsDamage::Checksum(tree) => flip_byte(image, root_block(image, tree)?),
+        OptionsDamage::Data => {
             let bytes = fs::read(image)?;
             let sector = &data[10 * 4096..11 * 4096];
             let at = bytes.chunks(4096).position(|found| found == sector).context("the sector is nowhere")?;
             flip_byte(image, at as u64 * 4096 + 7)
         }
-        Damage::SuperFlags => {
+        OptionsDamage::SuperFlags => {
             let mut bytes = fs::read(image)?;
             let block = &mut bytes[SUPERBLOCK..SUPERBLOCK + SUPERBLOCK_LEN];
             let flags = u64::from_le_bytes(block[FLAGS..FLAGS + 8].try_into()?) | CHANGING_BG_TREE;
@@ -120,7 +120,13 @@ fn as_on_linux(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-fn pass_over(bench: &Bench, image: &Path, what: Damage, helps: &[&str], helps_not: &str) -> Result<()> {
+fn pass_over(
+    bench: &Bench,
+    image: &Path,
+    what: OptionsDamage,
+    helps: &[&str],
+    helps_not: &str,
+) -> Result<()> {
     for options in ["ro".to_owned(), format!("ro,rescue={helps_not}")] {
         ensure!(by_linux(bench, image, &options).is_none(), "{what:?}: Linux reads all with {options}");
         ensure!(by_us(bench, image, &options).is_none(), "{what:?}: all is read with {options}");
@@ -141,7 +147,13 @@ fn pass_over(bench: &Bench, image: &Path, what: Damage, helps: &[&str], helps_no
 }
 
 /// What commands read with the same word.
-fn read_by_commands(bench: &Bench, image: &Path, what: Damage, word: &str, wanted: &Walk) -> Result<()> {
+fn read_by_commands(
+    bench: &Bench,
+    image: &Path,
+    what: OptionsDamage,
+    word: &str,
+    wanted: &Walk,
+) -> Result<()> {
     let run = |args: &[&str]| bench.creamery().run(args).args(["--rescue", word]);
     let out = bench.scratch.file("out");
     if out.exists() {
@@ -152,7 +164,7 @@ fn read_by_commands(bench: &Bench, image: &Path, what: Damage, word: &str, wante
     let found = Walk::take(&out)?;
     let ours = found.entry(b"large").context("the file was not copied")?;
     ensure!(ours.content == entry.content, "{what:?}, {word}: another content");
-    if let Damage::Tree(_) = what {
+    if let OptionsDamage::Tree(_) = what {
         ensure!(copied.stderr_text().contains("is left out"), "not a word of what is left out: {copied}");
     }
     let cat = run(&["cat"]).arg(inside(image, "/below/file")).ok()?;

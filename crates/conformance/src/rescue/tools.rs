@@ -68,13 +68,13 @@ fn zero_log(bench: &Bench) -> Result<()> {
 }
 
 /// Damage to an image with two commits; the second path is an image of the first commit.
-type Damage = fn(&Path, &Path) -> Result<()>;
+type ToolsDamage = fn(&Path, &Path) -> Result<()>;
 
 fn write_at(image: &Path, at: u64, bytes: &[u8]) -> Result<()> {
     Ok(File::options().write(true).open(image)?.write_all_at(bytes, at)?)
 }
 
-const DAMAGES: [(&str, Damage); 6] = [
+const DAMAGES: [(&str, ToolsDamage); 6] = [
     ("nothing", |_, _| Ok(())),
     ("the first damaged", |image, _| flip_byte(image, FIRST + LABEL)),
     ("the second damaged", |image, _| flip_byte(image, SECOND + LABEL)),

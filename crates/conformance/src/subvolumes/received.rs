@@ -16,7 +16,7 @@ pub(crate) fn cases() -> Vec<Case> {
 
 /// What makes it writable.
 #[derive(Clone, Copy, Debug)]
-enum By {
+enum MadeWritableBy {
     BtrfsProgs,
     InAnImage,
     OnLinux,
@@ -51,13 +51,13 @@ fn received(bench: &Bench) -> Result<()> {
     linux.unmount()?;
     let mut want = None;
     for (image, by, calls) in [
-        (&image, By::BtrfsProgs, &CALLS[..]),
-        (&image, By::InAnImage, &CALLS),
-        (&image, By::OnLinux, &CALLS),
-        (&image, By::OnOurs, &CALLS),
-        (&halfway, By::InAnImage, &[BY_FORCE]),
-        (&halfway, By::OnLinux, &[BY_FORCE]),
-        (&halfway, By::OnOurs, &[BY_FORCE]),
+        (&image, MadeWritableBy::BtrfsProgs, &CALLS[..]),
+        (&image, MadeWritableBy::InAnImage, &CALLS),
+        (&image, MadeWritableBy::OnLinux, &CALLS),
+        (&image, MadeWritableBy::OnOurs, &CALLS),
+        (&halfway, MadeWritableBy::InAnImage, &[BY_FORCE]),
+        (&halfway, MadeWritableBy::OnLinux, &[BY_FORCE]),
+        (&halfway, MadeWritableBy::OnOurs, &[BY_FORCE]),
     ] {
         let copy = bench.scratch.file("copy.img");
         Run::new("cp").arg(image).arg(&copy).ok()?;
@@ -81,7 +81,7 @@ fn received(bench: &Bench) -> Result<()> {
 }
 
 /// Does it by this way, which has to end as it does with btrfs-progs.
-fn change(bench: &Bench, image: &Path, by: By, calls: &[Call]) -> Result<()> {
+fn change(bench: &Bench, image: &Path, by: MadeWritableBy, calls: &[Call]) -> Result<()> {
     let mount = bench.scratch.file("mount");
     let set = |program: &Path, place: &OsStr| -> Result<()> {
         for (words, is_done) in calls {
@@ -96,14 +96,14 @@ fn change(bench: &Bench, image: &Path, by: By, calls: &[Call]) -> Result<()> {
     };
     let ours = bench.creamery().path();
     match by {
-        By::InAnImage => set(ours, &inside(image, "/in/sent")),
-        By::OnOurs => {
+        MadeWritableBy::InAnImage => set(ours, &inside(image, "/in/sent")),
+        MadeWritableBy::OnOurs => {
             let mount = FuseMount::mount(bench.creamery(), image, &mount, "")?;
             set(ours, mount.dir().join("in/sent").as_os_str())?;
             mount.unmount()
         }
-        By::BtrfsProgs | By::OnLinux => {
-            let program = if matches!(by, By::OnLinux) { ours } else { Path::new("btrfs") };
+        MadeWritableBy::BtrfsProgs | MadeWritableBy::OnLinux => {
+            let program = if matches!(by, MadeWritableBy::OnLinux) { ours } else { Path::new("btrfs") };
             let mount = LoopMount::mount(image, &mount, "")?;
             set(program, mount.dir().join("in/sent").as_os_str())?;
             mount.unmount()

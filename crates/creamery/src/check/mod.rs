@@ -13,8 +13,8 @@ use crate::resolve::DataUser;
 use crate::{Filesystem, Image};
 
 pub use creamery_check::{
-    CheckOptions, Counts, DamagedFile, DamagedSector, Finding, NoProgress, Place, Problem, Progress, Report,
-    Severity, exit_status,
+    CheckOptions, Counts, DamagedFile, DamagedSector, Finding, NoProgress, Problem, ProblemSite, Progress,
+    Report, Severity, exit_status,
 };
 
 /// Checks the whole filesystem on these devices or image files. The check searches for its other devices beside the first one.

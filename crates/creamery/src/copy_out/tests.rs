@@ -8,7 +8,7 @@ use super::*;
 use crate::fs::FileType as Kind;
 use crate::progress::NoProgress;
 use crate::salvage::Salvage;
-use crate::sink::Keeps;
+use crate::sink::KeptAttributes;
 use crate::{File, Filesystem, Image, Permissions};
 
 const OUTSIDE: &str = "nobody touches this";
@@ -45,7 +45,7 @@ impl Host {
     }
 
     fn sink(&self) -> (HostSink, HostDir) {
-        HostSink::open(&self.path("out"), Keeps::all(true)).unwrap()
+        HostSink::open(&self.path("out"), KeptAttributes::all(true)).unwrap()
     }
 
     /// The file, as if it had another type.
@@ -192,7 +192,7 @@ fn a_node_gets_its_attributes_and_what_a_link_points_to_keeps_its_own() {
 fn a_plain_copy_gives_nobody_the_rights_of_its_new_owner() {
     let host = Host::new();
     host.fs.set_permissions("/file", Permissions::from_mode(0o6755)).unwrap();
-    let (mut sink, dir) = HostSink::open(&host.path("out"), Keeps::all(false)).unwrap();
+    let (mut sink, dir) = HostSink::open(&host.path("out"), KeptAttributes::all(false)).unwrap();
     copy_file(&mut sink, &dir, b"file", &host.source(Kind::File), &host.data()).unwrap();
     assert_eq!(host.path("out/file").metadata().unwrap().permissions().mode() & 0o7000, 0);
 }

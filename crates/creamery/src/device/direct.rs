@@ -46,7 +46,7 @@ pub struct Started {
 impl Started {
     /// Returns a handle and the completion that gives it its answer.
     pub(crate) fn new(waiter: DirectWaiter) -> (Self, impl FnOnce(DirectDone) + Send + 'static) {
-        let slot = Arc::new(Slot(RankedMutex::new(State::Pending(None))));
+        let slot = Arc::new(Slot(RankedMutex::new(DirectDeviceState::Pending(None))));
         let filled = Arc::clone(&slot);
         (Self { slot, waiter }, move |done| filled.fill(done))
     }
@@ -99,9 +99,9 @@ impl Drop for Started {
 }
 
 /// The slot of the answer.
-struct Slot(RankedMutex<State, { rank::LEAF }>);
+struct Slot(RankedMutex<DirectDeviceState, { rank::LEAF }>);
 
-enum State {
+enum DirectDeviceState {
     /// No answer yet; the waker of the task that awaits it.
     Pending(Option<Waker>),
     Done(DirectDone),
@@ -111,21 +111,23 @@ enum State {
 /// A waker is foreign code: none is cloned, dropped or woken with the lock held.
 impl Slot {
     fn fill(&self, done: DirectDone) {
-        let before = std::mem::replace(&mut *self.0.lock(), State::Done(done));
+        let before = std::mem::replace(&mut *self.0.lock(), DirectDeviceState::Done(done));
         match before {
-            State::Pending(waker) => waker.into_iter().for_each(Waker::wake),
-            State::Done(_) | State::Taken => unreachable!("DIRECT-2: a request is answered once"),
+            DirectDeviceState::Pending(waker) => waker.into_iter().for_each(Waker::wake),
+            DirectDeviceState::Done(_) | DirectDeviceState::Taken => {
+                unreachable!("DIRECT-2: a request is answered once")
+            }
         }
     }
 
     fn is_pending(&self) -> bool {
-        matches!(*self.0.lock(), State::Pending(_))
+        matches!(*self.0.lock(), DirectDeviceState::Pending(_))
     }
 
     /// Registers `waker`, in place of any other one, to be woken with the answer, unless the answer is there.
     fn keep(&self, waker: &Waker) {
         let mut waker = Some(waker.clone());
-        if let State::Pending(kept) = &mut *self.0.lock() {
+        if let DirectDeviceState::Pending(kept) = &mut *self.0.lock() {
             std::mem::swap(kept, &mut waker);
         }
         drop(waker);
@@ -133,8 +135,8 @@ impl Slot {
 
     fn forget_waker(&self) {
         let kept = match &mut *self.0.lock() {
-            State::Pending(kept) => kept.take(),
-            State::Done(_) | State::Taken => None,
+            DirectDeviceState::Pending(kept) => kept.take(),
+            DirectDeviceState::Done(_) | DirectDeviceState::Taken => None,
         };
         drop(kept);
     }
@@ -145,13 +147,13 @@ impl Slot {
     /// When it was taken before.
     fn take(&self) -> Option<DirectDone> {
         let mut state = self.0.lock();
-        match std::mem::replace(&mut *state, State::Taken) {
-            State::Done(done) => Some(done),
-            pending @ State::Pending(_) => {
+        match std::mem::replace(&mut *state, DirectDeviceState::Taken) {
+            DirectDeviceState::Done(done) => Some(done),
+            pending @ DirectDeviceState::Pending(_) => {
                 *state = pending;
                 None
             }
-            State::Taken => panic!("the answer to a direct request was taken before"),
+            DirectDeviceState::Taken => panic!("the answer to a direct request was taken before"),
         }
     }
 }

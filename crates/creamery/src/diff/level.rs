@@ -11,7 +11,7 @@ use super::report::{DiffSide, Difference, SIDES};
 use crate::read_dir::{DirEntry, ReadDir};
 
 /// A directory on both sides, at the same path; one side may have none.
-pub(super) struct Level {
+pub(super) struct DiffLevel {
     /// Path from the beginnings of the trees.
     pub(super) path: PathBuf,
     names: [Peekable<std::vec::IntoIter<DirEntry>>; 2],
@@ -34,13 +34,13 @@ pub(super) enum Below {
 }
 
 /// The next entry of the merge.
-pub(super) enum Step {
+pub(super) enum MergeStep {
     /// The entries of a name, on either side or both.
     Names([Option<DirEntry>; 2]),
     Later(Later),
 }
 
-impl Level {
+impl DiffLevel {
     /// Lists the directories, and calls `failed` with the first error of each side.
     pub(super) fn list(
         path: PathBuf,
@@ -70,7 +70,7 @@ impl Level {
         self.later.push(Later { name: entry.file_name().to_owned(), what });
     }
 
-    pub(super) fn next(&mut self) -> Option<Step> {
+    pub(super) fn next(&mut self) -> Option<MergeStep> {
         let [old, new] = &mut self.names;
         let heads = [old.peek(), new.peek()].into_iter().flatten();
         let name = heads.map(DirEntry::file_name).min();
@@ -78,10 +78,10 @@ impl Level {
             name.is_none_or(|name| later.name.as_bytes().iter().chain(b"/").lt(name.as_bytes()))
         };
         if let Some(later) = self.later.pop_if(is_due) {
-            return Some(Step::Later(later));
+            return Some(MergeStep::Later(later));
         }
         let name = name?.to_owned();
         let mut take = |side: usize| self.names[side].next_if(|entry| entry.file_name() == name);
-        Some(Step::Names([take(0), take(1)]))
+        Some(MergeStep::Names([take(0), take(1)]))
     }
 }

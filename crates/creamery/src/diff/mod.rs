@@ -54,7 +54,7 @@ use crate::path::{Last, at};
 use crate::progress::Progress;
 use crate::read_dir::{DirEntry, ReadDir};
 use crate::{FileType, Filesystem};
-use level::{Below, Later, Level, Step};
+use level::{Below, DiffLevel, Later, MergeStep};
 use report::SIDES;
 pub use report::{DiffChange, DiffKind, DiffSide, DiffSummary, DiffTrouble, Difference};
 
@@ -78,12 +78,12 @@ pub use report::{DiffChange, DiffKind, DiffSide, DiffSummary, DiffTrouble, Diffe
 pub struct Diff<'p> {
     trees: [Tree; 2],
     progress: &'p dyn Progress,
-    levels: Vec<Level>,
-    ready: VecDeque<Item>,
+    levels: Vec<DiffLevel>,
+    ready: VecDeque<DiffItem>,
     buffers: [Vec<u8>; 2],
 }
 
-type Item = std::result::Result<Difference, DiffTrouble>;
+type DiffItem = std::result::Result<Difference, DiffTrouble>;
 
 /// One of the two trees.
 struct Tree {
@@ -102,7 +102,7 @@ impl Tree {
 
 /// The inode of a name.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Node {
+struct DiffNode {
     id: InodeId,
     kind: FileType,
     rank: Rank,
@@ -117,7 +117,7 @@ enum Rank {
     Stub,
 }
 
-impl Node {
+impl DiffNode {
     fn of(entry: &DirEntry) -> Self {
         let (id, kind) = (entry.id(), entry.file_type());
         let rank = match id.ino {
@@ -179,16 +179,16 @@ impl Filesystem {
         Ok(diff)
     }
 
-    fn node_at(&self, path: &Path) -> Result<Node> {
+    fn node_at(&self, path: &Path) -> Result<DiffNode> {
         let id = self.resolve(path, Last::Follow)?;
         let kind = file_type(self.fs.stat(id, Wait::Yes).map_err(at(path))?.kind);
-        Ok(Node { id, kind, rank: Rank::Plain })
+        Ok(DiffNode { id, kind, rank: Rank::Plain })
     }
 }
 
 impl Diff<'_> {
     /// Compares the beginnings, which may be the root of a subvolume and a directory.
-    fn begin(&mut self, nodes: [Node; 2]) {
+    fn begin(&mut self, nodes: [DiffNode; 2]) {
         if self.is_one(nodes) {
             return;
         }
@@ -209,7 +209,7 @@ impl Diff<'_> {
     }
 
     /// Whether both are the same inode, and so equal with everything below.
-    fn is_one(&self, nodes: [Node; 2]) -> bool {
+    fn is_one(&self, nodes: [DiffNode; 2]) -> bool {
         nodes[0].id == nodes[1].id && Arc::ptr_eq(&self.trees[0].fs, &self.trees[1].fs)
     }
 
@@ -234,20 +234,20 @@ impl Diff<'_> {
         if is_lost || opened.iter().all(Option::is_none) {
             return;
         }
-        let level = Level::list(path, opened, |side, error| self.trouble(side, error));
+        let level = DiffLevel::list(path, opened, |side, error| self.trouble(side, error));
         self.levels.push(level);
     }
 
-    fn step(&mut self, step: Step) {
+    fn step(&mut self, step: MergeStep) {
         match step {
-            Step::Names([Some(old), Some(new)]) => self.both(&old, &new),
-            Step::Names([Some(old), None]) if self.here().is_whole[1] => self.alone(DiffSide::Old, &old),
-            Step::Names([None, Some(new)]) if self.here().is_whole[0] => self.alone(DiffSide::New, &new),
-            Step::Names(_) => {}
-            Step::Later(Later { what: Below::Difference(difference), .. }) => {
+            MergeStep::Names([Some(old), Some(new)]) => self.both(&old, &new),
+            MergeStep::Names([Some(old), None]) if self.here().is_whole[1] => self.alone(DiffSide::Old, &old),
+            MergeStep::Names([None, Some(new)]) if self.here().is_whole[0] => self.alone(DiffSide::New, &new),
+            MergeStep::Names(_) => {}
+            MergeStep::Later(Later { what: Below::Difference(difference), .. }) => {
                 self.ready.push_back(Ok(difference));
             }
-            Step::Later(Later { name, what: Below::Directories(entries) }) => {
+            MergeStep::Later(Later { name, what: Below::Directories(entries) }) => {
                 let path = self.here().path.join(name);
                 let dirs = entries.map(|entry| entry.map(|entry| entry.read_dir()));
                 self.enter(path, dirs);
@@ -255,13 +255,13 @@ impl Diff<'_> {
         }
     }
 
-    fn here(&mut self) -> &mut Level {
+    fn here(&mut self) -> &mut DiffLevel {
         self.levels.last_mut().expect("a step is one of the last level")
     }
 
     /// Reports a name that only one side has.
     fn alone(&mut self, side: DiffSide, entry: &DirEntry) {
-        let node = Node::of(entry);
+        let node = DiffNode::of(entry);
         let mut path = self.here().path.join(entry.file_name());
         let is_subvolume = node.rank != Rank::Plain;
         let change = if side == DiffSide::Old { DiffChange::Removed } else { DiffChange::Added };
@@ -294,7 +294,7 @@ impl Diff<'_> {
 
     /// Compares a name that both sides have.
     fn both(&mut self, old: &DirEntry, new: &DirEntry) {
-        let nodes = [Node::of(old), Node::of(new)];
+        let nodes = [DiffNode::of(old), DiffNode::of(new)];
         match nodes.map(|node| node.rank) {
             _ if self.is_one(nodes) => {}
             [Rank::Stub, Rank::Stub] => {}
@@ -305,7 +305,7 @@ impl Diff<'_> {
                 if !self.compare(&path, &path, nodes) {
                     return;
                 }
-                let are_listed = nodes.map(Node::is_listed);
+                let are_listed = nodes.map(DiffNode::is_listed);
                 // The content of a subvolume is compared with that of its counterpart, or not at all.
                 let is_below = |this: usize| {
                     are_listed[this] && (are_listed[1 - this] || nodes[this].rank == Rank::Plain)
@@ -323,9 +323,9 @@ impl Diff<'_> {
 }
 
 impl Iterator for Diff<'_> {
-    type Item = Item;
+    type Item = DiffItem;
 
-    fn next(&mut self) -> Option<Item> {
+    fn next(&mut self) -> Option<DiffItem> {
         loop {
             if let Some(item) = self.ready.pop_front() {
                 return Some(item);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use creamery_base::{Error, ErrorKind, Wait};
 
 use super::report::{DiffChange, DiffKind, DiffTrouble, Difference, SIDES};
-use super::{Diff, Node};
+use super::{Diff, DiffNode};
 use crate::fs::{Access, Attributes, InodeFlags, OpenFile};
 use crate::metadata::{file_type, xattrs_of};
 use crate::path::at;
@@ -42,7 +42,7 @@ type Outcome = std::result::Result<Option<DiffKind>, Stop>;
 impl Diff<'_> {
     /// Compares `nodes`, which are at `below` in both trees, and reports the difference under the path `shown`. Returns whether their
     /// content can be compared, too.
-    pub(super) fn compare(&mut self, below: &Path, shown: &Path, nodes: [Node; 2]) -> bool {
+    pub(super) fn compare(&mut self, below: &Path, shown: &Path, nodes: [DiffNode; 2]) -> bool {
         let Some(attributes) = self.attributes(below, nodes) else { return false };
         let lens = attributes.each_ref().map(|attributes| match file_type(attributes.kind) {
             FileType::File => Some(attributes.size),
@@ -73,7 +73,7 @@ impl Diff<'_> {
         true
     }
 
-    fn attributes(&mut self, below: &Path, nodes: [Node; 2]) -> Option<[Attributes; 2]> {
+    fn attributes(&mut self, below: &Path, nodes: [DiffNode; 2]) -> Option<[Attributes; 2]> {
         let read = [0, 1].map(|side: usize| self.trees[side].fs.stat(nodes[side].id, Wait::Yes));
         let mut failed = |side: usize, error| self.lost(side, below, error);
         match read {
@@ -90,8 +90,8 @@ impl Diff<'_> {
     fn settle(
         &mut self,
         below: &Path,
-        compared: fn(&mut Self, [Node; 2], &[Attributes; 2]) -> Outcome,
-        nodes: [Node; 2],
+        compared: fn(&mut Self, [DiffNode; 2], &[Attributes; 2]) -> Outcome,
+        nodes: [DiffNode; 2],
         attributes: &[Attributes; 2],
     ) -> Option<Option<DiffKind>> {
         match compared(self, nodes, attributes) {
@@ -113,7 +113,7 @@ impl Diff<'_> {
         self.ready.push_back(Err(DiffTrouble { side: None, error }));
     }
 
-    fn xattrs(&mut self, nodes: [Node; 2], _: &[Attributes; 2]) -> Outcome {
+    fn xattrs(&mut self, nodes: [DiffNode; 2], _: &[Attributes; 2]) -> Outcome {
         let of = |side: usize| {
             let mut all =
                 xattrs_of(&self.trees[side].fs, nodes[side].id).map_err(|error| Stop::Lost(side, error))?;
@@ -124,7 +124,7 @@ impl Diff<'_> {
         Ok((of(0)? != of(1)?).then_some(DiffKind::Xattr))
     }
 
-    fn content(&mut self, nodes: [Node; 2], attributes: &[Attributes; 2]) -> Outcome {
+    fn content(&mut self, nodes: [DiffNode; 2], attributes: &[Attributes; 2]) -> Outcome {
         let [old, new] = attributes;
         let is_equal = match nodes[0].kind {
             FileType::File if old.size != new.size => false,
@@ -143,7 +143,7 @@ impl Diff<'_> {
     }
 
     /// Whether two files of `len` bytes have the same data.
-    fn has_equal_data(&mut self, nodes: [Node; 2], len: u64) -> std::result::Result<bool, Stop> {
+    fn has_equal_data(&mut self, nodes: [DiffNode; 2], len: u64) -> std::result::Result<bool, Stop> {
         let open = |side: usize| {
             let file = self.trees[side].fs.open_file_for(nodes[side].id, Access::Read);
             file.map_err(|error| Stop::Lost(side, error))

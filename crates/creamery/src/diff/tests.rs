@@ -10,12 +10,12 @@ use crate::progress::NoProgress;
 use crate::{Image, OpenOptions, Permissions};
 
 /// An image with directories `/old` and `/new` that have the same times.
-struct Scene {
+struct DiffScene {
     _dir: tempfile::TempDir,
     fs: Filesystem,
 }
 
-impl Scene {
+impl DiffScene {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let image = dir.path().join("disk.img");
@@ -56,7 +56,7 @@ fn line(difference: &Difference) -> String {
 
 #[test]
 fn paths_come_in_the_order_of_their_bytes() {
-    let scene = Scene::new();
+    let scene = DiffScene::new();
     for path in ["a/x", "a-b/x", "a-b-c/x", "a.b/a.b/x", "a/x.y/z", "a0", "Z", "a-"] {
         let path = Path::new("/new").join(path);
         scene.fs.create_dir_all(path.parent().unwrap()).unwrap();
@@ -74,7 +74,7 @@ fn paths_come_in_the_order_of_their_bytes() {
 
 #[test]
 fn each_kind_of_difference_has_its_name() {
-    let Scene { fs, _dir } = &Scene::new();
+    let DiffScene { fs, _dir } = &DiffScene::new();
     let kinds = ["content", "length", "mode", "owner", "time", "xattr", "same", "type"];
     for path in kinds.iter().flat_map(|name| [format!("/old/{name}"), format!("/new/{name}")]) {
         fs.write(path, "text").unwrap();
@@ -114,7 +114,7 @@ fn each_kind_of_difference_has_its_name() {
 
 #[test]
 fn holes_zeros_and_preallocated_space_are_equal_content() {
-    let scene = Scene::new();
+    let scene = DiffScene::new();
     let len = 3 << 20;
     let make = |path: &str| OpenOptions::new().write(true).create(true).open(&scene.fs, path).unwrap();
     for name in ["hole", "prealloc", "zeros"] {
@@ -131,7 +131,7 @@ fn holes_zeros_and_preallocated_space_are_equal_content() {
 
 #[test]
 fn a_snapshot_is_compared_without_reading_data() {
-    let Scene { fs, _dir } = &Scene::new();
+    let DiffScene { fs, _dir } = &DiffScene::new();
     fs.subvolumes().create("/work").unwrap();
     let bytes: Vec<u8> = (0..8_u32 << 20).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     fs.write("/work/large", &bytes).unwrap();
@@ -156,7 +156,7 @@ fn a_snapshot_is_compared_without_reading_data() {
 
 #[test]
 fn a_subvolume_of_one_side_is_one_line() {
-    let Scene { fs, _dir } = &Scene::new();
+    let DiffScene { fs, _dir } = &DiffScene::new();
     fs.subvolumes().create("/work").unwrap();
     fs.subvolumes().create("/work/both").unwrap();
     fs.write("/work/both/file", "x").unwrap();
@@ -184,7 +184,7 @@ fn a_subvolume_of_one_side_is_one_line() {
 
 #[test]
 fn one_and_the_same_is_equal_and_not_looked_at() {
-    let Scene { fs, _dir } = &Scene::new();
+    let DiffScene { fs, _dir } = &DiffScene::new();
     fs.create_dir_all("/old/below").unwrap();
     fs.hard_link("/old/none", "/new/none").unwrap_err();
     fs.write("/old/file", "x").unwrap();
@@ -195,7 +195,7 @@ fn one_and_the_same_is_equal_and_not_looked_at() {
 
 #[test]
 fn places_may_be_files_of_other_names() {
-    let Scene { fs, _dir } = &Scene::new();
+    let DiffScene { fs, _dir } = &DiffScene::new();
     fs.write("/old/file", "x").unwrap();
     fs.write("/new/other", "y").unwrap();
     fs.symlink("new/other", "/link").unwrap();
@@ -231,15 +231,15 @@ fn two_images_with_one_content_are_equal() {
 
 #[test]
 fn whoever_watches_can_end_it() {
-    struct Ends;
-    impl Progress for Ends {
+    struct EndsAtOnce;
+    impl Progress for EndsAtOnce {
         fn go_on(&self) -> Result<()> {
             Err(creamery_base::ErrorKind::Interrupted.into())
         }
     }
-    let Scene { fs, _dir } = &Scene::new();
+    let DiffScene { fs, _dir } = &DiffScene::new();
     fs.write("/old/file", "x").unwrap();
-    let mut diff = fs.diff("/old", fs, "/new", &Ends).unwrap();
+    let mut diff = fs.diff("/old", fs, "/new", &EndsAtOnce).unwrap();
     let ended = diff.find_map(Result::err).expect("an end");
     assert_eq!((ended.side, ended.error.kind()), (None, creamery_base::ErrorKind::Interrupted));
     assert!(diff.next().is_none());

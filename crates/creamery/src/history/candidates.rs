@@ -18,7 +18,7 @@ const BETWEEN: u64 = 256;
 
 /// A block that may be the root of a commit's root tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Candidate {
+pub(super) struct RootTreeCandidate {
     pub(super) generation: Generation,
     pub(super) logical: Logical,
     pub(super) level: u8,
@@ -28,7 +28,7 @@ pub(super) struct Candidate {
 
 /// Where the search looks.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Search {
+pub(super) enum CandidateSearch {
     /// In the superblock and its backups.
     Named,
     /// In all metadata chunks, too.
@@ -38,17 +38,17 @@ pub(super) enum Search {
 }
 
 /// All blocks that were found, by generation.
-pub(super) struct Candidates(BTreeMap<Generation, Vec<Candidate>>);
+pub(super) struct Candidates(BTreeMap<Generation, Vec<RootTreeCandidate>>);
 
 impl Candidates {
-    pub(super) fn search(volume: &Volume, search: Search, progress: &dyn SearchProgress) -> Self {
+    pub(super) fn search(volume: &Volume, search: CandidateSearch, progress: &dyn SearchProgress) -> Self {
         let superblock = volume.superblock();
         let mut all = Self(BTreeMap::new());
         for named in std::iter::once(superblock.clone()).chain(superblock.backups()) {
             let (logical, level) = named.root();
-            all.push(Candidate { generation: named.generation(), logical, level, is_named: true });
+            all.push(RootTreeCandidate { generation: named.generation(), logical, level, is_named: true });
         }
-        if search == Search::Named {
+        if search == CandidateSearch::Named {
             return all;
         }
         let of = tree_block_places(volume, &superblock).count() as u64;
@@ -58,19 +58,19 @@ impl Candidates {
             }
             let Some(found) = candidate_at(volume, &superblock, TreeId::ROOT, at) else { continue };
             let is_wanted = match search {
-                Search::Only(generation) => found.generation == generation,
+                CandidateSearch::Only(generation) => found.generation == generation,
                 // A newer block was never committed.
                 _ => found.generation <= superblock.generation(),
             };
             if is_wanted {
                 let (generation, logical, level) = (found.generation, found.logical, found.level);
-                all.push(Candidate { generation, logical, level, is_named: false });
+                all.push(RootTreeCandidate { generation, logical, level, is_named: false });
             }
         }
         all
     }
 
-    fn push(&mut self, candidate: Candidate) {
+    fn push(&mut self, candidate: RootTreeCandidate) {
         let Self(all) = self;
         let of_one = all.entry(candidate.generation).or_default();
         if of_one.iter().any(|other| (other.logical, other.level) == (candidate.logical, candidate.level)) {
@@ -86,12 +86,12 @@ impl Candidates {
     }
 
     /// The candidates of one commit, the likeliest first.
-    pub(super) fn of(&self, generation: Generation) -> Option<Vec<Candidate>> {
+    pub(super) fn of(&self, generation: Generation) -> Option<Vec<RootTreeCandidate>> {
         self.0.get(&generation).cloned()
     }
 
     /// The candidates of each commit, the newest first.
-    pub(super) fn newest_first(self) -> impl Iterator<Item = Vec<Candidate>> {
+    pub(super) fn newest_first(self) -> impl Iterator<Item = Vec<RootTreeCandidate>> {
         self.0.into_iter().rev().map(|(_, all)| all)
     }
 }

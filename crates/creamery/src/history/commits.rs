@@ -6,8 +6,8 @@ use creamery_base::{ErrorKind, Generation, InodeId, Result, TreeId, Wait};
 use creamery_device::Access;
 use creamery_volume::{DeviceSet, NamedSet, Rescue, Volume};
 
-use super::candidates::{Candidates, Search};
-use super::judge::{Found, Judge, TreeOfCommit};
+use super::candidates::{CandidateSearch, Candidates};
+use super::judge::{FoundRootTree, Judge, TreeOfCommit};
 use super::progress::SearchProgress;
 use crate::inspect::open_mapped;
 use crate::{Filesystem, Image};
@@ -18,7 +18,7 @@ pub(super) struct Commits {
     /// The last commit.
     pub(super) current: Present,
     /// The earlier commits, the newest first.
-    pub(super) earlier: Vec<Found>,
+    pub(super) earlier: Vec<FoundRootTree>,
 }
 
 /// The last commit, to see which files of earlier ones still exist.
@@ -57,9 +57,14 @@ impl Commits {
         };
         let mut judge = Judge::new(&volume, progress);
         let ends = judge.ends();
-        let named =
-            only.is_some_and(|only| Candidates::search(&volume, Search::Named, progress).of(only).is_some());
-        let search = if named { Search::Named } else { only.map_or(Search::All, Search::Only) };
+        let named = only.is_some_and(|only| {
+            Candidates::search(&volume, CandidateSearch::Named, progress).of(only).is_some()
+        });
+        let search = if named {
+            CandidateSearch::Named
+        } else {
+            only.map_or(CandidateSearch::All, CandidateSearch::Only)
+        };
         let all = Candidates::search(&volume, search, progress);
         let (mut trees, mut earlier) = (HashMap::new(), Vec::new());
         for found in all.newest_first().filter_map(|candidates| judge.pick(&candidates, ends)) {
@@ -85,7 +90,7 @@ impl Commits {
     }
 
     /// Opens a commit. Trees that reading does not need may be gone; without the checksum tree, reading data is an error (HISTORY-3).
-    pub(super) fn show(&self, commit: &Found) -> Result<Filesystem> {
+    pub(super) fn show(&self, commit: &FoundRootTree) -> Result<Filesystem> {
         let volume = self.volume.by_root_tree(commit.candidate.logical)?;
         Image::options().generation(commit.candidate.generation).open_on(volume)
     }

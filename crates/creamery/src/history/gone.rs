@@ -17,7 +17,7 @@ use creamery_volume::{NamedSet, Volume};
 use zerocopy::FromBytes;
 
 use super::commits::{Commits, Fate};
-use super::judge::{Found, TreeOfCommit};
+use super::judge::{FoundRootTree, TreeOfCommit};
 use super::progress::{NoSearchProgress, SearchProgress};
 use crate::fs::{Attributes, FileType as Kind};
 use crate::metadata::file_type;
@@ -127,7 +127,7 @@ fn list(
     progress: &dyn SearchProgress,
     each: &mut dyn FnMut(GoneFile) -> Result<()>,
 ) -> Result<GoneFiles> {
-    let mut search = Search::new(commits, progress);
+    let mut search = GoneSearch::new(commits, progress);
     let mut told = GoneFiles { notes: commits.volume().notes(), ..GoneFiles::default() };
     for commit in &commits.earlier {
         told.commits += 1;
@@ -143,9 +143,9 @@ fn list(
 }
 
 /// An inode, and the transaction that made it.
-type Identity = (InodeId, Generation);
+type InodeIdentity = (InodeId, Generation);
 
-struct Search<'c> {
+struct GoneSearch<'c> {
     commits: &'c Commits,
     volume: &'c Volume,
     superblock: Superblock,
@@ -155,15 +155,15 @@ struct Search<'c> {
     hashes: RandomState,
     /// Seen blocks with an unreadable part below them.
     partial: HashSet<u64>,
-    listed: HashSet<Identity>,
+    listed: HashSet<InodeIdentity>,
     /// Files that no commit has a path for yet.
-    unnamed: BTreeSet<Identity>,
+    unnamed: BTreeSet<InodeIdentity>,
     is_last_damaged: bool,
     progress: &'c dyn SearchProgress,
     done: u64,
 }
 
-impl<'c> Search<'c> {
+impl<'c> GoneSearch<'c> {
     fn new(commits: &'c Commits, progress: &'c dyn SearchProgress) -> Self {
         Self {
             commits,
@@ -182,7 +182,7 @@ impl<'c> Search<'c> {
     }
 
     /// The files that are gone and that one commit has, and whether all of it could be read.
-    fn commit(&mut self, commit: &Found) -> Result<(Vec<GoneFile>, bool)> {
+    fn commit(&mut self, commit: &FoundRootTree) -> Result<(Vec<GoneFile>, bool)> {
         let fs = match self.commits.show(commit) {
             Err(error) if error.kind().is_damage() || error.kind() == creamery_base::ErrorKind::NotFound => {
                 return Ok((Vec::new(), false));
@@ -222,7 +222,7 @@ impl<'c> Search<'c> {
         // This commit may have the path of an inode without a path in a newer commit.
         let waiting = self.unnamed.range((InodeId::new(tree.id, ObjectId::new(0)), Generation::new(0))..);
         let waiting = waiting.take_while(|(id, _)| id.subvolume == tree.id).copied();
-        let waiting: Vec<Identity> = waiting.collect();
+        let waiting: Vec<InodeIdentity> = waiting.collect();
         let found = found.into_iter().map(|(ino, item)| {
             let made = Generation::new(item.generation.get());
             (InodeId::new(tree.id, ino), made)

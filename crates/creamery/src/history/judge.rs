@@ -8,7 +8,7 @@ use creamery_device::AlignedBuffer;
 use creamery_format::{BlockRef, Expected, Key, KeyType, RawRootItem, Superblock};
 use creamery_volume::Volume;
 
-use super::candidates::Candidate;
+use super::candidates::RootTreeCandidate;
 use super::commit::CommitState;
 use super::progress::SearchProgress;
 
@@ -19,14 +19,14 @@ const BETWEEN: u64 = 256;
 
 /// The blocks that are gone of a subtree, or of a commit.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(super) struct Fate {
+pub(super) struct GoneBlocks {
     /// Number of blocks.
     gone: u64,
     /// Number of those that are not all zeros.
     not_zeros: u64,
 }
 
-impl Fate {
+impl GoneBlocks {
     fn and(self, other: Self) -> Self {
         Self {
             gone: self.gone.saturating_add(other.gone),
@@ -49,12 +49,12 @@ impl Fate {
 
 /// The first and the last tree of every root tree (HISTORY-1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Ends {
+pub(super) struct TreeEnds {
     first: bool,
     last: bool,
 }
 
-impl Ends {
+impl TreeEnds {
     const NONE: Self = Self { first: false, last: false };
     const BOTH: Self = Self { first: true, last: true };
 
@@ -77,8 +77,8 @@ pub(super) struct TreeOfCommit {
 /// The contents of a root tree, as far as they could be read.
 pub(super) struct RootTree {
     pub(super) trees: Vec<TreeOfCommit>,
-    fate: Fate,
-    ends: Ends,
+    fate: GoneBlocks,
+    ends: TreeEnds,
     /// The transaction that made the root of the extent tree, from the root tree.
     extents_of: Option<Generation>,
     has_root: bool,
@@ -87,8 +87,8 @@ pub(super) struct RootTree {
 }
 
 /// The root tree of a commit.
-pub(super) struct Found {
-    pub(super) candidate: Candidate,
+pub(super) struct FoundRootTree {
+    pub(super) candidate: RootTreeCandidate,
     pub(super) tree: RootTree,
 }
 
@@ -123,7 +123,7 @@ pub(super) struct Judge<'v> {
     volume: &'v Volume,
     superblock: Superblock,
     /// Fates, by the [`Judge::key`] of a block pointer.
-    fates: HashMap<u64, Fate>,
+    fates: HashMap<u64, GoneBlocks>,
     hashes: RandomState,
     progress: &'v dyn SearchProgress,
     done: u64,
@@ -136,19 +136,19 @@ impl<'v> Judge<'v> {
     }
 
     /// The ends that the root tree of a commit must have: those of the last commit, if that can be read.
-    pub(super) fn ends(&mut self) -> Ends {
+    pub(super) fn ends(&mut self) -> TreeEnds {
         let (logical, level) = self.superblock.root();
         let generation = self.superblock.generation();
-        let last = self.root_tree(&Candidate { generation, logical, level, is_named: true });
-        if last.fate.is_whole() { last.ends } else { Ends::BOTH }
+        let last = self.root_tree(&RootTreeCandidate { generation, logical, level, is_named: true });
+        if last.fate.is_whole() { last.ends } else { TreeEnds::BOTH }
     }
 
     /// Picks the block that is the root of the commit from several blocks of one generation, if any is (HISTORY-1).
-    pub(super) fn pick(&mut self, candidates: &[Candidate], ends: Ends) -> Option<Found> {
-        let (mut complete, mut partial): (Vec<Found>, Option<Found>) = (Vec::new(), None);
+    pub(super) fn pick(&mut self, candidates: &[RootTreeCandidate], ends: TreeEnds) -> Option<FoundRootTree> {
+        let (mut complete, mut partial): (Vec<FoundRootTree>, Option<FoundRootTree>) = (Vec::new(), None);
         for candidate in candidates {
             let tree = self.root_tree(candidate);
-            let found = Found { candidate: *candidate, tree };
+            let found = FoundRootTree { candidate: *candidate, tree };
             if candidate.is_named && found.tree.has_root {
                 return Some(found);
             }
@@ -178,7 +178,7 @@ impl<'v> Judge<'v> {
         self.fate(tree).state()
     }
 
-    fn fate(&mut self, tree: &RootTree) -> Fate {
+    fn fate(&mut self, tree: &RootTree) -> GoneBlocks {
         tree.trees.iter().fold(tree.fate, |fate, one| {
             let want = self.expected(one.id, one.root, None);
             fate.and(self.subtree(&want))
@@ -206,18 +206,18 @@ impl<'v> Judge<'v> {
         self.hashes.hash_one((want.logical, want.level, want.generation, owner, want.first_key))
     }
 
-    fn read(&mut self, want: &Expected) -> Result<AlignedBuffer, Fate> {
+    fn read(&mut self, want: &Expected) -> Result<AlignedBuffer, GoneBlocks> {
         if self.done.is_multiple_of(BETWEEN) {
             self.progress.at(self.done, None);
         }
         self.done += 1;
         self.volume.read_tree_block(want.logical, want, Wait::Yes).map_err(|_| {
             let is_zeros = is_zeros(self.volume, want.logical);
-            Fate { gone: 1, not_zeros: u64::from(!is_zeros) }
+            GoneBlocks { gone: 1, not_zeros: u64::from(!is_zeros) }
         })
     }
 
-    fn subtree(&mut self, want: &Expected) -> Fate {
+    fn subtree(&mut self, want: &Expected) -> GoneBlocks {
         let key = self.key(want);
         if let Some(known) = self.fates.get(&key) {
             return *known;
@@ -227,7 +227,7 @@ impl<'v> Judge<'v> {
             Ok(bytes) => {
                 let block = BlockRef::new(&bytes);
                 let children = if block.is_leaf() { 0 } else { block.count() };
-                (0..children).fold(Fate::default(), |fate, slot| {
+                (0..children).fold(GoneBlocks::default(), |fate, slot| {
                     let (child, generation) = block.child(slot);
                     let owner = want.owner.unwrap_or_else(|| block.owner());
                     let root = (child, block.level() - 1, generation);
@@ -243,11 +243,11 @@ impl<'v> Judge<'v> {
     }
 
     /// Reads a root tree as far as possible.
-    pub(super) fn root_tree(&mut self, root: &Candidate) -> RootTree {
+    pub(super) fn root_tree(&mut self, root: &RootTreeCandidate) -> RootTree {
         let mut tree = RootTree {
             trees: Vec::new(),
-            fate: Fate::default(),
-            ends: Ends::NONE,
+            fate: GoneBlocks::default(),
+            ends: TreeEnds::NONE,
             extents_of: None,
             has_root: false,
             begins: false,
@@ -289,7 +289,7 @@ impl RootTree {
         for slot in (0..leaf.count()).filter(|slot| leaf.key(*slot).kind == KeyType::ROOT_ITEM) {
             let id = TreeId::from(leaf.key(slot).objectid);
             let Ok(item) = RawRootItem::from_item(leaf.data(slot)) else {
-                self.fate = self.fate.and(Fate { gone: 1, not_zeros: 1 });
+                self.fate = self.fate.and(GoneBlocks { gone: 1, not_zeros: 1 });
                 continue;
             };
             if id == TreeId::EXTENT {

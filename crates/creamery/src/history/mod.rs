@@ -49,8 +49,8 @@ pub use gone::{GoneFile, GoneFiles, gone_files};
 pub use progress::{NoSearchProgress, SearchProgress};
 pub use undelete::{UndeleteOptions, Undeleted, undelete};
 
-use self::candidates::{Candidates, Search, map_chunks, unread_chunks};
-use self::judge::{Found, Judge};
+use self::candidates::{CandidateSearch, Candidates, map_chunks, unread_chunks};
+use self::judge::{FoundRootTree, Judge};
 use crate::inspect::open_mapped;
 
 /// Lists the commits that are left in an image; [`ImageOptions::generation`](crate::ImageOptions::generation) opens one. Reads all tree
@@ -97,7 +97,7 @@ fn history_of(volume: &Volume, unread: Option<Error>, progress: &dyn SearchProgr
     let mut commits = Vec::new();
     for found in commits_of(volume, &mut judge, progress) {
         let state = judge.state(&found.tree);
-        let Found { candidate, tree } = found;
+        let FoundRootTree { candidate, tree } = found;
         commits.push(Commit {
             generation: candidate.generation,
             root: candidate.logical,
@@ -111,8 +111,12 @@ fn history_of(volume: &Volume, unread: Option<Error>, progress: &dyn SearchProgr
 }
 
 /// The roots of all commits that are left, the newest first. All chunks are mapped.
-fn commits_of<'v>(volume: &'v Volume, judge: &mut Judge<'v>, progress: &dyn SearchProgress) -> Vec<Found> {
-    let candidates = Candidates::search(volume, Search::All, progress);
+fn commits_of<'v>(
+    volume: &'v Volume,
+    judge: &mut Judge<'v>,
+    progress: &dyn SearchProgress,
+) -> Vec<FoundRootTree> {
+    let candidates = Candidates::search(volume, CandidateSearch::All, progress);
     let ends = judge.ends();
     candidates.newest_first().filter_map(|all| judge.pick(&all, ends)).collect()
 }
@@ -149,7 +153,7 @@ pub(crate) fn volume_at(volume: Volume, generation: Generation) -> Result<Volume
 fn root_of(volume: &Volume, generation: Generation) -> Option<Logical> {
     let mut judge = Judge::new(volume, &NoSearchProgress);
     let ends = judge.ends();
-    [Search::Named, Search::Only(generation)].into_iter().find_map(|search| {
+    [CandidateSearch::Named, CandidateSearch::Only(generation)].into_iter().find_map(|search| {
         let candidates = Candidates::search(volume, search, &NoSearchProgress);
         let found = judge.pick(&candidates.of(generation)?, ends)?;
         found.tree.has_root().then_some(found.candidate.logical)

@@ -258,8 +258,9 @@ fn a_block_of_a_root_tree_that_is_no_root_is_no_commit() {
     let volume = mapped(&image);
     let mut judge = Judge::new(&volume, &NoSearchProgress);
     let ends = judge.ends();
-    let all =
-        Candidates::search(&volume, Search::Only(generation), &NoSearchProgress).of(generation).unwrap();
+    let all = Candidates::search(&volume, CandidateSearch::Only(generation), &NoSearchProgress)
+        .of(generation)
+        .unwrap();
     let leaves: Vec<_> = all.iter().copied().filter(|one| !one.is_named).collect();
     assert!(!leaves.is_empty() && leaves.iter().all(|one| one.level < commits[0].level));
     assert!(judge.pick(&leaves, ends).is_none());
@@ -286,7 +287,7 @@ fn a_root_tree_of_the_midst_of_a_transaction_is_no_commit() {
     let volume = mapped(&image);
     let mut judge = Judge::new(&volume, &NoSearchProgress);
     let ends = judge.ends();
-    let all = Candidates::search(&volume, Search::Only(new), &NoSearchProgress).of(new).unwrap();
+    let all = Candidates::search(&volume, CandidateSearch::Only(new), &NoSearchProgress).of(new).unwrap();
     let midst: Vec<_> = all.iter().copied().filter(|one| one.logical == root).collect();
     assert_eq!(midst.len(), 1, "{all:?}");
     assert!(judge.pick(&midst, ends).is_none());

@@ -6,7 +6,7 @@ use creamery_base::{Error, ErrorKind, Generation, InodeId, Result, Wait};
 use creamery_volume::NamedSet;
 
 use super::commits::{Commits, Fate};
-use super::judge::Found;
+use super::judge::FoundRootTree;
 use super::progress::NoSearchProgress;
 use crate::copy::CopyOptions;
 use crate::fs::{Attributes, FileType as Kind};
@@ -174,7 +174,7 @@ fn choose(commits: &Commits, image: &Path, path: &Path, options: &UndeleteOption
     Err(at(path)(Error::new(ErrorKind::NotFound, what).advise(advice)))
 }
 
-fn look(commits: &Commits, commit: &Found, path: &Path) -> Result<(Filesystem, InodeId, Attributes)> {
+fn look(commits: &Commits, commit: &FoundRootTree, path: &Path) -> Result<(Filesystem, InodeId, Attributes)> {
     let fs = commits.show(commit)?;
     let id = fs.resolve(path, Last::Keep)?;
     let attributes = fs.fs.stat(id, Wait::Yes)?;

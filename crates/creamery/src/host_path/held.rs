@@ -13,13 +13,13 @@ pub(super) const SMALLEST_IMAGE: u64 = 65536 + 4096;
 
 /// A file that a copy replaces. It cannot be opened as an image meanwhile.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct HeldFile {
     _file: File,
     /// The file behind a loop device.
     _behind: Option<File>,
 }
 
-impl Held {
+impl HeldFile {
     /// Locks an open file that may be an image, if it is long enough for one; `path` is its name.
     ///
     /// # Errors

@@ -44,7 +44,7 @@ use rustix::process::{getegid, geteuid, getgroups};
 use rustix::thread::{CapabilitySet, capabilities};
 
 pub(crate) use held::InPlace;
-use held::{Held, SMALLEST_IMAGE};
+use held::{HeldFile, SMALLEST_IMAGE};
 pub(crate) use rights::{ACL, DEFAULT_ACL, owned};
 pub(crate) use whole_file::write_whole_file;
 
@@ -322,10 +322,10 @@ impl HostPath {
     ///
     /// # Errors
     /// `Busy`; the host's.
-    pub(crate) fn hold(&self) -> Result<Option<Held>> {
+    pub(crate) fn hold(&self) -> Result<Option<HeldFile>> {
         match (self.read(), self.metadata()?) {
             (Ok(None), _) | (_, None) => Ok(None),
-            (Ok(Some(file)), _) => Held::take(file, &self.path()),
+            (Ok(Some(file)), _) => HeldFile::take(file, &self.path()),
             // A file that cannot be read cannot be locked either.
             (Err(_), Some(meta)) => refuse_seen_use(&meta, &self.path()).map(|()| None),
         }

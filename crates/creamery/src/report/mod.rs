@@ -31,7 +31,7 @@ use creamery_volume::NamedSet;
 
 use self::disk_map::{DiskMap, Frame, FramePart};
 use self::subvolume_tree::SubvolumeTree;
-use self::treemap::{Gathered, Node};
+use self::treemap::{Gathered, TreemapNode};
 use crate::check::{self, CheckOptions};
 use crate::extents::FileUsage;
 use crate::host_path::write_whole_file;
@@ -63,7 +63,7 @@ const TROUBLES_MAX: usize = 1_000;
 pub struct Overview {
     name: String,
     map: DiskMap,
-    space: Node,
+    space: TreemapNode,
     subvolumes: SubvolumeTree,
     facts: Vec<(&'static str, String)>,
     /// `None` for an earlier commit: a check reads the last one.

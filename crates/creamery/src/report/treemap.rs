@@ -15,16 +15,16 @@ const KEPT_MAX: usize = 4096;
 
 /// A file or directory.
 #[derive(Clone, Default, Debug)]
-pub(super) struct Node {
+pub(super) struct TreemapNode {
     name: String,
     usage: FileUsage,
-    below: Vec<Node>,
+    below: Vec<TreemapNode>,
 }
 
 /// The tree during the count.
 pub(super) struct Gathered {
     /// For each depth, the nodes whose directory is still to come.
-    waiting: Vec<Vec<Node>>,
+    waiting: Vec<Vec<TreemapNode>>,
     kept: usize,
     least: u64,
 }
@@ -47,7 +47,7 @@ impl Gathered {
         if self.waiting.len() <= depth {
             self.waiting.resize_with(depth + 1, Vec::new);
         }
-        self.waiting[depth].push(Node { name, usage, below });
+        self.waiting[depth].push(TreemapNode { name, usage, below });
         self.kept += 1;
         if self.kept > KEPT_MAX {
             self.keep_the_largest();
@@ -66,7 +66,7 @@ impl Gathered {
     }
 
     /// Takes the nodes that wait for a directory of this depth. Deeper ones without a directory lost it to damage.
-    fn take_below(&mut self, depth: usize) -> Vec<Node> {
+    fn take_below(&mut self, depth: usize) -> Vec<TreemapNode> {
         if self.waiting.len() <= depth + 1 {
             return Vec::new();
         }
@@ -74,23 +74,23 @@ impl Gathered {
     }
 
     /// Ends the count: all nodes become the content of a directory called `name`.
-    pub(super) fn finish(self, name: &str, usage: FileUsage) -> Node {
+    pub(super) fn finish(self, name: &str, usage: FileUsage) -> TreemapNode {
         let below = self.waiting.into_iter().flatten().collect();
-        Node { name: name.to_owned(), usage, below }
+        TreemapNode { name: name.to_owned(), usage, below }
     }
 }
 
-fn count(node: &Node) -> usize {
+fn count(node: &TreemapNode) -> usize {
     1 + node.below.iter().map(count).sum::<usize>()
 }
 
 /// Keeps nodes with more than `most` bytes.
-fn prune(nodes: &mut Vec<Node>, most: u64) {
+fn prune(nodes: &mut Vec<TreemapNode>, most: u64) {
     nodes.retain(|node| node.usage.total > most);
     nodes.iter_mut().for_each(|node| prune(&mut node.below, most));
 }
 
-impl Node {
+impl TreemapNode {
     fn totals(&self, all: &mut Vec<u64>) {
         all.push(self.usage.total);
         self.below.iter().for_each(|node| node.totals(all));
@@ -125,7 +125,7 @@ impl Node {
             return;
         }
         let named: u64 = self.below.iter().map(|node| node.usage.total).fold(0, u64::saturating_add);
-        let mut parts: Vec<(u64, Option<&Node>)> =
+        let mut parts: Vec<(u64, Option<&TreemapNode>)> =
             self.below.iter().map(|node| (node.usage.total, Some(node))).collect();
         let rest = total.saturating_sub(named);
         if rest > 0 && !parts.is_empty() {

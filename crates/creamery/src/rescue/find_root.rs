@@ -42,12 +42,12 @@ impl Default for FindRoot {
 /// A block that may be the root of a tree.
 ///
 /// ```
-/// fn line(root: &creamery::rescue::Candidate) -> String {
+/// fn line(root: &creamery::rescue::RootCandidate) -> String {
 ///     format!("{} of generation {}, level {}", root.logical, root.generation, root.level)
 /// }
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Candidate {
+pub struct RootCandidate {
     /// The address of the block.
     pub logical: Logical,
     /// The generation of the block.
@@ -67,9 +67,9 @@ pub struct Roots {
     /// Generation and level of the tree in the superblock, which has them for the root tree and the chunk tree only.
     pub wanted: Option<(Generation, u8)>,
     /// The first block with the wanted generation and level, if it ended the search.
-    pub found: Option<Candidate>,
+    pub found: Option<RootCandidate>,
     /// The other blocks: the newest first, and of those with one generation the last.
-    pub others: Vec<Candidate>,
+    pub others: Vec<RootCandidate>,
     /// The error if parts of the chunk tree could not be read: the search only covers known chunks.
     pub unread: Option<String>,
 }
@@ -108,7 +108,7 @@ fn search(volume: &Volume, superblock: &Superblock, what: &FindRoot) -> Roots {
     for candidate in
         tree_block_places(volume, superblock).filter_map(|at| candidate_at(volume, superblock, what.tree, at))
     {
-        let Candidate { logical, generation, level } = candidate;
+        let RootCandidate { logical, generation, level } = candidate;
         if generation < what.generation || level < what.level {
             continue;
         }
@@ -132,9 +132,9 @@ fn search(volume: &Volume, superblock: &Superblock, what: &FindRoot) -> Roots {
     Roots { wanted, found: None, others: newest_first(by_generation), unread: None }
 }
 
-fn newest_first(found: BTreeMap<Generation, (u8, Vec<Logical>)>) -> Vec<Candidate> {
+fn newest_first(found: BTreeMap<Generation, (u8, Vec<Logical>)>) -> Vec<RootCandidate> {
     let of = |(generation, (level, found)): (Generation, (u8, Vec<Logical>))| {
-        found.into_iter().rev().map(move |logical| Candidate { logical, generation, level })
+        found.into_iter().rev().map(move |logical| RootCandidate { logical, generation, level })
     };
     found.into_iter().rev().flat_map(of).collect()
 }
@@ -157,10 +157,10 @@ pub(crate) fn candidate_at(
     superblock: &Superblock,
     tree: TreeId,
     at: Logical,
-) -> Option<Candidate> {
+) -> Option<RootCandidate> {
     let want = Expected::anything(at, superblock);
     let bytes = volume.read_tree_block(at, &want, Wait::Yes).ok()?;
     let block = BlockRef::new(&bytes);
-    let found = Candidate { logical: at, generation: block.generation(), level: block.level() };
+    let found = RootCandidate { logical: at, generation: block.generation(), level: block.level() };
     (block.owner() == tree).then_some(found)
 }

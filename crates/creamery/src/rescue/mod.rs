@@ -10,7 +10,7 @@ mod superblocks;
 mod tree_roots;
 mod way_in;
 
-pub use find_root::{Candidate, FindRoot, Roots, find_roots};
+pub use find_root::{FindRoot, RootCandidate, Roots, find_roots};
 pub(crate) use find_root::{candidate_at, tree_block_places};
 pub use restore::RestoreOptions;
 pub use scan::{FoundFilesystem, FoundSuperblock, Scan, scan, scan_device};

@@ -13,7 +13,7 @@ use crate::fs::FileType;
 use crate::metadata::file_type;
 use crate::progress::{OnError, Progress};
 use crate::selection::{PathPattern, Selection};
-use crate::sink::{Driver, Keeps};
+use crate::sink::{Driver, KeptAttributes};
 
 /// Options of a restore. By default it copies regular files and directories with their data, names and permission bits. Hard
 /// links stay hard links.
@@ -78,7 +78,7 @@ impl Filesystem {
         let &RestoreOptions { snapshots, symlinks, metadata, xattrs, .. } = options;
         let pattern = options.pattern.clone();
         let selection = Selection { snapshots, symlinks, pattern, ..Selection::default() };
-        let keeps = Keeps { metadata, xattrs, links: true };
+        let keeps = KeptAttributes { metadata, xattrs, links: true };
         let driver = Driver {
             from: self,
             keeps,

@@ -93,7 +93,7 @@ pub struct Scan {
     pub unread: u64,
 }
 
-type Found = BTreeMap<Uuid, FoundFilesystem>;
+type FoundFilesystems = BTreeMap<Uuid, FoundFilesystem>;
 
 /// Scans a whole file or device, which may be open elsewhere.
 ///
@@ -120,7 +120,7 @@ pub fn scan(file: impl AsRef<Path>, progress: &dyn SearchProgress) -> Result<Sca
 #[doc(hidden)]
 pub fn scan_device(device: &dyn BlockDevice, progress: &dyn SearchProgress) -> Result<Scan> {
     let len = device.len();
-    let (mut found, mut scan) = (Found::new(), Scan::default());
+    let (mut found, mut scan) = (FoundFilesystems::new(), Scan::default());
     let mut window = vec![0; WINDOW + NODE_MAX];
     for start in (0..len).step_by(WINDOW) {
         progress.at(start / STEP as u64, Some(len / STEP as u64));
@@ -160,7 +160,7 @@ fn read(device: &dyn BlockDevice, start: u64, out: &mut [u8]) -> Result<u64> {
 }
 
 /// Counts a tree block or superblock at a position, if there is one. False when there is no room to count it.
-fn look(place: &[u8], at: u64, found: &mut Found) -> bool {
+fn look(place: &[u8], at: u64, found: &mut FoundFilesystems) -> bool {
     if place[MAGIC_AT..MAGIC_AT + 8] == MAGIC {
         return superblock(place, at).is_none_or(|(superblock, copy, start)| {
             let Some(one) = slot(found, superblock.metadata_uuid()) else { return false };
@@ -189,7 +189,7 @@ fn look(place: &[u8], at: u64, found: &mut Found) -> bool {
     true
 }
 
-fn slot(found: &mut Found, fsid: Uuid) -> Option<&mut FoundFilesystem> {
+fn slot(found: &mut FoundFilesystems, fsid: Uuid) -> Option<&mut FoundFilesystem> {
     if found.len() == FOUND_MAX && !found.contains_key(&fsid) {
         return None;
     }
@@ -214,7 +214,7 @@ fn superblock(place: &[u8], at: u64) -> Option<(Superblock, usize, u64)> {
 }
 
 /// The length and the checksum type of the tree block at a position, if there is one.
-fn tree_block(place: &[u8], found: &Found) -> Option<(usize, ChecksumType)> {
+fn tree_block(place: &[u8], found: &FoundFilesystems) -> Option<(usize, ChecksumType)> {
     let head = BlockRef::new(&place[..STEP]);
     let (level, count, logical) = (head.level(), head.count(), head.logical().get());
     let looks_so =

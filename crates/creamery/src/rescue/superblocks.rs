@@ -152,9 +152,9 @@ mod tests {
     const SECOND: u64 = 64 << 20;
 
     /// Fails reads that begin at one of these offsets.
-    struct Fails(Vec<u64>);
+    struct FailingReads(Vec<u64>);
 
-    impl Hook for Fails {
+    impl Hook for FailingReads {
         fn before(&self, request: &Request) -> Result<()> {
             match request {
                 Request::Read { offset, .. } if self.0.contains(offset) => {
@@ -201,7 +201,7 @@ mod tests {
     fn a_newer_superblock_whose_root_tree_the_device_fails_to_read_gives_way_to_none() {
         let dir = tempfile::tempdir().unwrap();
         let (device, root) = with_an_older_copy(dir.path());
-        let copies = SuperRecovery::judge(Arc::new(Hooked::new(device, Fails(root)))).unwrap();
+        let copies = SuperRecovery::judge(Arc::new(Hooked::new(device, FailingReads(root)))).unwrap();
         assert_eq!((copies.good(), copies.bad()), (&[FIRST][..], &[SECOND][..]));
         assert_eq!(copies.recover().unwrap_err().kind(), ErrorKind::Io);
     }

@@ -9,10 +9,10 @@ use creamery_base::{Error, ErrorKind, InodeId, Result, Timespec, Wait};
 use tar::EntryType;
 
 use super::acl;
-use super::facts::Facts;
+use super::facts::MemberHeader;
 use super::keys::BLOCK;
 use super::names::{components, path_of};
-use super::read::{Archive, Member};
+use super::read::{Archive, ReadMember};
 use super::way::{Missing, way};
 use super::whiteouts::is_marked;
 use crate::error::Escaped;
@@ -39,7 +39,7 @@ pub(super) struct Rules {
 }
 
 impl Rules {
-    fn apply(self, facts: &mut Facts) {
+    fn apply(self, facts: &mut MemberHeader) {
         if let Some(owner) = self.owner {
             (facts.uid, facts.gid) = (owner.0.into(), owner.1.into());
         }
@@ -114,7 +114,7 @@ impl Extractor<'_> {
         &self,
         archive: &mut Archive<R>,
         name: &[u8],
-        member: &Member,
+        member: &ReadMember,
         pending: &mut Pending,
     ) -> Result<()> {
         let names = components(name)?;
@@ -161,7 +161,7 @@ impl Extractor<'_> {
     }
 
     /// Creates `name` in `dir`, in place of whatever has the name; an existing directory stays.
-    fn make(&self, dir: InodeId, name: &[u8], kind: NewKind<'_>, facts: &Facts) -> Result<InodeId> {
+    fn make(&self, dir: InodeId, name: &[u8], kind: NewKind<'_>, facts: &MemberHeader) -> Result<InodeId> {
         let fs = &self.to.fs;
         let (uid, gid) = facts.owner()?;
         let now = fs.engine().now();
@@ -259,7 +259,7 @@ impl Extractor<'_> {
         }
     }
 
-    fn directory(&self, id: InodeId, facts: &Facts, pending: &mut Pending) -> Result<()> {
+    fn directory(&self, id: InodeId, facts: &MemberHeader, pending: &mut Pending) -> Result<()> {
         let (uid, gid) = facts.owner()?;
         let owner = SetAttributes { uid: Some(uid), gid: Some(gid), ..SetAttributes::default() };
         self.to.fs.set_attributes(id, &owner)?;
@@ -269,7 +269,7 @@ impl Extractor<'_> {
     }
 
     /// Sets extended attributes, with textual ACLs if the archive has no binary ones. Sets all that it can; returns the first error.
-    fn attributes(&self, id: InodeId, facts: &Facts) -> Result<()> {
+    fn attributes(&self, id: InodeId, facts: &MemberHeader) -> Result<()> {
         let set = |name: &[u8], value: &[u8]| {
             let named = |error: Error| error.context(format!("the attribute {}", name.escape_ascii()));
             // This error concerns only one attribute.
@@ -295,7 +295,7 @@ impl Extractor<'_> {
         outcome
     }
 
-    fn content<R: Read>(&self, archive: &mut Archive<R>, id: InodeId, member: &Member) -> Result<()> {
+    fn content<R: Read>(&self, archive: &mut Archive<R>, id: InodeId, member: &ReadMember) -> Result<()> {
         if member.map.size == 0 {
             return Ok(());
         }
@@ -338,7 +338,7 @@ fn ending(error: Error) -> Error {
     if error.is_on_host() { error } else { error.on_host(Path::new("reading the archive")) }
 }
 
-fn times(facts: &Facts) -> SetAttributes {
+fn times(facts: &MemberHeader) -> SetAttributes {
     SetAttributes {
         atime: Some(Time::At(facts.atime.unwrap_or(facts.mtime))),
         mtime: Some(Time::At(facts.mtime)),
@@ -347,6 +347,6 @@ fn times(facts: &Facts) -> SetAttributes {
 }
 
 /// The mode that an ACL may have changed. A symbolic link has none.
-const fn mode_of(kind: NewKind<'_>, facts: &Facts) -> Option<u32> {
+const fn mode_of(kind: NewKind<'_>, facts: &MemberHeader) -> Option<u32> {
     if matches!(kind, NewKind::Symlink(_)) { None } else { Some(facts.mode) }
 }

@@ -17,18 +17,18 @@ fn damaged(what: &str) -> Error {
 
 /// The header of a member with its extended records.
 #[derive(Clone, Default, Debug)]
-pub(super) struct Facts {
+pub(super) struct MemberHeader {
     pub(super) name: Vec<u8>,
     pub(super) link: Vec<u8>,
     /// Bytes of data in the archive.
     pub(super) size: u64,
     pub(super) mode: u32,
-    /// Owner and group, which may be larger than a filesystem allows ([`Facts::owner`]).
+    /// Owner and group, which may be larger than a filesystem allows ([`MemberHeader::owner`]).
     pub(super) uid: u64,
     pub(super) gid: u64,
     pub(super) mtime: Timespec,
     pub(super) atime: Option<Timespec>,
-    /// Major and minor number of a node, which may be larger than Linux allows ([`Facts::device`]).
+    /// Major and minor number of a node, which may be larger than Linux allows ([`MemberHeader::device`]).
     pub(super) device: (u64, u64),
     pub(super) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
     /// ACLs as text, with the names of their attributes.
@@ -71,7 +71,7 @@ fn numeric(field: &[u8]) -> Option<u64> {
     if text.is_empty() { Some(0) } else { u64::from_str_radix(text, 8).ok() }
 }
 
-impl Facts {
+impl MemberHeader {
     /// Parses a header. A member with an invalid number cannot be made, but the members behind it can.
     pub(super) fn of(header: &Header) -> Self {
         let fields = header.as_old();
@@ -199,12 +199,12 @@ mod tests {
             header.set_size(0);
             header.as_old_mut().uid.copy_from_slice(field);
             header.as_old_mut().gid.copy_from_slice(field);
-            let found = Facts::of(&header).owner().ok();
+            let found = MemberHeader::of(&header).owner().ok();
             assert_eq!(found, owner.map(|owner| (owner, owner)), "{}", field.escape_ascii());
         }
         let mut header = Header::new_ustar();
         header.as_old_mut().uid.copy_from_slice(b"somebody");
-        assert!(Facts::of(&header).refusal.is_some_and(|why| why.contains("owner")));
+        assert!(MemberHeader::of(&header).refusal.is_some_and(|why| why.contains("owner")));
     }
 
     #[test]
@@ -222,15 +222,15 @@ mod tests {
             let fields = header.as_ustar_mut().expect("of this format");
             fields.dev_major.copy_from_slice(major);
             fields.dev_minor.copy_from_slice(minor);
-            let found = Facts::of(&header).device().ok().map(|device| (device.major, device.minor));
+            let found = MemberHeader::of(&header).device().ok().map(|device| (device.major, device.minor));
             assert_eq!(found, wanted, "{} {}", major.escape_ascii(), minor.escape_ascii());
         }
         let mut header = Header::new_ustar();
         header.set_entry_type(EntryType::Block);
         header.as_ustar_mut().expect("of this format").dev_major.copy_from_slice(b"zzzzzzzz");
-        assert!(Facts::of(&header).refusal.is_some());
+        assert!(MemberHeader::of(&header).refusal.is_some());
         header.set_entry_type(EntryType::Fifo);
-        assert_eq!(Facts::of(&header).refusal, None);
+        assert_eq!(MemberHeader::of(&header).refusal, None);
     }
 
     #[test]
@@ -238,7 +238,7 @@ mod tests {
         let mut header = Header::new_ustar();
         let fields = header.as_old_mut();
         (fields.mode, fields.mtime, fields.uid) = (*b"        ", [0; 12], [0; 8]);
-        let facts = Facts::of(&header);
+        let facts = MemberHeader::of(&header);
         assert_eq!((facts.mode, facts.mtime.sec, facts.uid, facts.refusal), (0, 0, 0, None));
     }
 }

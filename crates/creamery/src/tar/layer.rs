@@ -6,14 +6,14 @@ use creamery_base::{ErrorKind, Result, Wait};
 
 use super::extract::Extractor;
 use super::names::components;
-use super::read::{Archive, Member};
+use super::read::{Archive, ReadMember};
 use super::stored::TarArchive;
 use super::way::{Missing, way};
 use super::whiteouts::{Whiteout, is_marked, parse};
 use crate::FileType;
 use crate::fs;
 
-fn is_directory(member: &Member) -> bool {
+fn is_directory(member: &ReadMember) -> bool {
     member.file_type() == FileType::Directory
 }
 

@@ -6,7 +6,7 @@ use creamery_base::{Result, Timespec};
 use tar::EntryType;
 
 use super::packed;
-use super::read::{Archive, Member};
+use super::read::{Archive, ReadMember};
 use crate::{FileType, Permissions};
 
 /// A member of an archive.
@@ -56,9 +56,9 @@ pub struct TarEntry {
 }
 
 impl TarEntry {
-    fn of(member: Member) -> Self {
+    fn of(member: ReadMember) -> Self {
         let kind = member.file_type();
-        let Member { facts, kind: entry, map } = member;
+        let ReadMember { facts, kind: entry, map } = member;
         let is_hard_link = entry == EntryType::Link;
         let leads = is_hard_link || entry == EntryType::Symlink;
         Self {

@@ -44,7 +44,7 @@ use self::write::TarSink;
 use crate::metadata::file_type;
 use crate::path::{Last, at};
 use crate::progress::{OnError, Progress};
-use crate::sink::{Driver, Keeps};
+use crate::sink::{Driver, KeptAttributes};
 use crate::{FileType, Filesystem};
 
 /// A file or tree for an archive, and its name there.
@@ -109,7 +109,8 @@ impl Filesystem {
             let (id, kind) = self.member(path, options)?;
             refuse_name(name)?;
             let (parent, name) = split(name);
-            let driver = Driver { from: self, keeps: Keeps::all(true), on_error, selection: None, progress };
+            let driver =
+                Driver { from: self, keeps: KeptAttributes::all(true), on_error, selection: None, progress };
             driver.copy(&mut sink, id, kind, parent, Some(name), path)?;
         }
         sink.finish()

@@ -7,7 +7,7 @@ use creamery_base::{Error, ErrorKind, Result};
 use creamery_mkfs::Measure;
 use tar::{EntryType, GnuExtSparseHeader, Header};
 
-use super::facts::Facts;
+use super::facts::MemberHeader;
 use super::keys::BLOCK;
 use super::pax::{self, number};
 use super::sparse::{self, Lines, Map, PIECES_MAX};
@@ -28,14 +28,14 @@ const GNU_LABEL: u8 = b'V';
 const GNU_CONTINUED: u8 = b'M';
 
 /// A member.
-pub(super) struct Member {
-    pub(super) facts: Facts,
+pub(super) struct ReadMember {
+    pub(super) facts: MemberHeader,
     pub(super) kind: EntryType,
     /// The map of the data in the file.
     pub(super) map: Map,
 }
 
-impl Member {
+impl ReadMember {
     /// The type of the member. An old archive marks directories only by their names; by POSIX a member of an unknown type is a file.
     pub(super) fn file_type(&self) -> FileType {
         match self.kind {
@@ -201,7 +201,7 @@ impl<R: Read> Archive<R> {
     }
 
     /// Reads the next member; `None` at the end.
-    pub(super) fn next(&mut self) -> Result<Option<Member>> {
+    pub(super) fn next(&mut self) -> Result<Option<ReadMember>> {
         self.skip()?;
         let (mut records, mut long_name, mut long_link) = (Vec::new(), None, None);
         loop {
@@ -233,7 +233,7 @@ impl<R: Read> Archive<R> {
                 EntryType::GNULongName => long_name = Some(text(self.extended(size)?)),
                 EntryType::GNULongLink => long_link = Some(text(self.extended(size)?)),
                 kind => {
-                    let mut facts = Facts::of(&header);
+                    let mut facts = MemberHeader::of(&header);
                     facts.size = size;
                     facts.name = long_name.unwrap_or(facts.name);
                     facts.link = long_link.unwrap_or(facts.link);
@@ -260,9 +260,9 @@ impl<R: Read> Archive<R> {
         &mut self,
         header: &Header,
         kind: EntryType,
-        mut facts: Facts,
+        mut facts: MemberHeader,
         records: &[u8],
-    ) -> Result<Member> {
+    ) -> Result<ReadMember> {
         let mut holes = Sparse::default();
         let global = self.global.iter().map(|(key, value)| (&key[..], &value[..]));
         for (key, value) in global.chain(pax::records(records)?) {
@@ -275,13 +275,13 @@ impl<R: Read> Archive<R> {
         }
         if kind.as_byte() == GNU_DIRECTORY {
             self.begin_data(facts.size);
-            return Ok(Member { facts, kind: EntryType::Directory, map: Map::whole(0) });
+            return Ok(ReadMember { facts, kind: EntryType::Directory, map: Map::whole(0) });
         }
         if kind == EntryType::GNUSparse {
             let size = self.old_map(header, &mut holes)?;
             self.begin_data(facts.size);
             let map = self.checked(Map::new(&holes.pairs, size)?)?;
-            return Ok(Member { facts, kind: EntryType::Regular, map });
+            return Ok(ReadMember { facts, kind: EntryType::Regular, map });
         }
         // No data follows these members, even with a size. POSIX allows a hard link with its data; no program writes the data, and some
         // programs write the size.
@@ -297,7 +297,7 @@ impl<R: Read> Archive<R> {
         self.begin_data(if has_data { facts.size } else { 0 });
         if !holes.is_there || kind == EntryType::Link {
             let map = Map::whole(if has_data { facts.size } else { 0 });
-            return Ok(Member { facts, kind, map });
+            return Ok(ReadMember { facts, kind, map });
         }
         facts.name = holes.name.take().unwrap_or(facts.name);
         let size = holes.size.ok_or_else(|| sparse::damaged("without the size of the file"))?;
@@ -309,7 +309,7 @@ impl<R: Read> Archive<R> {
             }
         };
         let map = self.checked(map)?;
-        Ok(Member { facts, kind, map })
+        Ok(ReadMember { facts, kind, map })
     }
 
     /// Checks that the map covers exactly the data.

@@ -33,7 +33,7 @@ pub(super) struct TarSink<'a> {
 }
 
 /// A member without its data.
-struct Member<'a> {
+struct WrittenMember<'a> {
     name: Vec<u8>,
     kind: EntryType,
     link: &'a [u8],
@@ -90,13 +90,13 @@ impl<'a> TarSink<'a> {
         self.zeros(self.written.next_multiple_of(BLOCK as u64) - self.written)
     }
 
-    fn member(&mut self, mut member: Member<'_>, source: &Source) -> Result<()> {
+    fn member(&mut self, mut member: WrittenMember<'_>, source: &Source) -> Result<()> {
         let attributes = &source.attributes;
         // A hard link has the attributes of the first name.
         if member.kind != EntryType::Link {
             attribute_records(&mut member.records, source);
         }
-        let Member { name, kind, link, size, records } = &mut member;
+        let WrittenMember { name, kind, link, size, records } = &mut member;
         let own = |records: &mut Vec<u8>, key: &str, value: &[u8], fits: bool| {
             if !fits {
                 pax::push(records, key.as_bytes(), value);
@@ -243,7 +243,7 @@ impl Sink for TarSink<'_> {
     fn enter(&mut self, parent: &Vec<u8>, name: &[u8], source: &Source) -> Result<Vec<u8>> {
         let name = [parent, name, b"/"].concat();
         let kind = EntryType::Directory;
-        let member = Member { name: name.clone(), kind, link: b"", size: 0, records: Vec::new() };
+        let member = WrittenMember { name: name.clone(), kind, link: b"", size: 0, records: Vec::new() };
         self.member(member, source)?;
         Ok(name)
     }
@@ -266,10 +266,11 @@ impl Sink for TarSink<'_> {
             let size = text.len() as u64 + map.data();
             // A reader without support for holes gets the map with the data, under this name.
             let parts = [&parent[..], b"GNUSparseFile.0/", &name[parent.len()..]];
-            self.member(Member { name: parts.concat(), kind, link, size, records }, source)?;
+            self.member(WrittenMember { name: parts.concat(), kind, link, size, records }, source)?;
             self.put(&text)?;
         } else {
-            let member = Member { name: name.clone(), kind, link, size: map.size, records: Vec::new() };
+            let member =
+                WrittenMember { name: name.clone(), kind, link, size: map.size, records: Vec::new() };
             self.member(member, source)?;
         }
         self.pieces(&map, data)?;
@@ -290,7 +291,8 @@ impl Sink for TarSink<'_> {
             }
             _ => return Err(Error::unsupported("a file of a kind that has no name")),
         };
-        let member = Member { name: name.clone(), kind, link: &source.target, size: 0, records: Vec::new() };
+        let member =
+            WrittenMember { name: name.clone(), kind, link: &source.target, size: 0, records: Vec::new() };
         self.member(member, source)?;
         self.remember(&name, source);
         Ok(())
@@ -304,7 +306,8 @@ impl Sink for TarSink<'_> {
             self.links.remove(&source.attributes.id);
         }
         let name = [parent, name].concat();
-        let member = Member { name, kind: EntryType::Link, link: &first, size: 0, records: Vec::new() };
+        let member =
+            WrittenMember { name, kind: EntryType::Link, link: &first, size: 0, records: Vec::new() };
         self.member(member, source)?;
         Ok(true)
     }

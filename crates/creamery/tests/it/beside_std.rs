@@ -222,9 +222,9 @@ fn nothing_is_opened_for_writing_where_nothing_can_be_written() {
 }
 
 /// Returns some bytes, and then fails.
-struct Fails<'a>(&'a [u8]);
+struct FailingReader<'a>(&'a [u8]);
 
-impl Read for Fails<'_> {
+impl Read for FailingReader<'_> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         if self.0.is_empty() { Err(io::ErrorKind::ConnectionReset.into()) } else { self.0.read(out) }
     }
@@ -247,7 +247,7 @@ impl Write for Full {
 fn streams_that_fail_leave_what_came_and_say_why() {
     let Fixture { fs, .. } = fixture();
     fs.write("/file", "precious").unwrap();
-    assert!(fs.copy_in_stream(Fails(b"some"), "/file").is_err());
+    assert!(fs.copy_in_stream(FailingReader(b"some"), "/file").is_err());
     assert_eq!(fs.read("/file").unwrap(), b"some");
     let members = [TarMember::new("/file", "file")];
     assert_eq!(kind(fs.write_tar(&members).to(Full)), ErrorKind::NoSpace);

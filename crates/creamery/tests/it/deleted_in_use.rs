@@ -124,9 +124,9 @@ fn a_file_that_is_being_made_when_its_subvolume_goes() -> Result<()> {
 
 /// Stops a thread while it makes a subvolume, which blocks changes of subvolumes by others.
 #[derive(Default)]
-struct Slow(Stopped);
+struct SlowSubvolume(Stopped);
 
-impl Env for Slow {
+impl Env for SlowSubvolume {
     fn now(&self) -> Timespec {
         SystemEnv.now()
     }
@@ -147,7 +147,7 @@ impl Env for Slow {
 #[test]
 fn the_default_is_never_one_that_is_deleted() -> Result<()> {
     let dir = tempfile::tempdir()?;
-    let env = Arc::new(Slow::default());
+    let env = Arc::new(SlowSubvolume::default());
     let fs = open(&dir.path().join("disk.img"), Arc::clone(&env) as Arc<dyn Env>)?;
     let top = fs.root(TreeId::FS)?;
     let [one, other] = [&b"one"[..], b"other"]

@@ -6,12 +6,12 @@ use anyhow::{Result, ensure};
 use creamery::Image;
 use creamery_testkit::harness::Case;
 
-use crate::content::{Content, Kind, NOCOW};
-use crate::damage::{Damage, Hurt, apply, extents, findings_of, scrub, scrub_read_only};
+use crate::content::{Content, ContentKind, NOCOW};
+use crate::damage::{BadSectors, Hurt, apply, extents, findings_of, scrub, scrub_read_only};
 use crate::disk::SECTOR;
 use crate::faults::all_mended;
-use crate::geometry::{ELEMENT, Profile, Spot};
-use crate::world::{Ends, Shape, Use, World};
+use crate::geometry::{ELEMENT, MemberSpot, Profile};
+use crate::world::{DataGroupEnd, ScrubWorld, SetLayout, Use};
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
@@ -28,21 +28,22 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-fn world(profile: &str, members: usize) -> Result<World> {
-    let shape = Shape { profile: Profile::named(profile), members, shift: 0, ends: Ends::InFreeSpace };
-    World::new(Content::small(16 << 10)?, shape)
+fn world(profile: &str, members: usize) -> Result<ScrubWorld> {
+    let shape =
+        SetLayout { profile: Profile::named(profile), members, shift: 0, ends: DataGroupEnd::InFreeSpace };
+    ScrubWorld::new(Content::small(16 << 10)?, shape)
 }
 
 /// Three columns of one place of RAID6 are unreadable: that place is lost, and parity of other rows stays good.
 fn lost() -> Result<()> {
     let world = world("raid6", 6)?;
-    for at in extents(&world, Kind::Data) {
+    for at in extents(&world, ContentKind::Data) {
         let group = world.group_of(at);
         let (row, within) = (group.row_of(at), (at - group.start) % ELEMENT);
         for columns in [[0, 1, 2], [1, 2, 3], [0, 2, 4], [1, 3, 5]] {
             let spots = columns.map(|column| group.element(row, column)).into_iter();
-            let spots = spots.map(|spot| Spot { offset: spot.offset + within, ..spot });
-            let damage: Damage = spots.map(|spot| (spot, Hurt::Unreadable)).collect();
+            let spots = spots.map(|spot| MemberSpot { offset: spot.offset + within, ..spot });
+            let damage: BadSectors = spots.map(|spot| (spot, Hurt::Unreadable)).collect();
             let set = world.set.fork();
             apply(&set, &damage);
             let report = scrub(&set)?;
@@ -67,7 +68,7 @@ fn bad_area() -> Result<()> {
             |used: &Use| matches!(used, Use::Data { logical } if world.content.summed.contains(logical));
         for member in 0..members {
             let of = world.uses.iter().filter(|(spot, used)| spot.member == member && is_summed(used));
-            let damage: Damage = of.take(40).map(|(spot, _)| (*spot, Hurt::Unreadable)).collect();
+            let damage: BadSectors = of.take(40).map(|(spot, _)| (*spot, Hurt::Unreadable)).collect();
             let set = world.set.fork();
             apply(&set, &damage);
             for report in [scrub_read_only(&set)?, scrub(&set)?] {
@@ -85,12 +86,12 @@ fn bad_area() -> Result<()> {
 /// Two columns of one place of RAID5, one of them data, are bad: the correct P is unknown.
 fn parity_of_lost() -> Result<()> {
     let world = world("raid5", 3)?;
-    for at in extents(&world, Kind::Data).into_iter().filter(|at| world.content.summed.contains(at)) {
+    for at in extents(&world, ContentKind::Data).into_iter().filter(|at| world.content.summed.contains(at)) {
         let group = world.group_of(at);
         let (row, within) = (group.row_of(at), (at - group.start) % ELEMENT);
         for hurts in [[Hurt::Rotten; 2], [Hurt::Unreadable; 2], [Hurt::Rotten, Hurt::Unreadable]] {
             let spots = (0..2).map(|column| group.element(row, column)).zip(hurts);
-            let spots = spots.map(|(spot, hurt)| (Spot { offset: spot.offset + within, ..spot }, hurt));
+            let spots = spots.map(|(spot, hurt)| (MemberSpot { offset: spot.offset + within, ..spot }, hurt));
             let set = world.set.fork();
             apply(&set, &spots.collect());
             let report = scrub(&set)?;
@@ -106,13 +107,13 @@ fn parity_of_lost() -> Result<()> {
 fn bad_copies() -> Result<()> {
     for (profile, members) in [("dup", 1), ("raid1", 2), ("raid1c3", 3), ("raid10", 4)] {
         let world = world(profile, members)?;
-        for block in extents(&world, Kind::Tree) {
+        for block in extents(&world, ContentKind::Tree) {
             let sectors = (block..).step_by(SECTOR as usize);
             let spots = sectors.zip(0..world.shape.profile.copies).map(|(at, copy)| {
                 let group = world.group_of(at);
                 (group.copies(at)[copy], Hurt::Unreadable)
             });
-            let (set, damage) = (world.set.fork(), spots.collect::<Damage>());
+            let (set, damage) = (world.set.fork(), spots.collect::<BadSectors>());
             apply(&set, &damage);
             all_mended(&scrub(&set)?)?;
             for spot in damage.keys() {
@@ -132,7 +133,7 @@ fn one_sector() -> Result<()> {
     let (world, path) = (world("raid1", 2)?, Path::new(NOCOW));
     let sectors = &world.sectors[path];
     let copy = |number: usize, copy: usize| world.group_of(sectors[number]).copies(sectors[number])[copy];
-    let damage = Damage::from([(copy(0, 0), Hurt::Unreadable), (copy(11, 1), Hurt::Rotten)]);
+    let damage = BadSectors::from([(copy(0, 0), Hurt::Unreadable), (copy(11, 1), Hurt::Rotten)]);
     let set = world.set.fork();
     apply(&set, &damage);
     let read = Image::options().open_devices(set.devices())?.read(path)?;
@@ -144,7 +145,7 @@ fn one_sector() -> Result<()> {
 /// other one can be, too.
 fn side_by_side() -> Result<()> {
     let world = world("raid5", 3)?;
-    let blocks = extents(&world, Kind::Tree);
+    let blocks = extents(&world, ContentKind::Tree);
     let is_beside = |one: u64, other: u64| {
         let (group, is_same) = (world.group_of(one), world.group_of(one).has(other));
         let place = |at: u64| (group.row_of(at), group.within(at));
@@ -155,7 +156,7 @@ fn side_by_side() -> Result<()> {
     ensure!(!pairs.is_empty(), "blocks lie side by side");
     for (one, other) in pairs {
         let spot = |at: u64| world.group_of(at).copies(at)[0];
-        let damage = Damage::from([(spot(one), Hurt::Unreadable), (spot(other + SECTOR), Hurt::Rotten)]);
+        let damage = BadSectors::from([(spot(one), Hurt::Unreadable), (spot(other + SECTOR), Hurt::Rotten)]);
         let set = world.set.fork();
         apply(&set, &damage);
         let counts = scrub_read_only(&set)?.counts();

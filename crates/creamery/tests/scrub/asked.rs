@@ -13,9 +13,9 @@ use creamery_testkit::harness::Case;
 
 use crate::content::Content;
 use crate::damage::{scrub, scrub_read_only};
-use crate::disk::{Asked, Disk, SECTOR, Set};
-use crate::geometry::{ELEMENT, Group, PROFILES, Profile, Spot};
-use crate::world::{Ends, Shape, Use, World};
+use crate::disk::{Asked, RottenDisk, SECTOR, Set};
+use crate::geometry::{ELEMENT, Group, MemberSpot, PROFILES, Profile};
+use crate::world::{DataGroupEnd, ScrubWorld, SetLayout, Use};
 
 /// Bytes of a device that one request reads at most.
 const BATCH: u64 = 512 << 10;
@@ -33,13 +33,15 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 /// Worlds of each profile, with block groups aligned to elements and not.
-fn each_world(content: &Content, mut judge: impl FnMut(&World) -> Result<()>) -> Result<()> {
+fn each_world(content: &Content, mut judge: impl FnMut(&ScrubWorld) -> Result<()>) -> Result<()> {
     for profile in PROFILES {
         for (members, shift) in
             profile.members.into_iter().flat_map(|members| [(members, 0), (members, 12288)])
         {
-            let world =
-                World::new(content.clone(), Shape { profile, members, shift, ends: Ends::InFreeSpace })?;
+            let world = ScrubWorld::new(
+                content.clone(),
+                SetLayout { profile, members, shift, ends: DataGroupEnd::InFreeSpace },
+            )?;
             judge(&world).with_context(|| format!("{:?}", world.shape))?;
         }
     }
@@ -47,12 +49,12 @@ fn each_world(content: &Content, mut judge: impl FnMut(&World) -> Result<()>) ->
 }
 
 /// How often each sector of a member was read.
-fn sectors_read(set: &Set) -> BTreeMap<Spot, u64> {
+fn sectors_read(set: &Set) -> BTreeMap<MemberSpot, u64> {
     let mut read = BTreeMap::new();
     for (member, asked) in set.journal.asked() {
         if let Asked::Read { offset, len } = asked {
             for at in (offset / SECTOR * SECTOR..offset + len).step_by(SECTOR as usize) {
-                *read.entry(Spot { member, offset: at }).or_default() += 1;
+                *read.entry(MemberSpot { member, offset: at }).or_default() += 1;
             }
         }
     }
@@ -60,10 +62,10 @@ fn sectors_read(set: &Set) -> BTreeMap<Spot, u64> {
 }
 
 /// The group of a place of a member.
-fn group_at(world: &World, spot: Spot) -> Option<(&Group, &Spot)> {
+fn group_at(world: &ScrubWorld, spot: MemberSpot) -> Option<(&Group, &MemberSpot)> {
     world.groups.iter().find_map(|group| {
         let len = group.stripe_bytes();
-        let has = |stripe: &&Spot| {
+        let has = |stripe: &&MemberSpot| {
             stripe.member == spot.member && (stripe.offset..stripe.offset + len).contains(&spot.offset)
         };
         group.stripes.iter().find(has).map(|stripe| (group, stripe))
@@ -71,10 +73,13 @@ fn group_at(world: &World, spot: Spot) -> Option<(&Group, &Spot)> {
 }
 
 /// The units of 64 KiB of each stripe with something in use, by their beginnings.
-fn used_units(world: &World) -> BTreeSet<Spot> {
-    let unit = |spot: &Spot| {
+fn used_units(world: &ScrubWorld) -> BTreeSet<MemberSpot> {
+    let unit = |spot: &MemberSpot| {
         let (_, stripe) = group_at(world, *spot)?;
-        Some(Spot { offset: stripe.offset + (spot.offset - stripe.offset) / ELEMENT * ELEMENT, ..*spot })
+        Some(MemberSpot {
+            offset: stripe.offset + (spot.offset - stripe.offset) / ELEMENT * ELEMENT,
+            ..*spot
+        })
     };
     world.uses.keys().filter_map(unit).collect()
 }
@@ -84,7 +89,7 @@ fn is_data(group: &Group) -> bool {
 }
 
 /// How often a scrub reads a sector of a data group: once, and once more for each further copy of data without checksums, to compare them.
-fn times(world: &World, spot: &Spot) -> u64 {
+fn times(world: &ScrubWorld, spot: &MemberSpot) -> u64 {
     match world.uses.get(spot) {
         Some(Use::Data { logical }) if !world.content.summed.contains(logical) => {
             let copies = world.group_of(*logical).copies(*logical);
@@ -103,7 +108,7 @@ fn read_once() -> Result<()> {
     Ok(())
 }
 
-fn is_read_once(world: &World) -> Result<()> {
+fn is_read_once(world: &ScrubWorld) -> Result<()> {
     let set = world.set.fork();
     let report = scrub(&set)?;
     ensure!(report.counts().errors() == 0, "{:?}", report.counts());
@@ -119,7 +124,7 @@ fn is_read_once(world: &World) -> Result<()> {
         // The area before the first block group, and the copies of the superblock.
         let Some((group, stripe)) = group_at(world, *spot) else { continue };
         let from = (spot.offset - stripe.offset) / ELEMENT;
-        let unit = Spot { offset: stripe.offset + from * ELEMENT, ..*spot };
+        let unit = MemberSpot { offset: stripe.offset + from * ELEMENT, ..*spot };
         let is_copy = matches!(world.uses.get(spot), Some(Use::Superblock));
         let is_of_row = group.profile.parity > 0
             && (0..group.stripes.len()).any(|column| units.contains(&group.element(from, column)));
@@ -140,7 +145,7 @@ fn verified() -> Result<()> {
             let verified = counts.data_bytes_scrubbed + counts.tree_bytes_scrubbed;
             ensure!(verified == extents * copies, "{verified} of {extents} bytes in {copies} copies");
             for device in &report.devices {
-                let is_its = |spot: &&Spot| spot.member as u64 + 1 == device.id.get();
+                let is_its = |spot: &&MemberSpot| spot.member as u64 + 1 == device.id.get();
                 let of = |wanted: fn(&Use) -> bool| {
                     let own = world.uses.iter().filter(|(spot, _)| is_its(spot));
                     own.filter(|(_, used)| wanted(used)).count() as u64 * SECTOR
@@ -162,8 +167,10 @@ fn rows() -> Result<()> {
     let content = Content::small(16 << 10)?;
     for profile in PROFILES.into_iter().filter(|profile| profile.parity > 0) {
         for members in profile.members {
-            let world =
-                World::new(content.clone(), Shape { profile, members, shift: 0, ends: Ends::InFreeSpace })?;
+            let world = ScrubWorld::new(
+                content.clone(),
+                SetLayout { profile, members, shift: 0, ends: DataGroupEnd::InFreeSpace },
+            )?;
             let set = world.set.fork();
             let report = scrub(&set)?;
             let read = sectors_read(&set);
@@ -173,7 +180,7 @@ fn rows() -> Result<()> {
                     let columns = (0..group.columns() as usize).map(|column| group.element(row, column));
                     let mut sectors = columns.flat_map(|element| {
                         let within = (0..ELEMENT).step_by(SECTOR as usize);
-                        within.map(move |within| Spot { offset: element.offset + within, ..element })
+                        within.map(move |within| MemberSpot { offset: element.offset + within, ..element })
                     });
                     sectors.any(|spot| world.uses.contains_key(&spot))
                 };
@@ -193,7 +200,7 @@ fn rows() -> Result<()> {
 }
 
 /// Parts of block groups that are walked separately: one on each device, and one for all devices if there is parity.
-fn parts(world: &World, wanted: impl Fn(&Group) -> bool) -> u64 {
+fn parts(world: &ScrubWorld, wanted: impl Fn(&Group) -> bool) -> u64 {
     let part = |group: &Group| if group.profile.parity > 0 { 1 } else { group.stripes.len() as u64 };
     world.groups.iter().filter(|group| wanted(group)).map(part).sum()
 }
@@ -214,14 +221,20 @@ fn searches() -> Result<()> {
 
 /// One request of 512 KiB reads extents that lie close together: the number of requests does not depend on the number of extents.
 fn merged() -> Result<()> {
-    let world = World::new(
+    let world = ScrubWorld::new(
         Content::of_many_leaves()?,
-        Shape { profile: Profile::named("single"), members: 1, shift: 0, ends: Ends::InFreeSpace },
+        SetLayout {
+            profile: Profile::named("single"),
+            members: 1,
+            shift: 0,
+            ends: DataGroupEnd::InFreeSpace,
+        },
     )?;
     let set = world.set.fork();
     let report: Report = scrub(&set)?;
-    let is_of_data =
-        |at: u64| group_at(&world, Spot { member: 0, offset: at }).is_some_and(|(group, _)| is_data(group));
+    let is_of_data = |at: u64| {
+        group_at(&world, MemberSpot { member: 0, offset: at }).is_some_and(|(group, _)| is_data(group))
+    };
     let reads = set.journal.asked().into_iter().filter_map(|(_, asked)| match asked {
         Asked::Read { offset, len } if is_of_data(offset) => Some(len),
         _ => None,
@@ -237,7 +250,7 @@ fn merged() -> Result<()> {
 
 /// A disk that answers its first read of data only after another one was requested.
 struct Paired {
-    below: Arc<Disk>,
+    below: Arc<RottenDisk>,
     data: Range<u64>,
     asked: Mutex<usize>,
     another: Condvar,
@@ -270,8 +283,13 @@ impl BlockDevice for Paired {
 
 /// The next batch is requested before the previous one is read: otherwise the first read would never be answered.
 fn in_flight() -> Result<()> {
-    let shape = Shape { profile: Profile::named("single"), members: 1, shift: 0, ends: Ends::InFreeSpace };
-    let world = World::new(Content::large()?, shape)?;
+    let shape = SetLayout {
+        profile: Profile::named("single"),
+        members: 1,
+        shift: 0,
+        ends: DataGroupEnd::InFreeSpace,
+    };
+    let world = ScrubWorld::new(Content::large()?, shape)?;
     let group = world.groups.iter().filter(|group| is_data(group)).max_by_key(|group| group.len);
     let stripe = group.context("a group of data")?.stripes[0];
     let data = stripe.offset..stripe.offset + group.context("a group of data")?.stripe_bytes();
@@ -290,10 +308,13 @@ fn asks_for_no_write() -> Result<()> {
     let content = Content::small(16 << 10)?;
     for profile in PROFILES {
         let members = profile.members[0];
-        let world =
-            World::new(content.clone(), Shape { profile, members, shift: 0, ends: Ends::InFreeSpace })?;
+        let world = ScrubWorld::new(
+            content.clone(),
+            SetLayout { profile, members, shift: 0, ends: DataGroupEnd::InFreeSpace },
+        )?;
         let set = world.set.fork();
-        let bad: Vec<&Spot> = world.uses.keys().filter(|spot| spot.offset != 64 << 10).step_by(97).collect();
+        let bad: Vec<&MemberSpot> =
+            world.uses.keys().filter(|spot| spot.offset != 64 << 10).step_by(97).collect();
         bad.iter().filter(|spot| matches!(world.uses[spot], Use::Data { .. })).for_each(|spot| {
             set.disks[spot.member].rot(spot.offset);
         });

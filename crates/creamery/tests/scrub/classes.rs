@@ -9,13 +9,13 @@ use creamery::volume::DeviceErrors;
 use creamery_format::{Incompat, SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS, Superblock, seal};
 use creamery_testkit::harness::{Bench, Case};
 
-use crate::content::{Content, Kind};
-use crate::damage::{Damage, Hurt, extents, findings_of, judge, scrub, scrub_read_only};
+use crate::content::{Content, ContentKind};
+use crate::damage::{BadSectors, Hurt, extents, findings_of, judge, scrub, scrub_read_only};
 use crate::disk::SECTOR;
 use crate::faults::all_mended;
-use crate::geometry::{PROFILES, Profile, Spot};
+use crate::geometry::{MemberSpot, PROFILES, Profile};
 use crate::odd::in_file;
-use crate::world::{Ends, Shape, Use, World};
+use crate::world::{DataGroupEnd, ScrubWorld, SetLayout, Use};
 
 /// Where a tree block has its UUID, address, generation and level.
 const UUID: usize = 32;
@@ -56,9 +56,14 @@ fn classes() -> Result<()> {
     for (profile, members) in
         [("dup", 1), ("raid1", 2), ("raid1c3", 3), ("raid10", 4), ("raid5", 3), ("raid6", 4)]
     {
-        let shape = Shape { profile: Profile::named(profile), members, shift: 0, ends: Ends::InFreeSpace };
-        let world = World::new(Content::small(16 << 10)?, shape)?;
-        for block in extents(&world, Kind::Tree) {
+        let shape = SetLayout {
+            profile: Profile::named(profile),
+            members,
+            shift: 0,
+            ends: DataGroupEnd::InFreeSpace,
+        };
+        let world = ScrubWorld::new(Content::small(16 << 10)?, shape)?;
+        for block in extents(&world, ContentKind::Tree) {
             for change in CHANGES {
                 changed(&world, block, change)
                     .with_context(|| format!("{profile}, the block at {block}: {change:?}"))?;
@@ -68,7 +73,7 @@ fn classes() -> Result<()> {
     Ok(())
 }
 
-fn changed(world: &World, block: u64, change: Change) -> Result<()> {
+fn changed(world: &ScrubWorld, block: u64, change: Change) -> Result<()> {
     let Change { at, is_sealed, counts_as } = change;
     let place = *world.group_of(block).copies(block).last().context("a copy")?;
     let mut bytes = world.content.extents[&block].1.clone();
@@ -98,9 +103,10 @@ fn changed(world: &World, block: u64, change: Change) -> Result<()> {
 
 /// The filesystem keeps the counters of its only device, each error in its class, once.
 fn device_stats(bench: &Bench) -> Result<()> {
-    let shape = Shape { profile: Profile::named("dup"), members: 1, shift: 0, ends: Ends::InFreeSpace };
-    let world = World::new(Content::small(16 << 10)?, shape)?;
-    let block = *extents(&world, Kind::Tree).last().context("a tree block")?;
+    let shape =
+        SetLayout { profile: Profile::named("dup"), members: 1, shift: 0, ends: DataGroupEnd::InFreeSpace };
+    let world = ScrubWorld::new(Content::small(16 << 10)?, shape)?;
+    let block = *extents(&world, ContentKind::Tree).last().context("a tree block")?;
     let place = world.group_of(block).copies(block)[1];
     let path = bench.scratch.file("disk.img");
     let file = in_file(&*world.set.disks[0], &path)?;
@@ -127,7 +133,7 @@ fn device_stats(bench: &Bench) -> Result<()> {
 }
 
 /// Gives the filesystem another UUID, and leaves the old one in the tree blocks.
-fn rename(world: &World) -> Result<()> {
+fn rename(world: &ScrubWorld) -> Result<()> {
     for disk in &world.set.disks {
         for offset in SUPERBLOCK_OFFSETS.into_iter().filter(|at| at + SECTOR <= crate::content::LEN) {
             let bytes = disk.peek(offset, SUPERBLOCK_LEN as u64);
@@ -146,12 +152,14 @@ fn another_uuid() -> Result<()> {
     let content = Content::small(16 << 10)?;
     for profile in PROFILES {
         let members = profile.members[0];
-        let world =
-            World::new(content.clone(), Shape { profile, members, shift: 0, ends: Ends::InFreeSpace })?;
+        let world = ScrubWorld::new(
+            content.clone(),
+            SetLayout { profile, members, shift: 0, ends: DataGroupEnd::InFreeSpace },
+        )?;
         rename(&world)?;
         crate::sound::judge(&world).with_context(|| format!("{profile:?} is whole"))?;
         let is_wanted = |used: &Use| !matches!(used, Use::Superblock);
-        let spots: Vec<Spot> = world
+        let spots: Vec<MemberSpot> = world
             .uses
             .iter()
             .filter(|(_, used)| is_wanted(used))
@@ -159,13 +167,13 @@ fn another_uuid() -> Result<()> {
             .step_by(41)
             .collect();
         for spot in spots {
-            judge(&world, &Damage::from([(spot, Hurt::Rotten)]))
+            judge(&world, &BadSectors::from([(spot, Hurt::Rotten)]))
                 .with_context(|| format!("{profile:?}, {spot:?}"))?;
         }
         if profile.copies < 2 {
             continue;
         }
-        let block = extents(&world, Kind::Tree)[0];
+        let block = extents(&world, ContentKind::Tree)[0];
         let place = world.group_of(block).copies(block)[1];
         let mut bytes = world.content.extents[&block].1.clone();
         bytes[UUID..UUID + 16].fill(0xa7);

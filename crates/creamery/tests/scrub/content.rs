@@ -27,7 +27,7 @@ pub(crate) const NOCOW: &str = "/nocow";
 
 /// The kind of content at an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum ContentKind {
     Tree,
     Data,
 }
@@ -39,7 +39,7 @@ pub(crate) struct Content {
     /// The start, length and kind of each block group.
     pub(crate) groups: Vec<(u64, u64, BlockGroupFlags)>,
     /// Extents.
-    pub(crate) extents: BTreeMap<u64, (Kind, Vec<u8>)>,
+    pub(crate) extents: BTreeMap<u64, (ContentKind, Vec<u8>)>,
     /// Sectors of data that have checksums.
     pub(crate) summed: BTreeSet<u64>,
     pub(crate) files: BTreeMap<PathBuf, Vec<u8>>,
@@ -183,7 +183,7 @@ impl Content {
             let copies = volume.map(key.objectid.get().into(), len)?;
             let mut bytes = vec![0; usize::try_from(len)?];
             volume.read_physical(copies.mirrors()[0][0].at, &mut bytes)?;
-            let kind = if is_tree { Kind::Tree } else { Kind::Data };
+            let kind = if is_tree { ContentKind::Tree } else { ContentKind::Data };
             self.extents.insert(key.objectid.get(), (kind, bytes));
             Ok(())
         })?;
@@ -201,8 +201,10 @@ impl Content {
 
     /// The blocks of a tree with items, in order.
     pub(crate) fn leaves(&self, tree: TreeId) -> Vec<u64> {
-        let is_one = |(_, (kind, bytes)): &(&u64, &(Kind, Vec<u8>))| {
-            *kind == Kind::Tree && BlockRef::new(bytes).owner() == tree && BlockRef::new(bytes).is_leaf()
+        let is_one = |(_, (kind, bytes)): &(&u64, &(ContentKind, Vec<u8>))| {
+            *kind == ContentKind::Tree
+                && BlockRef::new(bytes).owner() == tree
+                && BlockRef::new(bytes).is_leaf()
         };
         let first_key = |at: &u64| BlockRef::new(&self.extents[at].1).first_key();
         let mut leaves: Vec<u64> = self.extents.iter().filter(is_one).map(|(at, _)| *at).collect();

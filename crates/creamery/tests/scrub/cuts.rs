@@ -11,12 +11,12 @@ use creamery_testkit::{Random, seed_of, share_or_whole};
 use creamery_volume::{DeviceSet, Mode, Volume};
 
 use crate::case_name;
-use crate::damage::{Damage, Hurt, apply, files, scrub, scrub_read_only};
+use crate::damage::{BadSectors, Hurt, apply, files, scrub, scrub_read_only};
 use crate::disk::{SECTOR, Set};
 use crate::faults::{all_mended, borne, worlds};
 use crate::geometry::{PROFILES, Profile};
 use crate::predict::Prediction;
-use crate::world::{Use, World};
+use crate::world::{ScrubWorld, Use};
 
 /// Bytes that a device writes atomically.
 const ATOM: usize = 512;
@@ -95,7 +95,12 @@ fn findings(set: &Set) -> Result<BTreeMap<u16, usize>> {
     Ok(counts)
 }
 
-fn one(world: &World, damage: &Damage, before: &BTreeMap<u16, usize>, written: &[Write]) -> Result<()> {
+fn one(
+    world: &ScrubWorld,
+    damage: &BadSectors,
+    before: &BTreeMap<u16, usize>,
+    written: &[Write],
+) -> Result<()> {
     let set = world.set.fork();
     apply(&set, damage);
     for (member, offset, bytes) in written {

@@ -6,13 +6,13 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use creamery::Image;
-use creamery::check::scrub::{Counts, NoProgress, Outcome, Report, Scrub, What};
+use creamery::check::scrub::{Counts, FindingKind, NoProgress, Outcome, Report, Scrub};
 
-use crate::content::{Kind, NOCOW, files_of};
+use crate::content::{ContentKind, NOCOW, files_of};
 use crate::disk::{SECTOR, Set};
-use crate::geometry::{Spot, parity_of};
+use crate::geometry::{MemberSpot, parity_of};
 use crate::predict::{Prediction, Scrubs};
-use crate::world::{Use, World};
+use crate::world::{ScrubWorld, Use};
 
 /// The kind of damage of a sector.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -22,10 +22,10 @@ pub(crate) enum Hurt {
 }
 
 /// The bad sectors.
-pub(crate) type Damage = BTreeMap<Spot, Hurt>;
+pub(crate) type BadSectors = BTreeMap<MemberSpot, Hurt>;
 
 /// A finding, by a name that can be ordered, and its place.
-pub(crate) type Found = (&'static str, Spot);
+pub(crate) type FoundDamage = (&'static str, MemberSpot);
 
 /// Runs a scrub that repairs.
 pub(crate) fn scrub(set: &Set) -> Result<Report> {
@@ -37,7 +37,7 @@ pub(crate) fn scrub_read_only(set: &Set) -> Result<Report> {
     Ok(Scrub::default().read_only().run_on(set.devices(), &NoProgress)?)
 }
 
-pub(crate) fn apply(set: &Set, damage: &Damage) {
+pub(crate) fn apply(set: &Set, damage: &BadSectors) {
     for (spot, hurt) in damage {
         let disk = &set.disks[spot.member];
         match hurt {
@@ -49,24 +49,24 @@ pub(crate) fn apply(set: &Set, damage: &Damage) {
     }
 }
 
-const fn name(what: What) -> &'static str {
+const fn name(what: FindingKind) -> &'static str {
     match what {
-        What::Superblock => "Superblock",
-        What::Tree => "Tree",
-        What::Data => "Data",
-        What::Parity | What::UnsummedParity => "Parity",
-        What::Differing => "Differing",
-        What::NotScrubbed => "NotScrubbed",
+        FindingKind::Superblock => "Superblock",
+        FindingKind::Tree => "Tree",
+        FindingKind::Data => "Data",
+        FindingKind::Parity | FindingKind::UnsummedParity => "Parity",
+        FindingKind::Differing => "Differing",
+        FindingKind::NotScrubbed => "NotScrubbed",
     }
 }
 
 /// The findings of a report, the worst of each place.
-pub(crate) fn findings_of(report: &Report) -> BTreeMap<Found, Outcome> {
+pub(crate) fn findings_of(report: &Report) -> BTreeMap<FoundDamage, Outcome> {
     let mut findings = BTreeMap::new();
     for damage in &report.damages {
         let at = damage.finding.at;
         let member = usize::try_from(at.dev.get() - 1).expect("few members");
-        let found = (name(damage.finding.what), Spot { member, offset: at.offset });
+        let found = (name(damage.finding.what), MemberSpot { member, offset: at.offset });
         let worst = findings.entry(found).or_insert(damage.finding.outcome);
         *worst = damage.finding.outcome.max(*worst);
     }
@@ -75,7 +75,7 @@ pub(crate) fn findings_of(report: &Report) -> BTreeMap<Found, Outcome> {
 
 /// Damages the set, scrubs it, and expects the prediction: findings and counters, each byte afterwards, all files, and the findings of a
 /// second scrub.
-pub(crate) fn judge(world: &World, damage: &Damage) -> Result<Counts> {
+pub(crate) fn judge(world: &ScrubWorld, damage: &BadSectors) -> Result<Counts> {
     let to_read = Prediction::of(world, damage, Scrubs::ToRead);
     let mut prediction = Prediction::of(world, damage, Scrubs::ToMend);
     if !to_read.lost_trees.is_empty() || !prediction.lost_trees.is_empty() {
@@ -85,7 +85,7 @@ pub(crate) fn judge(world: &World, damage: &Damage) -> Result<Counts> {
     apply(&set, damage);
     let found = scrub_read_only(&set).context("to read")?;
     ensure!(set.writes().is_empty(), "to read writes nothing");
-    let would = |(found, outcome): (Found, Outcome)| match outcome {
+    let would = |(found, outcome): (FoundDamage, Outcome)| match outcome {
         Outcome::Mendable => (found, Outcome::Mended),
         outcome => (found, outcome),
     };
@@ -105,7 +105,7 @@ pub(crate) fn judge(world: &World, damage: &Damage) -> Result<Counts> {
 }
 
 /// With a lost tree block the filesystem may not open, or groups may not be scrubbed. Good sectors stay good.
-fn lost_trees(world: &World, damage: &Damage, prediction: &Prediction) -> Result<Counts> {
+fn lost_trees(world: &ScrubWorld, damage: &BadSectors, prediction: &Prediction) -> Result<Counts> {
     let set = world.set.fork();
     apply(&set, damage);
     let counts = match (scrub_read_only(&set), scrub(&set)) {
@@ -143,7 +143,7 @@ fn lost_trees(world: &World, damage: &Damage, prediction: &Prediction) -> Result
 }
 
 /// Expects the findings to equal the prediction.
-fn expect(prediction: &Prediction, found: &BTreeMap<Found, Outcome>) -> Result<()> {
+fn expect(prediction: &Prediction, found: &BTreeMap<FoundDamage, Outcome>) -> Result<()> {
     for (place, outcome) in &prediction.findings {
         let have = found.get(place);
         ensure!(have == Some(outcome), "{place:?}: expected {outcome:?}, found {have:?}; all: {found:?}");
@@ -156,8 +156,8 @@ fn expect(prediction: &Prediction, found: &BTreeMap<Found, Outcome>) -> Result<(
 }
 
 /// Expects that a lost piece of data has its file named, and the byte in it.
-fn names(world: &World, report: &Report) -> Result<()> {
-    let is_lost = |what, outcome| what == What::Data && outcome != Outcome::Mended;
+fn names(world: &ScrubWorld, report: &Report) -> Result<()> {
+    let is_lost = |what, outcome| what == FindingKind::Data && outcome != Outcome::Mended;
     for damage in report.damages.iter().filter(|damage| is_lost(damage.finding.what, damage.finding.outcome))
     {
         let at = damage.finding.logical.context("data has an address")?.get();
@@ -185,14 +185,14 @@ fn expect_numbers(prediction: &Prediction, counts: &Counts) -> Result<()> {
 }
 
 /// Expects each sector to have its bytes from before the damage if it was repaired or never bad, else those from after it.
-fn bytes(world: &World, damage: &Damage, prediction: &Prediction, set: &Set) -> Result<()> {
+fn bytes(world: &ScrubWorld, damage: &BadSectors, prediction: &Prediction, set: &Set) -> Result<()> {
     let hurt = world.set.fork();
     apply(&hurt, damage);
     for (member, (disk, whole)) in set.disks.iter().zip(&world.set.disks).enumerate() {
         let mut offsets: BTreeSet<u64> = disk.pages().keys().chain(whole.pages().keys()).copied().collect();
         offsets.extend(damage.keys().filter(|spot| spot.member == member).map(|spot| spot.offset));
         for offset in offsets {
-            let spot = Spot { member, offset };
+            let spot = MemberSpot { member, offset };
             let is_mended = world.uses.contains_key(&spot) && !prediction.left.contains(&spot);
             let want = match prediction.follows.contains(&spot) {
                 true => parity_at(world, set, spot).context("it is parity")?,
@@ -211,18 +211,18 @@ fn bytes(world: &World, damage: &Damage, prediction: &Prediction, set: &Set) -> 
 }
 
 /// The correct parity for the current data of its place.
-fn parity_at(world: &World, set: &Set, spot: Spot) -> Option<Vec<u8>> {
+fn parity_at(world: &ScrubWorld, set: &Set, spot: MemberSpot) -> Option<Vec<u8>> {
     let Some(&Use::Parity { group, row, within }) = world.uses.get(&spot) else { return None };
     let group = &world.groups[group];
     let place = group.place(row, within);
     let (data, parity) = place.split_at(usize::try_from(group.columns()).ok()?);
-    let now = |spot: &Spot| set.disks[spot.member].peek(spot.offset, SECTOR);
+    let now = |spot: &MemberSpot| set.disks[spot.member].peek(spot.offset, SECTOR);
     let right = parity_of(&data.iter().map(now).collect::<Vec<_>>());
     parity.iter().zip(right).find(|(its, _)| **its == spot).map(|(_, right)| right)
 }
 
 /// Expects all files to be unchanged, except for lost data, and for changed data without checksums.
-pub(crate) fn files(world: &World, prediction: &Prediction, set: &Set) -> Result<()> {
+pub(crate) fn files(world: &ScrubWorld, prediction: &Prediction, set: &Set) -> Result<()> {
     let fs = Image::options().open_devices(set.devices())?;
     let read = files_of(&fs)?;
     ensure!(read.keys().eq(world.content.files.keys()), "all names are there");
@@ -245,7 +245,7 @@ pub(crate) fn files(world: &World, prediction: &Prediction, set: &Set) -> Result
 }
 
 /// Checks that all readable data is unchanged.
-fn nothing_wrong(world: &World, set: &Set) -> Result<()> {
+fn nothing_wrong(world: &ScrubWorld, set: &Set) -> Result<()> {
     let Ok(fs) = Image::options().open_devices(set.devices()) else { return Ok(()) };
     let Ok(read) = files_of(&fs) else { return Ok(()) };
     for (path, content) in read {
@@ -256,7 +256,7 @@ fn nothing_wrong(world: &World, set: &Set) -> Result<()> {
 }
 
 /// The sectors in use of one kind.
-pub(crate) fn extents(world: &World, kind: Kind) -> Vec<u64> {
+pub(crate) fn extents(world: &ScrubWorld, kind: ContentKind) -> Vec<u64> {
     let of = world.content.extents.iter().filter(|(_, (is, _))| *is == kind);
     of.map(|(at, _)| *at).collect()
 }

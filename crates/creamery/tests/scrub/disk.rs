@@ -49,18 +49,18 @@ pub(crate) struct Faults {
     pub(crate) flush: bool,
 }
 
-pub(crate) struct Disk {
+pub(crate) struct RottenDisk {
     id: DeviceId,
     member: usize,
     len: u64,
     /// The disk only takes requests of whole units of this size.
     unit: u64,
-    state: Mutex<State>,
+    state: Mutex<DiskState>,
     journal: Arc<Journal>,
 }
 
 #[derive(Clone, Default)]
-struct State {
+struct DiskState {
     pages: BTreeMap<u64, Page>,
     faults: Faults,
 }
@@ -77,7 +77,7 @@ fn failed(what: impl Into<String>) -> Error {
     Error::new(ErrorKind::Io, what.into())
 }
 
-impl Disk {
+impl RottenDisk {
     pub(crate) fn new(member: usize, len: u64) -> Self {
         let (id, journal) = (DeviceId::unique(), Arc::default());
         Self { id, member, len, unit: 512, state: Mutex::default(), journal }
@@ -90,7 +90,7 @@ impl Disk {
 
     /// A separate disk with the same bytes, without failures.
     pub(crate) fn fork(&self, journal: &Arc<Journal>) -> Self {
-        let state = State { pages: lock(&self.state).pages.clone(), faults: Faults::default() };
+        let state = DiskState { pages: lock(&self.state).pages.clone(), faults: Faults::default() };
         let (id, journal) = (DeviceId::unique(), Arc::clone(journal));
         Self { id, member: self.member, len: self.len, unit: self.unit, state: Mutex::new(state), journal }
     }
@@ -200,7 +200,7 @@ impl Disk {
     }
 }
 
-impl State {
+impl DiskState {
     fn read(&self, offset: u64, out: &mut [u8]) {
         out.fill(0);
         let end = offset + out.len() as u64;
@@ -230,7 +230,7 @@ impl State {
     }
 }
 
-impl BlockDevice for Disk {
+impl BlockDevice for RottenDisk {
     fn submit(&self, request: Request, done: Completion) {
         done(self.run(request));
     }
@@ -255,7 +255,7 @@ impl BlockDevice for Disk {
 /// The disks of a filesystem: member by member.
 #[derive(Clone)]
 pub(crate) struct Set {
-    pub(crate) disks: Vec<Arc<Disk>>,
+    pub(crate) disks: Vec<Arc<RottenDisk>>,
     pub(crate) journal: Arc<Journal>,
 }
 
@@ -263,7 +263,8 @@ impl Set {
     /// Makes disks of this length.
     pub(crate) fn new(members: usize, len: u64) -> Self {
         let journal = Arc::<Journal>::default();
-        let disk = |member| Arc::new(Disk { journal: Arc::clone(&journal), ..Disk::new(member, len) });
+        let disk =
+            |member| Arc::new(RottenDisk { journal: Arc::clone(&journal), ..RottenDisk::new(member, len) });
         Self { disks: (0..members).map(disk).collect(), journal: Arc::clone(&journal) }
     }
 

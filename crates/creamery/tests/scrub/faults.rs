@@ -1,16 +1,16 @@
 //! Failing devices: each read of a scrub fails, once or permanently, on one member or on two; each write and each flush of a repair fails.
 
 use anyhow::{Context, Result, bail, ensure};
-use creamery::check::scrub::{Ended, Outcome, Report, What};
+use creamery::check::scrub::{Ended, FindingKind, Outcome, Report};
 use creamery_testkit::harness::Case;
 use creamery_testkit::{Random, seed_of, share_or_whole};
 
-use crate::content::{Content, Kind};
-use crate::damage::{Damage, Hurt, apply, extents, files, findings_of, judge, scrub};
+use crate::content::{Content, ContentKind};
+use crate::damage::{BadSectors, Hurt, apply, extents, files, findings_of, judge, scrub};
 use crate::disk::{SECTOR, Set};
-use crate::geometry::{PROFILES, Profile, Spot};
+use crate::geometry::{MemberSpot, PROFILES, Profile};
 use crate::predict::{Prediction, Scrubs, are_blocks_borne};
-use crate::world::{Ends, Shape, Use, World};
+use crate::world::{DataGroupEnd, ScrubWorld, SetLayout, Use};
 
 /// Failing reads of each profile that every change tests.
 const ONCE: usize = 24;
@@ -37,12 +37,15 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 /// A world for each number of members, with an aligned and with a shifted layout.
-pub(crate) fn worlds(profile: Profile) -> Result<Vec<World>> {
+pub(crate) fn worlds(profile: Profile) -> Result<Vec<ScrubWorld>> {
     let content = Content::small(16 << 10)?;
     let shapes = profile.members.into_iter().zip([0, 8192]);
     shapes
         .map(|(members, shift)| {
-            World::new(content.clone(), Shape { profile, members, shift, ends: Ends::InFreeSpace })
+            ScrubWorld::new(
+                content.clone(),
+                SetLayout { profile, members, shift, ends: DataGroupEnd::InFreeSpace },
+            )
         })
         .collect()
 }
@@ -61,21 +64,21 @@ fn faulty_reads(profile: Profile) -> Result<()> {
         let sector = |random: &mut Random, (member, offset, len): (usize, u64, u64)| {
             let sectors = len.div_ceil(SECTOR);
             let number = [0, sectors - 1, random.below(sectors)][random.below(3) as usize];
-            Spot { member, offset: offset / SECTOR * SECTOR + number * SECTOR }
+            MemberSpot { member, offset: offset / SECTOR * SECTOR + number * SECTOR }
         };
-        let is_judged = |spot: &Spot| spot.offset != FIRST_SUPERBLOCK;
+        let is_judged = |spot: &MemberSpot| spot.offset != FIRST_SUPERBLOCK;
         for &read in &reads[..share_or_whole(FOR_GOOD, reads.len()).min(reads.len())] {
             let spot = sector(&mut random, read);
             if !is_judged(&spot) {
                 first_superblock(&world, spot)?;
                 continue;
             }
-            judge(&world, &Damage::from([(spot, Hurt::Unreadable)]))
+            judge(&world, &BadSectors::from([(spot, Hurt::Unreadable)]))
                 .with_context(|| format!("{:?}: {spot:?} for good", world.shape))?;
         }
         for _ in 0..share_or_whole(TWO, 20 * TWO) {
             let two: Vec<_> = (0..2).map(|_| reads[random.below(reads.len() as u64) as usize]).collect();
-            let damage: Damage = two
+            let damage: BadSectors = two
                 .into_iter()
                 .map(|read| (sector(&mut random, read), Hurt::Unreadable))
                 .filter(|(spot, _)| is_judged(spot))
@@ -95,7 +98,7 @@ fn whole_members(profile: Profile) -> Result<()> {
         {
             let of =
                 world.uses.keys().filter(|spot| spot.member == member && spot.offset != FIRST_SUPERBLOCK);
-            let damage: Damage = of.map(|spot| (*spot, hurt)).collect();
+            let damage: BadSectors = of.map(|spot| (*spot, hurt)).collect();
             judge(&world, &damage)
                 .with_context(|| format!("{:?}: all of member {member} is {hurt:?}", world.shape))?;
         }
@@ -104,7 +107,7 @@ fn whole_members(profile: Profile) -> Result<()> {
 }
 
 /// A read that fails once does no harm: no byte in use changes, and no data with another copy is lost.
-fn once(world: &World, member: usize, read: (u64, u64)) -> Result<()> {
+fn once(world: &ScrubWorld, member: usize, read: (u64, u64)) -> Result<()> {
     let set = world.set.fork();
     set.disks[member].faults(|faults| faults.read_once = Some(read));
     let bears = world.shape.profile.copies + world.shape.profile.parity > 1;
@@ -126,7 +129,7 @@ fn once(world: &World, member: usize, read: (u64, u64)) -> Result<()> {
 }
 
 /// Without a readable first superblock nothing is repaired, and the message says why.
-fn first_superblock(world: &World, spot: Spot) -> Result<()> {
+fn first_superblock(world: &ScrubWorld, spot: MemberSpot) -> Result<()> {
     let set = world.set.fork();
     set.disks[spot.member].faults(|faults| {
         faults.unreadable.insert(spot.offset);
@@ -138,7 +141,7 @@ fn first_superblock(world: &World, spot: Spot) -> Result<()> {
 }
 
 /// Expects that everything in use is unchanged.
-fn unchanged(world: &World, set: &Set) -> Result<()> {
+fn unchanged(world: &ScrubWorld, set: &Set) -> Result<()> {
     for spot in world.uses.keys() {
         let (now, whole) = (&set.disks[spot.member], &world.set.disks[spot.member]);
         ensure!(now.peek(spot.offset, SECTOR) == whole.peek(spot.offset, SECTOR), "{spot:?} is changed");
@@ -147,11 +150,11 @@ fn unchanged(world: &World, set: &Set) -> Result<()> {
 }
 
 /// Damage that the profile tolerates, of each kind and in several places: all of one member, or of one copy if all copies lie on one.
-pub(crate) fn borne(world: &World, random: &mut Random, hurts: &[Hurt]) -> Damage {
-    let mut damage = Damage::new();
+pub(crate) fn borne(world: &ScrubWorld, random: &mut Random, hurts: &[Hurt]) -> BadSectors {
+    let mut damage = BadSectors::new();
     let hurt = |random: &mut Random| hurts[random.below(hurts.len() as u64) as usize];
     let mut wanted: Vec<u64> = Vec::new();
-    for kind in [Kind::Data, Kind::Tree] {
+    for kind in [ContentKind::Data, ContentKind::Tree] {
         let mut all = extents(world, kind);
         random.shuffle(&mut all);
         wanted.extend(all.into_iter().take(4));
@@ -160,7 +163,7 @@ pub(crate) fn borne(world: &World, random: &mut Random, hurts: &[Hurt]) -> Damag
         let (kind, bytes) = &world.content.extents[&at];
         let sectors = bytes.len() as u64 / SECTOR;
         let at = at + random.below(sectors) * SECTOR;
-        if *kind == Kind::Data && !world.content.summed.contains(&at) {
+        if *kind == ContentKind::Data && !world.content.summed.contains(&at) {
             continue;
         }
         let copies = world.group_of(at).copies(at);
@@ -172,7 +175,7 @@ pub(crate) fn borne(world: &World, random: &mut Random, hurts: &[Hurt]) -> Damag
         }
     }
     let parity = world.uses.iter().filter(|(_, used)| matches!(used, Use::Parity { .. }));
-    let mut parity: Vec<Spot> = parity.map(|(spot, _)| *spot).collect();
+    let mut parity: Vec<MemberSpot> = parity.map(|(spot, _)| *spot).collect();
     random.shuffle(&mut parity);
     for spot in parity.into_iter().take(4) {
         let mut more = damage.clone();
@@ -181,12 +184,12 @@ pub(crate) fn borne(world: &World, random: &mut Random, hurts: &[Hurt]) -> Damag
             damage = more;
         }
     }
-    damage.insert(Spot { member: world.shape.members - 1, offset: 64 << 20 }, hurt(random));
+    damage.insert(MemberSpot { member: world.shape.members - 1, offset: 64 << 20 }, hurt(random));
     damage
 }
 
 /// Whether everything is repaired, and each tree block even without the repair of other sectors.
-fn is_borne(world: &World, damage: &Damage) -> bool {
+fn is_borne(world: &ScrubWorld, damage: &BadSectors) -> bool {
     Prediction::of(world, damage, Scrubs::ToMend).is_all_mended() && are_blocks_borne(world, damage)
 }
 
@@ -228,8 +231,8 @@ enum Fault {
 
 /// A sector whose write fails is not repaired, and all others are.
 fn a_write(
-    world: &World,
-    damage: &Damage,
+    world: &ScrubWorld,
+    damage: &BadSectors,
     (member, offset, len): (usize, u64, usize),
     fault: Fault,
 ) -> Result<()> {
@@ -280,7 +283,7 @@ pub(crate) fn all_mended(report: &Report) -> Result<()> {
 }
 
 /// One finding names the device that did not make its repairs durable. A device without repairs is not flushed.
-fn a_flush(world: &World, damage: &Damage, member: usize) -> Result<()> {
+fn a_flush(world: &ScrubWorld, damage: &BadSectors, member: usize) -> Result<()> {
     let set = world.set.fork();
     apply(&set, damage);
     set.disks[member].faults(|faults| faults.flush = true);
@@ -292,7 +295,7 @@ fn a_flush(world: &World, damage: &Damage, member: usize) -> Result<()> {
         [] => ensure!(!is_mended, "a finding names the device"),
         [told] => {
             ensure!(is_mended && told.at.dev.get() == member as u64 + 1, "{told:?}");
-            ensure!(told.what == What::NotScrubbed && told.why.contains("not durable"), "{told:?}");
+            ensure!(told.what == FindingKind::NotScrubbed && told.why.contains("not durable"), "{told:?}");
         }
         _ => bail!("{told:?}"),
     }

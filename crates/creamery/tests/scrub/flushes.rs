@@ -1,14 +1,14 @@
 //! A device whose flush fails: a finding names only that device, if it had repairs, and no status counts it as done.
 
 use anyhow::{Context, Result, ensure};
-use creamery::check::scrub::{NoProgress, Outcome, Scrub, What};
+use creamery::check::scrub::{FindingKind, NoProgress, Outcome, Scrub};
 use creamery_testkit::harness::{Bench, Case};
 
 use crate::content::Content;
-use crate::damage::{Damage, Hurt, apply, scrub};
+use crate::damage::{BadSectors, Hurt, apply, scrub};
 use crate::disk::Set;
-use crate::geometry::{Profile, Spot};
-use crate::world::{Ends, Shape, World};
+use crate::geometry::{MemberSpot, Profile};
+use crate::world::{DataGroupEnd, ScrubWorld, SetLayout};
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
@@ -22,36 +22,38 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 /// A mirror whose second member fails to flush.
-fn without_flush(damage: &Damage) -> Result<Set> {
-    let shape = Shape { profile: Profile::named("raid1"), members: 2, shift: 0, ends: Ends::InFreeSpace };
-    let set = World::new(Content::small(16 << 10)?, shape)?.set.fork();
+fn without_flush(damage: &BadSectors) -> Result<Set> {
+    let shape =
+        SetLayout { profile: Profile::named("raid1"), members: 2, shift: 0, ends: DataGroupEnd::InFreeSpace };
+    let set = ScrubWorld::new(Content::small(16 << 10)?, shape)?.set.fork();
     apply(&set, damage);
     set.disks[1].faults(|faults| faults.flush = true);
     Ok(set)
 }
 
-fn rotten_superblock() -> Damage {
-    Damage::from([(Spot { member: 1, offset: 64 << 20 }, Hurt::Rotten)])
+fn rotten_superblock() -> BadSectors {
+    BadSectors::from([(MemberSpot { member: 1, offset: 64 << 20 }, Hurt::Rotten)])
 }
 
 fn of_its_device() -> Result<()> {
     let report = scrub(&without_flush(&rotten_superblock())?)?;
-    let told = report.damages.iter().find(|damage| damage.finding.what == What::NotScrubbed);
+    let told = report.damages.iter().find(|damage| damage.finding.what == FindingKind::NotScrubbed);
     let told = &told.context("a finding names the device")?.finding;
     ensure!(told.at.dev.get() == 2, "device 2 did not flush, and this is said: {told:?}");
     Ok(())
 }
 
 fn of_nothing() -> Result<()> {
-    let report = scrub(&without_flush(&Damage::new())?)?;
+    let report = scrub(&without_flush(&BadSectors::new())?)?;
     ensure!(report.damages.is_empty(), "nothing was mended: {:?}", report.damages);
     Ok(())
 }
 
 /// Data is lost, and repairs elsewhere are not flushed: the report names both, each with its own reason and number.
 fn hides_nothing() -> Result<()> {
-    let shape = Shape { profile: Profile::named("raid1"), members: 2, shift: 0, ends: Ends::InFreeSpace };
-    let world = World::new(Content::small(16 << 10)?, shape)?;
+    let shape =
+        SetLayout { profile: Profile::named("raid1"), members: 2, shift: 0, ends: DataGroupEnd::InFreeSpace };
+    let world = ScrubWorld::new(Content::small(16 << 10)?, shape)?;
     let at = *world.content.summed.first().context("data with checksums")?;
     let copies = world.group_of(at).copies(at);
     let mut damage = rotten_superblock();

@@ -58,7 +58,7 @@ impl Profile {
 
 /// A place on a member.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Spot {
+pub(crate) struct MemberSpot {
     pub(crate) member: usize,
     pub(crate) offset: u64,
 }
@@ -70,7 +70,7 @@ pub(crate) struct Group {
     pub(crate) len: u64,
     pub(crate) kind: BlockGroupFlags,
     pub(crate) profile: Profile,
-    pub(crate) stripes: Vec<Spot>,
+    pub(crate) stripes: Vec<MemberSpot>,
 }
 
 impl Group {
@@ -88,7 +88,7 @@ impl Group {
         for number in 0..count {
             // Both copies of DUP lie on one member.
             let member = (first + if profile.name == "dup" { 0 } else { number }) % taken.len();
-            group.stripes.push(Spot { member, offset: taken[member] });
+            group.stripes.push(MemberSpot { member, offset: taken[member] });
             taken[member] += bytes.next_multiple_of(ELEMENT);
         }
         group
@@ -118,12 +118,12 @@ impl Group {
         (self.start..self.start + self.len).contains(&logical)
     }
 
-    fn spot(&self, stripe: usize, within: u64) -> Spot {
-        Spot { offset: self.stripes[stripe].offset + within, ..self.stripes[stripe] }
+    fn spot(&self, stripe: usize, within: u64) -> MemberSpot {
+        MemberSpot { offset: self.stripes[stripe].offset + within, ..self.stripes[stripe] }
     }
 
     /// The places of all copies of a byte.
-    pub(crate) fn copies(&self, logical: u64) -> Vec<Spot> {
+    pub(crate) fn copies(&self, logical: u64) -> Vec<MemberSpot> {
         let from = logical - self.start;
         if !self.profile.is_striped {
             return (0..self.stripes.len()).map(|stripe| self.spot(stripe, from)).collect();
@@ -150,7 +150,7 @@ impl Group {
     }
 
     /// The place of an element of a row: its data columns, then P, then Q.
-    pub(crate) fn element(&self, row: u64, column: usize) -> Spot {
+    pub(crate) fn element(&self, row: u64, column: usize) -> MemberSpot {
         self.spot(self.stripe_of(row, column), row * ELEMENT)
     }
 
@@ -165,9 +165,9 @@ impl Group {
     }
 
     /// One place of a row, in each of its columns.
-    pub(crate) fn place(&self, row: u64, within: u64) -> Vec<Spot> {
+    pub(crate) fn place(&self, row: u64, within: u64) -> Vec<MemberSpot> {
         let spots = (0..self.stripes.len()).map(|column| self.element(row, column));
-        spots.map(|spot| Spot { offset: spot.offset + within, ..spot }).collect()
+        spots.map(|spot| MemberSpot { offset: spot.offset + within, ..spot }).collect()
     }
 
     /// The item of the group in the chunk tree.

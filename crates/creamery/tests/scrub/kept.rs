@@ -8,7 +8,7 @@ use creamery::Image;
 use creamery::device::{BlockDevice, MemoryDevice};
 use creamery_base::{DevId, Error, ErrorKind, FixedEnv, Logical, Physical, Timespec};
 use creamery_maint::scrub::{
-    Counts, Ended, Finding, Mode, Outcome, Recorder, Scrub, Sink, StatusFile, What, host_paths,
+    Counts, Ended, Finding, FindingKind, Mode, Outcome, Recorder, Scrub, Sink, StatusFile, host_paths,
 };
 use creamery_testkit::harness::{Bench, Case};
 use creamery_txn::{Engine, Options};
@@ -55,9 +55,9 @@ fn resume(dir: &Path, engine: &Engine) -> Result<Recorder> {
     Ok(Recorder::resume(running, engine, &host_paths(engine), Mode::ReadsOnly)?)
 }
 
-struct Found<'f>(&'f Recorder);
+struct FoundByRecorder<'f>(&'f Recorder);
 
-impl Sink for Found<'_> {
+impl Sink for FoundByRecorder<'_> {
     fn found(&self, finding: &Finding) {
         self.0.found(finding);
     }
@@ -69,7 +69,7 @@ impl Sink for Found<'_> {
 
 fn lost(offset: u64) -> Finding {
     Finding {
-        what: What::Data,
+        what: FindingKind::Data,
         at: Physical { dev: DEV, offset },
         logical: Some(Logical::new(offset)),
         why: "checksum mismatch".to_owned(),
@@ -82,13 +82,13 @@ fn superblocks(dir: &Path) -> Result<()> {
     let engine = open()?;
     let scrub = Scrub::reading(&engine).beside_commits();
     let recorder = begin(dir, &engine)?;
-    let device = scrub.begin(DEV, &Found(&recorder))?;
+    let device = scrub.begin(DEV, &FoundByRecorder(&recorder))?;
     ensure!(device.counts().super_errors == 1, "{:?}", device.counts());
     recorder.end(&engine, &[(DEV, *device.counts(), Ended::Cancelled)])?;
     drop(recorder);
     for _ in 0..2 {
         let recorder = resume(dir, &engine)?;
-        let device = scrub.begin(DEV, &Found(&recorder))?;
+        let device = scrub.begin(DEV, &FoundByRecorder(&recorder))?;
         let status = recorder.end(&engine, &[(DEV, *device.counts(), Ended::Cancelled)])?;
         let counts = status.devices[0].counts;
         ensure!(counts.super_errors == 1 && counts.unverified_errors == 1, "{counts:?}");

@@ -13,7 +13,7 @@ use creamery_volume::{DeviceSet, Mode, Volume};
 
 use crate::content::Content;
 use crate::geometry::Profile;
-use crate::world::{Ends, Shape, World};
+use crate::world::{DataGroupEnd, ScrubWorld, SetLayout};
 
 pub(crate) fn cases() -> Vec<Case> {
     let all = ["single", "raid1", "raid5"].into_iter();
@@ -74,8 +74,8 @@ impl Sink for Limited<'_> {
 
 fn limits_hold(profile: &str) -> Result<()> {
     let profile = Profile::named(profile);
-    let shape = Shape { profile, members: profile.members[0], shift: 0, ends: Ends::InFreeSpace };
-    let world = World::new(Content::large()?, shape)?;
+    let shape = SetLayout { profile, members: profile.members[0], shift: 0, ends: DataGroupEnd::InFreeSpace };
+    let world = ScrubWorld::new(Content::large()?, shape)?;
     for limit in [1 << 20, 4 << 20, 50 << 20] {
         let set = world.set.fork();
         let fixed = FixedEnv::new(Timespec { sec: 1_700_000_000, nsec: 0 }, 1);

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use creamery::check::scrub::{NoProgress, Outcome, Report, Scrub, What};
+use creamery::check::scrub::{FindingKind, NoProgress, Outcome, Report, Scrub};
 use creamery::extents::FiemapRequest;
 use creamery::{Image, NamedSet};
 use creamery_format::{BlockGroupFlags, SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS, Superblock};
@@ -16,7 +16,7 @@ use creamery_testkit::{Judge, LoopDevice, Random, Run, seed_of, seek_data, seek_
 use creamery_volume::{DeviceSet, Mode, Volume};
 
 use crate::disk::SECTOR;
-use crate::geometry::{ELEMENT, Group, Profile, Spot};
+use crate::geometry::{ELEMENT, Group, MemberSpot, Profile};
 
 const NEEDS: [Judge; 4] = [Judge::Root, Judge::BtrfsProgs, Judge::KernelBtrfs, Judge::LoopDevices];
 const MEMBERS: usize = 3;
@@ -102,7 +102,7 @@ fn group_of(members: &[PathBuf], path: &str) -> Result<(Group, u64)> {
         creamery_txn::Options { read_only: true, ..creamery_txn::Options::default() },
     )?;
     let chunk = engine.volume().chunk_at(extent.physical.into()).context("a chunk has it")?;
-    let stripe = |stripe: &creamery_volume::Stripe| Spot {
+    let stripe = |stripe: &creamery_volume::Stripe| MemberSpot {
         member: usize::try_from(stripe.dev.get() - 1).expect("few members"),
         offset: stripe.offset,
     };
@@ -126,13 +126,13 @@ fn scrubbed(members: &[PathBuf], content: &[u8]) -> Result<()> {
     let at = at.next_multiple_of(ELEMENT * group.columns()) + 5 * SECTOR;
     let row = group.row_of(at);
     let p = group.element(row, MEMBERS - 1);
-    let p = Spot { offset: p.offset + (at - group.start) % ELEMENT, ..p };
+    let p = MemberSpot { offset: p.offset + (at - group.start) % ELEMENT, ..p };
     rot(members, p)?;
     let rotten = bytes(members)?;
     let report = mend(members)?;
     let [damage] = &report.damages[..] else { anyhow::bail!("{:#?}", report.damages) };
     let told = (damage.finding.what, damage.finding.outcome);
-    ensure!(told == (What::Parity, Outcome::Undecided), "{damage:?}");
+    ensure!(told == (FindingKind::Parity, Outcome::Undecided), "{damage:?}");
     let counts = report.counts();
     ensure!(
         (counts.verify_errors, counts.unverified_errors, counts.corrected_errors) == (1, 1, 0),
@@ -147,7 +147,7 @@ fn scrubbed(members: &[PathBuf], content: &[u8]) -> Result<()> {
     let report = mend(members)?;
     let [damage] = &report.damages[..] else { anyhow::bail!("{:#?}", report.damages) };
     let told = (damage.finding.what, damage.finding.outcome);
-    ensure!(told == (What::Data, Outcome::Mended), "{damage:?}");
+    ensure!(told == (FindingKind::Data, Outcome::Mended), "{damage:?}");
     ensure!(bytes(members)? == before, "data is what it was");
     let fs = Image::open(&members[0])?;
     ensure!(fs.read("/committed")? == content, "the file is what it was");
@@ -155,7 +155,7 @@ fn scrubbed(members: &[PathBuf], content: &[u8]) -> Result<()> {
 }
 
 /// Inverts a sector; a second call restores it.
-fn rot(members: &[PathBuf], spot: Spot) -> Result<()> {
+fn rot(members: &[PathBuf], spot: MemberSpot) -> Result<()> {
     let file = File::options().read(true).write(true).open(&members[spot.member])?;
     let mut bytes = vec![0; usize::try_from(SECTOR)?];
     file.read_exact_at(&mut bytes, spot.offset)?;

@@ -10,8 +10,8 @@ use creamery_testkit::harness::Case;
 use crate::content::{Content, made};
 use crate::damage::scrub;
 use crate::disk::{SECTOR, Set};
-use crate::geometry::{Profile as Layout, Spot};
-use crate::world::{Ends, Shape, Use, World};
+use crate::geometry::{MemberSpot, Profile as Layout};
+use crate::world::{DataGroupEnd, ScrubWorld, SetLayout, Use};
 
 /// Findings of each kind that a report lists: remaining ones, and repaired ones.
 const LISTED: usize = 10_000;
@@ -33,8 +33,9 @@ fn many() -> Result<()> {
         fs.write("/file", content).map_err(Into::into)
     })?;
     let content = Content::of(Arc::clone(&memory) as _)?;
-    let shape = Shape { profile: Layout::named("raid1"), members: 2, shift: 0, ends: Ends::InFreeSpace };
-    let world = World::new(content, shape)?;
+    let shape =
+        SetLayout { profile: Layout::named("raid1"), members: 2, shift: 0, ends: DataGroupEnd::InFreeSpace };
+    let world = ScrubWorld::new(content, shape)?;
     // In the first half both copies are bad, in the rest one.
     let data: Vec<u64> = world.sectors[std::path::Path::new("/file")].clone();
     ensure!(data.len() == SECTORS, "{} sectors", data.len());
@@ -64,9 +65,9 @@ fn many() -> Result<()> {
     whole_again(&world, &set, mended)
 }
 
-fn whole_again(world: &World, set: &Set, mended: &[u64]) -> Result<()> {
+fn whole_again(world: &ScrubWorld, set: &Set, mended: &[u64]) -> Result<()> {
     for spot in mended.iter().flat_map(|at| world.group_of(*at).copies(*at)) {
-        let Spot { member, offset } = spot;
+        let MemberSpot { member, offset } = spot;
         ensure!(set.disks[member].peek(offset, SECTOR).iter().all(|byte| *byte == 0), "{spot:?} is mended");
     }
     Ok(())

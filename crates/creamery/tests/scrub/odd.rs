@@ -15,11 +15,11 @@ use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::{Random, seed_of};
 
 use crate::content::{Content, LEN, files_of, fill, made};
-use crate::damage::{Damage, Hurt, apply, findings_of, judge, scrub};
-use crate::disk::{Disk, SECTOR, Set};
+use crate::damage::{BadSectors, Hurt, apply, findings_of, judge, scrub};
+use crate::disk::{RottenDisk, SECTOR, Set};
 use crate::faults::borne;
-use crate::geometry::{PROFILES, Spot};
-use crate::world::{Ends, Shape, Use, World};
+use crate::geometry::{MemberSpot, PROFILES};
+use crate::world::{DataGroupEnd, ScrubWorld, SetLayout, Use};
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
@@ -35,14 +35,15 @@ pub(crate) fn cases() -> Vec<Case> {
 fn large_sectors() -> Result<()> {
     let content = Content::small(16 << 10)?;
     for profile in PROFILES {
-        let shape = Shape { profile, members: profile.members[0], shift: 0, ends: Ends::InFreeSpace };
-        let mut world = World::new(content.clone(), shape)?;
+        let shape =
+            SetLayout { profile, members: profile.members[0], shift: 0, ends: DataGroupEnd::InFreeSpace };
+        let mut world = ScrubWorld::new(content.clone(), shape)?;
         let disks = world.set.disks.iter().map(|disk| {
             let own = disk.fork(&world.set.journal).with_unit(SECTOR);
             Arc::new(own)
         });
         world.set = Set { disks: disks.collect(), journal: Arc::clone(&world.set.journal) };
-        let places = [Use::Superblock].into_iter().map(|_| Spot { member: 0, offset: 64 << 20 });
+        let places = [Use::Superblock].into_iter().map(|_| MemberSpot { member: 0, offset: 64 << 20 });
         let data = world.uses.iter().find(
             |(_, used)| matches!(used, Use::Data { logical } if world.content.summed.contains(logical)),
         );
@@ -51,7 +52,7 @@ fn large_sectors() -> Result<()> {
         let more = [data, tree].into_iter().flatten().map(|(spot, _)| *spot).filter(|_| bears);
         for spot in places.chain(more) {
             for hurt in [Hurt::Rotten, Hurt::Unreadable] {
-                judge(&world, &Damage::from([(spot, hurt)]))
+                judge(&world, &BadSectors::from([(spot, hurt)]))
                     .with_context(|| format!("{shape:?}: {hurt:?} at {spot:?}"))?;
             }
         }
@@ -60,12 +61,12 @@ fn large_sectors() -> Result<()> {
 }
 
 /// A disk that answers on its own threads, each time later than before.
-struct Slow {
-    below: Arc<Disk>,
+struct SlowDisk {
+    below: Arc<RottenDisk>,
     asked: AtomicU64,
 }
 
-impl BlockDevice for Slow {
+impl BlockDevice for SlowDisk {
     fn submit(&self, request: Request, done: Completion) {
         let (below, turns) = (Arc::clone(&self.below), self.asked.fetch_add(1, Ordering::Relaxed));
         std::thread::spawn(move || {
@@ -91,8 +92,9 @@ impl BlockDevice for Slow {
 fn slower() -> Result<()> {
     let content = Content::small(16 << 10)?;
     for profile in PROFILES {
-        let shape = Shape { profile, members: profile.members[1], shift: 4096, ends: Ends::InFreeSpace };
-        let world = World::new(content.clone(), shape)?;
+        let shape =
+            SetLayout { profile, members: profile.members[1], shift: 4096, ends: DataGroupEnd::InFreeSpace };
+        let world = ScrubWorld::new(content.clone(), shape)?;
         let mut random = Random::new(seed_of(&format!("slower {shape:?}")));
         let damage = borne(&world, &mut random, &[Hurt::Rotten]);
         let (fast, slow) = (world.set.fork(), world.set.fork());
@@ -100,7 +102,7 @@ fn slower() -> Result<()> {
         apply(&slow, &damage);
         let wanted = scrub(&fast)?;
         let disks = slow.disks.iter().map(|disk| {
-            Arc::new(Slow { below: Arc::clone(disk), asked: AtomicU64::new(0) }) as Arc<dyn BlockDevice>
+            Arc::new(SlowDisk { below: Arc::clone(disk), asked: AtomicU64::new(0) }) as Arc<dyn BlockDevice>
         });
         let found = Scrub::default().run_on(disks, &NoProgress)?;
         ensure!(findings_of(&found) == findings_of(&wanted), "{shape:?}: {:#?}", found.damages);
@@ -139,8 +141,9 @@ fn any_length() -> Result<()> {
 fn longer_and_shorter() -> Result<()> {
     let content = Content::small(16 << 10)?;
     for profile in PROFILES.into_iter().filter(|profile| profile.copies + profile.parity > 1) {
-        let shape = Shape { profile, members: profile.members[0], shift: 0, ends: Ends::InFreeSpace };
-        let world = World::new(content.clone(), shape)?;
+        let shape =
+            SetLayout { profile, members: profile.members[0], shift: 0, ends: DataGroupEnd::InFreeSpace };
+        let world = ScrubWorld::new(content.clone(), shape)?;
         for len in [LEN + SECTOR, LEN + (1 << 30), 300 << 30] {
             let set = of_length(&world, len);
             let behind = LEN + SECTOR / 2;
@@ -165,7 +168,7 @@ fn longer_and_shorter() -> Result<()> {
 }
 
 /// The set with disks of another length.
-fn of_length(world: &World, len: u64) -> Set {
+fn of_length(world: &ScrubWorld, len: u64) -> Set {
     let set = Set::new(world.shape.members, len);
     for (to, from) in set.disks.iter().zip(&world.set.disks) {
         for (offset, page) in from.pages().into_iter().filter(|(offset, _)| offset + SECTOR <= len) {

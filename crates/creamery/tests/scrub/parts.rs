@@ -17,12 +17,12 @@ use creamery_volume::{DeviceSet, Rescue, Volume};
 
 use crate::case_name;
 use crate::content::Content;
-use crate::damage::{Damage, Hurt, apply};
+use crate::damage::{BadSectors, Hurt, apply};
 use crate::disk::Set;
 use crate::faults::{borne, worlds};
-use crate::geometry::{PROFILES, Profile, Spot};
+use crate::geometry::{MemberSpot, PROFILES, Profile};
 use crate::trees::all_copies;
-use crate::world::{Ends, Shape, Use, World};
+use crate::world::{DataGroupEnd, ScrubWorld, SetLayout, Use};
 
 /// Moments of each layout that every change tests.
 const SHARE: usize = 4;
@@ -45,9 +45,9 @@ pub(crate) fn cases() -> Vec<Case> {
 
 /// Keeps the findings.
 #[derive(Default)]
-struct Keeps(Mutex<Vec<Finding>>);
+struct KeptFindings(Mutex<Vec<Finding>>);
 
-impl Sink for Keeps {
+impl Sink for KeptFindings {
     fn found(&self, finding: &Finding) {
         self.0.lock().expect("no thread dies").push(finding.clone());
     }
@@ -57,7 +57,7 @@ impl Sink for Keeps {
     }
 }
 
-impl Keeps {
+impl KeptFindings {
     /// The number of findings of a device.
     fn of(&self, dev: DevId) -> u64 {
         let all = self.0.lock().expect("no thread dies");
@@ -67,9 +67,10 @@ impl Keeps {
 
 /// A set of RAID5 with rot on each member, at most one sector of a row.
 fn rotten() -> Result<Set> {
-    let shape = Shape { profile: Profile::named("raid5"), members: 3, shift: 0, ends: Ends::InFreeSpace };
-    let world = World::new(Content::of_many_leaves()?, shape)?;
-    let mut rows: BTreeMap<_, Vec<Spot>> = BTreeMap::new();
+    let shape =
+        SetLayout { profile: Profile::named("raid5"), members: 3, shift: 0, ends: DataGroupEnd::InFreeSpace };
+    let world = ScrubWorld::new(Content::of_many_leaves()?, shape)?;
+    let mut rows: BTreeMap<_, Vec<MemberSpot>> = BTreeMap::new();
     for (spot, used) in &world.uses {
         if let Use::Data { logical } = used
             && world.content.summed.contains(logical)
@@ -99,7 +100,7 @@ fn begun(scrub: &Walker<'_>, sink: &dyn Sink) -> Result<Vec<DeviceScrub>> {
 fn not_come_yet() -> Result<()> {
     for leader in 0..3 {
         let engine = open(&rotten()?)?;
-        let (scrub, found) = (Walker::mending(&engine, engine.volume().mender()?), Keeps::default());
+        let (scrub, found) = (Walker::mending(&engine, engine.volume().mender()?), KeptFindings::default());
         let mut devices = begun(&scrub, &found)?;
         while scrub.step(&mut devices[leader], u64::MAX, &found)? != Step::Ended(Ended::Whole) {}
         for device in &mut devices {
@@ -121,7 +122,7 @@ fn not_come_yet() -> Result<()> {
 fn waiting() -> Result<()> {
     let engine = open(&rotten()?)?;
     for (leader, order) in [(0, [0, 1, 2]), (1, [0, 1, 2]), (2, [0, 1, 2]), (1, [2, 1, 0])] {
-        let (scrub, found) = (Walker::reading(&engine), Keeps::default());
+        let (scrub, found) = (Walker::reading(&engine), KeptFindings::default());
         let mut devices = begun(&scrub, &found)?;
         while found.0.lock().expect("no thread dies").is_empty() {
             ensure!(scrub.step(&mut devices[leader], 1, &found)? == Step::More, "{leader} leads");
@@ -143,12 +144,12 @@ fn waiting() -> Result<()> {
 }
 
 /// Cancels after this number of calls.
-struct Patience {
+struct CancelAfter {
     asked: AtomicU64,
     most: u64,
 }
 
-impl Progress for Patience {
+impl Progress for CancelAfter {
     fn scrubbed(&self, _: u64) -> bool {
         self.asked.fetch_add(1, Ordering::Relaxed) < self.most
     }
@@ -161,7 +162,7 @@ fn in_two_parts(bench: &Bench, profile: Profile) -> Result<()> {
         for scrub in [Scrub::default(), Scrub::default().read_only()] {
             let set = world.set.fork();
             apply(&set, &damage);
-            let patience = Patience { asked: AtomicU64::new(0), most: u64::MAX };
+            let patience = CancelAfter { asked: AtomicU64::new(0), most: u64::MAX };
             let whole = scrub.run_on(set.devices(), &patience)?;
             let asked = patience.asked.into_inner();
             let mut moments: Vec<u64> = (0..asked).collect();
@@ -181,14 +182,19 @@ fn in_two_parts(bench: &Bench, profile: Profile) -> Result<()> {
 /// A group with damaged trees counts once, wherever the first part ends.
 fn damaged_trees(bench: &Bench) -> Result<()> {
     for (profile, members) in [("single", 1), ("raid1", 2)] {
-        let shape = Shape { profile: Profile::named(profile), members, shift: 0, ends: Ends::InFreeSpace };
-        let world = World::new(Content::of_many_leaves()?, shape)?;
+        let shape = SetLayout {
+            profile: Profile::named(profile),
+            members,
+            shift: 0,
+            ends: DataGroupEnd::InFreeSpace,
+        };
+        let world = ScrubWorld::new(Content::of_many_leaves()?, shape)?;
         let leaves = world.content.leaves(TreeId::EXTENT);
         for leaf in [leaves[0], leaves[leaves.len() / 2], leaves[leaves.len() - 1]] {
             let damage = all_copies(&world, leaf, Hurt::Rotten);
             let (set, scrub) = (world.set.fork(), Scrub::default().read_only());
             apply(&set, &damage);
-            let patience = Patience { asked: AtomicU64::new(0), most: u64::MAX };
+            let patience = CancelAfter { asked: AtomicU64::new(0), most: u64::MAX };
             let whole = scrub.run_on(set.devices(), &patience)?;
             ensure!(whole.counts().uncorrectable_errors > 0, "a group is not scrubbed");
             for most in 0..patience.asked.into_inner() {
@@ -210,15 +216,15 @@ fn lines(report: &Report) -> Vec<String> {
 }
 
 fn parts(
-    world: &World,
-    damage: &Damage,
+    world: &ScrubWorld,
+    damage: &BadSectors,
     (scrub, dir): (&Scrub, &Path),
     most: u64,
     whole: &Report,
 ) -> Result<()> {
     let set = world.set.fork();
     apply(&set, damage);
-    let patience = Patience { asked: AtomicU64::new(0), most };
+    let patience = CancelAfter { asked: AtomicU64::new(0), most };
     let first = scrub.clone().kept_in(dir).run_on(set.devices(), &patience)?;
     ensure!(first.ended() == Ended::Cancelled, "it ends {:?}", first.ended());
     let report = scrub.clone().resuming(dir).run_on(set.devices(), &NoProgress)?;
@@ -239,10 +245,15 @@ fn parts(
 /// Present devices are scrubbed read-only: the content of the missing one is judged to know the parity, and is not a finding.
 fn missing() -> Result<()> {
     for (profile, members) in [("raid5", 3), ("raid6", 4)] {
-        let shape = Shape { profile: Profile::named(profile), members, shift: 0, ends: Ends::InFreeSpace };
-        let world = World::new(Content::of_many_leaves()?, shape)?;
+        let shape = SetLayout {
+            profile: Profile::named(profile),
+            members,
+            shift: 0,
+            ends: DataGroupEnd::InFreeSpace,
+        };
+        let world = ScrubWorld::new(Content::of_many_leaves()?, shape)?;
         let set = world.set.fork();
-        let is_summed = |(spot, used): &(&Spot, &Use)| {
+        let is_summed = |(spot, used): &(&MemberSpot, &Use)| {
             spot.member == 0
                 && matches!(used, Use::Data { logical } if world.content.summed.contains(logical))
         };
@@ -253,7 +264,7 @@ fn missing() -> Result<()> {
         let devices = DeviceSet::from(devices).degraded(true);
         let volume = Volume::open_for_rescue(devices, Rescue::default())?;
         let engine = Engine::open(volume, Options { read_only: true, ..Options::default() })?;
-        let (scrub, found) = (Walker::reading(&engine), Keeps::default());
+        let (scrub, found) = (Walker::reading(&engine), KeptFindings::default());
         let mut errors = 0;
         for id in 1..members as u64 {
             let (counts, ended) = scrub.device(DevId::new(id), &found)?;

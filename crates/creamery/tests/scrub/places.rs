@@ -20,7 +20,7 @@ use crate::damage::{Hurt, apply};
 use crate::disk::{Asked, Set};
 use crate::geometry::{ELEMENT, PROFILES, Profile};
 use crate::trees::all_copies;
-use crate::world::{Ends, Shape, World};
+use crate::world::{DataGroupEnd, ScrubWorld, SetLayout};
 
 /// Bytes of a device in one batch at most.
 const BATCH: u64 = 512 << 10;
@@ -34,16 +34,16 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-fn shape(profile: &str) -> Shape {
+fn shape(profile: &str) -> SetLayout {
     let profile = Profile::named(profile);
-    Shape { profile, members: profile.members[0], shift: 0, ends: Ends::InFreeSpace }
+    SetLayout { profile, members: profile.members[0], shift: 0, ends: DataGroupEnd::InFreeSpace }
 }
 
 /// The reports of each call about a device.
 #[derive(Default)]
-struct Told(Mutex<Vec<Counts>>);
+struct DeviceReports(Mutex<Vec<Counts>>);
 
-impl Sink for Told {
+impl Sink for DeviceReports {
     fn found(&self, _: &Finding) {}
 
     fn goes_on(&self, _: DevId, counts: &Counts) -> bool {
@@ -65,12 +65,12 @@ fn scrubbed(counts: &Counts) -> u64 {
 fn each_batch() -> Result<()> {
     let content = Content::large()?;
     for profile in PROFILES {
-        let world = World::new(content.clone(), shape(profile.name))?;
+        let world = ScrubWorld::new(content.clone(), shape(profile.name))?;
         let engine = open(&world.set.fork())?;
         for dev in (1..=world.shape.members as u64).map(DevId::new) {
             for is_alone in [true, false] {
                 // Each separately, so that it leads if there is parity.
-                let (scrub, told) = (Walker::reading(&engine), Told::default());
+                let (scrub, told) = (Walker::reading(&engine), DeviceReports::default());
                 let scrub = if is_alone { scrub.on_threads(NonZero::<usize>::MIN) } else { scrub };
                 let (last, ended) = scrub.device(dev, &told)?;
                 ensure!(ended == Ended::Whole, "it ends {ended:?}");
@@ -103,7 +103,7 @@ fn moves_on(told: &[Counts], last: &Counts, is_alone: bool) -> Result<()> {
 
 /// A late report of an earlier batch does not move the place back.
 fn told_late() -> Result<()> {
-    let engine = open(&World::new(Content::small(16 << 10)?, shape("raid1"))?.set)?;
+    let engine = open(&ScrubWorld::new(Content::small(16 << 10)?, shape("raid1"))?.set)?;
     let recorder = Recorder::begin(None, &engine, &host_paths(&engine), scrub::Mode::ReadsOnly)?;
     let [first, second] = [1, 2].map(|batches| Counts {
         data_bytes_scrubbed: batches * BATCH,
@@ -138,7 +138,7 @@ fn places(file: &StatusFile) -> Result<BTreeMap<DevId, u64>> {
 /// A resumed scrub that finds damaged trees at once: the place stays where the last scrub left it.
 fn fails_at_once(bench: &Bench) -> Result<()> {
     for profile in ["single", "raid1", "raid10", "raid5"] {
-        let world = World::new(Content::of_many_leaves()?, shape(profile))?;
+        let world = ScrubWorld::new(Content::of_many_leaves()?, shape(profile))?;
         let whole = Scrub::default().read_only().run_on(world.set.fork().devices(), &UpTo(u64::MAX))?;
         let part = UpTo(scrubbed(&whole.counts()) / 8);
         let (set, dir) = (world.set.fork(), bench.scratch.dir("status")?);
@@ -161,7 +161,7 @@ fn fails_at_once(bench: &Bench) -> Result<()> {
         let engine = open(&set)?;
         for (dev, at) in &before {
             let scrub = Walker::reading(&engine).starting_at(before.clone());
-            let (counts, _) = scrub.device(*dev, &Told::default())?;
+            let (counts, _) = scrub.device(*dev, &DeviceReports::default())?;
             ensure!(counts.last_physical >= *at, "{profile}, device {dev}: {counts:?}, begun at {at}");
         }
         std::fs::remove_dir_all(dir)?;
@@ -183,7 +183,7 @@ impl Sink for NoData {
 /// After a cancel no batch of rows begins, however many rows the chunk has.
 fn ends_in_rows() -> Result<()> {
     for profile in ["raid5", "raid6"] {
-        let world = World::new(Content::large()?, shape(profile))?;
+        let world = ScrubWorld::new(Content::large()?, shape(profile))?;
         let groups = world.groups.iter().filter(|group| group.kind == BlockGroupFlags::DATA);
         let group = groups.max_by_key(|group| group.len).context("a group of data")?;
         let rows_read = |sink: &dyn Sink| -> Result<(u64, Ended)> {
@@ -202,7 +202,7 @@ fn ends_in_rows() -> Result<()> {
             });
             Ok((rows.sum(), ended))
         };
-        let (all, ended) = rows_read(&Told::default())?;
+        let (all, ended) = rows_read(&DeviceReports::default())?;
         ensure!(all > 60 && ended == Ended::Whole, "{profile}: {all} rows, it ends {ended:?}");
         let (read, ended) = rows_read(&NoData)?;
         ensure!(ended == Ended::Cancelled, "{profile}: it ends {ended:?}");

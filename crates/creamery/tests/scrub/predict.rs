@@ -8,16 +8,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use creamery::check::scrub::Outcome;
 
-use crate::content::Kind;
-use crate::damage::{Damage, Found, Hurt};
+use crate::content::ContentKind;
+use crate::damage::{BadSectors, FoundDamage, Hurt};
 use crate::disk::SECTOR;
-use crate::geometry::{ELEMENT, Group, Spot};
-use crate::world::{Use, World};
+use crate::geometry::{ELEMENT, Group, MemberSpot};
+use crate::world::{ScrubWorld, Use};
 
 /// The prediction for a scrub.
 #[derive(Default, Debug)]
 pub(crate) struct Prediction {
-    pub(crate) findings: BTreeMap<Found, Outcome>,
+    pub(crate) findings: BTreeMap<FoundDamage, Outcome>,
     /// Sectors and blocks that are unreadable or wrong.
     pub(crate) unreadable: u64,
     pub(crate) wrong: u64,
@@ -28,9 +28,9 @@ pub(crate) struct Prediction {
     pub(crate) unknown: BTreeSet<u64>,
     pub(crate) lost_trees: BTreeSet<u64>,
     /// Sectors that stay bad: nothing is written there.
-    pub(crate) left: BTreeSet<Spot>,
+    pub(crate) left: BTreeSet<MemberSpot>,
     /// Parity that is rewritten for changed data that is not in use.
-    pub(crate) follows: BTreeSet<Spot>,
+    pub(crate) follows: BTreeSet<MemberSpot>,
 }
 
 /// The knowledge of the data of a place of a row, all columns together. Later variants take precedence.
@@ -60,7 +60,7 @@ pub(crate) enum Scrubs {
 }
 
 impl Prediction {
-    pub(crate) fn of(world: &World, damage: &Damage, scrubs: Scrubs) -> Self {
+    pub(crate) fn of(world: &ScrubWorld, damage: &BadSectors, scrubs: Scrubs) -> Self {
         let mut prediction = Self::default();
         let mut addresses = BTreeSet::new();
         let mut places = BTreeSet::new();
@@ -78,7 +78,7 @@ impl Prediction {
         }
         let mut now = damage.clone();
         let is_tree =
-            |at: &u64| matches!(world.content.extents.get(at), Some((kind, _)) if *kind == Kind::Tree);
+            |at: &u64| matches!(world.content.extents.get(at), Some((kind, _)) if *kind == ContentKind::Tree);
         // In the order in which a row is judged.
         for at in &addresses {
             if scrubs == Scrubs::ToRead {
@@ -102,7 +102,7 @@ impl Prediction {
     }
 
     /// Handles each bad copy of a sector with a checksum.
-    fn data(&mut self, world: &World, now: &mut Damage, logical: u64) {
+    fn data(&mut self, world: &ScrubWorld, now: &mut BadSectors, logical: u64) {
         let group = world.group_of(logical);
         let is_borne = is_borne(group, now, logical);
         if !is_borne {
@@ -124,14 +124,14 @@ impl Prediction {
     }
 
     /// Handles each unreadable copy of a sector without a checksum, and each one that differs from the first.
-    fn unsummed(&mut self, world: &World, now: &Damage, logical: u64) {
+    fn unsummed(&mut self, world: &ScrubWorld, now: &BadSectors, logical: u64) {
         let group = world.group_of(logical);
         let copies = group.copies(logical);
         let is_lost = first_read(&reads(group, now, logical)).is_none();
         if is_lost {
             self.lost.insert(logical);
         }
-        let hurt = |spot: &Spot| now.get(spot).copied();
+        let hurt = |spot: &MemberSpot| now.get(spot).copied();
         for spot in copies.iter().filter(|spot| hurt(spot) == Some(Hurt::Unreadable)) {
             self.unreadable += 1;
             let outcome = if is_lost { Outcome::Lost } else { Outcome::Undecided };
@@ -139,7 +139,7 @@ impl Prediction {
         }
         self.left.extend(copies.iter().copied().filter(|spot| now.contains_key(spot)));
         let first = hurt(&copies[0]);
-        let differs = |spot: &&Spot| {
+        let differs = |spot: &&MemberSpot| {
             let both = [first, hurt(spot)];
             both.contains(&Some(Hurt::Rotten)) && !both.contains(&Some(Hurt::Unreadable))
         };
@@ -150,7 +150,7 @@ impl Prediction {
         }
     }
 
-    fn tree(&mut self, world: &World, now: &mut Damage, block: u64) {
+    fn tree(&mut self, world: &ScrubWorld, now: &mut BadSectors, block: u64) {
         let is_borne = is_block_borne(world, now, block);
         if !is_borne {
             self.lost_trees.insert(block);
@@ -158,8 +158,8 @@ impl Prediction {
         let outcome = if is_borne { Outcome::Mended } else { Outcome::Lost };
         for (start, len) in world.tree_pieces(block).into_iter().flatten() {
             let sectors = (0..len).step_by(SECTOR as usize);
-            let spots = sectors.map(|by| Spot { offset: start.offset + by, ..start });
-            let bad: Vec<Spot> = spots.filter(|spot| now.contains_key(spot)).collect();
+            let spots = sectors.map(|by| MemberSpot { offset: start.offset + by, ..start });
+            let bad: Vec<MemberSpot> = spots.filter(|spot| now.contains_key(spot)).collect();
             match bad.iter().any(|spot| now[spot] == Hurt::Unreadable) {
                 _ if bad.is_empty() => continue,
                 true => self.unreadable += 1,
@@ -174,12 +174,12 @@ impl Prediction {
     }
 
     /// The knowledge of the data of a place of a row; `None` if nothing there is in use.
-    fn known(&self, world: &World, damage: &Damage, spots: &[Spot]) -> Option<Known> {
-        let used = |spot: &Spot| world.uses.get(spot);
+    fn known(&self, world: &ScrubWorld, damage: &BadSectors, spots: &[MemberSpot]) -> Option<Known> {
+        let used = |spot: &MemberSpot| world.uses.get(spot);
         if !spots.iter().any(|spot| used(spot).is_some()) {
             return None;
         }
-        let known = |spot: &Spot| {
+        let known = |spot: &MemberSpot| {
             let is_unread = damage.get(spot) == Some(&Hurt::Unreadable);
             match used(spot) {
                 Some(Use::Data { logical }) if world.content.summed.contains(logical) => {
@@ -195,7 +195,7 @@ impl Prediction {
     }
 
     /// Judges P and Q of a place of a row with a bad column.
-    fn parity(&mut self, world: &World, damage: &Damage, (group, row, within): (usize, u64, u64)) {
+    fn parity(&mut self, world: &ScrubWorld, damage: &BadSectors, (group, row, within): (usize, u64, u64)) {
         let group = &world.groups[group];
         let spots = group.place(row, within);
         let (data, parity) = spots.split_at(group.columns() as usize);
@@ -237,9 +237,9 @@ impl Prediction {
 }
 
 /// The place of a row with a sector of a chunk with parity.
-fn place_of(world: &World, spot: Spot) -> Option<(usize, u64, u64)> {
+fn place_of(world: &ScrubWorld, spot: MemberSpot) -> Option<(usize, u64, u64)> {
     for (number, group) in world.groups.iter().enumerate().filter(|(_, group)| group.profile.parity > 0) {
-        let has = |stripe: &&Spot| {
+        let has = |stripe: &&MemberSpot| {
             let range = stripe.offset..stripe.offset + group.stripe_bytes().next_multiple_of(ELEMENT);
             stripe.member == spot.member && range.contains(&spot.offset)
         };
@@ -252,8 +252,8 @@ fn place_of(world: &World, spot: Spot) -> Option<(usize, u64, u64)> {
 }
 
 /// Whether a sector with a checksum is good, or is restored.
-fn is_borne(group: &Group, damage: &Damage, logical: u64) -> bool {
-    let is_good = |spot: &Spot| !damage.contains_key(spot);
+fn is_borne(group: &Group, damage: &BadSectors, logical: u64) -> bool {
+    let is_good = |spot: &MemberSpot| !damage.contains_key(spot);
     if group.copies(logical).iter().any(is_good) {
         return true;
     }
@@ -262,7 +262,7 @@ fn is_borne(group: &Group, damage: &Damage, logical: u64) -> bool {
 }
 
 /// Whether each tree block is good, or is restored without changes of the others.
-pub(crate) fn are_blocks_borne(world: &World, damage: &Damage) -> bool {
+pub(crate) fn are_blocks_borne(world: &ScrubWorld, damage: &BadSectors) -> bool {
     let mut uses = damage.keys().filter_map(|spot| world.uses.get(spot));
     uses.all(|used| match used {
         Use::Tree { block, .. } => is_block_borne(world, damage, *block),
@@ -271,7 +271,7 @@ pub(crate) fn are_blocks_borne(world: &World, damage: &Damage) -> bool {
 }
 
 /// Whether a tree block is good, or is restored.
-fn is_block_borne(world: &World, damage: &Damage, block: u64) -> bool {
+fn is_block_borne(world: &ScrubWorld, damage: &BadSectors, block: u64) -> bool {
     let group = world.group_of(block);
     let len = world.content.extents[&block].1.len() as u64;
     let mut sectors = (block..block + len).step_by(SECTOR as usize);
@@ -279,7 +279,7 @@ fn is_block_borne(world: &World, damage: &Damage, block: u64) -> bool {
 }
 
 /// The results of all ways to read a sector, in the order of trial.
-fn reads(group: &Group, damage: &Damage, logical: u64) -> Vec<Read> {
+fn reads(group: &Group, damage: &BadSectors, logical: u64) -> Vec<Read> {
     if group.profile.parity == 0 {
         return group.copies(logical).iter().map(|spot| read(damage, &[*spot])).collect();
     }
@@ -304,7 +304,7 @@ fn hypotheses(group: &Group) -> Vec<Vec<usize>> {
 }
 
 /// The result of reading a sector as if these stripes were lost.
-fn read_without(group: &Group, damage: &Damage, logical: u64, lost: &[usize]) -> Read {
+fn read_without(group: &Group, damage: &BadSectors, logical: u64, lost: &[usize]) -> Read {
     let (row, own) = (group.row_of(logical), group.column_of(logical));
     let place = group.place(row, group.within(logical));
     let own_stripe = group.stripe_of(row, own);
@@ -320,7 +320,7 @@ fn read_without(group: &Group, damage: &Damage, logical: u64, lost: &[usize]) ->
 }
 
 /// The result of reading sectors that are all needed.
-fn read(damage: &Damage, sources: &[Spot]) -> Read {
+fn read(damage: &BadSectors, sources: &[MemberSpot]) -> Read {
     let hurts = || sources.iter().filter_map(|spot| damage.get(spot));
     match () {
         () if hurts().any(|hurt| *hurt == Hurt::Unreadable) => Read::Fails,

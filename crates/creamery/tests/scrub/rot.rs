@@ -6,12 +6,12 @@ use creamery_testkit::harness::Case;
 use creamery_testkit::{Random, seed_of, share_or_whole};
 
 use crate::case_name;
-use crate::content::{Content, Kind};
-use crate::damage::{Damage, Hurt, extents, judge};
+use crate::content::{Content, ContentKind};
+use crate::damage::{BadSectors, Hurt, extents, judge};
 use crate::disk::SECTOR;
-use crate::geometry::{PROFILES, Profile, Spot};
+use crate::geometry::{MemberSpot, PROFILES, Profile};
 use crate::predict::{Prediction, Scrubs};
-use crate::world::{Ends, Shape, World};
+use crate::world::{DataGroupEnd, ScrubWorld, SetLayout};
 
 /// Copies or columns of one place whose loss each profile tolerates.
 const BORNE: [(&str, usize); 9] = [
@@ -46,7 +46,7 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 /// One place: the sectors of all copies of an address, or of all columns of its row.
-fn columns(world: &World, logical: u64) -> Vec<Spot> {
+fn columns(world: &ScrubWorld, logical: u64) -> Vec<MemberSpot> {
     let group = world.group_of(logical);
     if group.profile.parity == 0 {
         return group.copies(logical);
@@ -70,8 +70,10 @@ fn each_place(profile: Profile) -> Result<()> {
         for (members, shift) in
             profile.members.into_iter().flat_map(|members| SHIFTS.map(|shift| (members, shift)))
         {
-            let world =
-                World::new(content.clone(), Shape { profile, members, shift, ends: Ends::InFreeSpace })?;
+            let world = ScrubWorld::new(
+                content.clone(),
+                SetLayout { profile, members, shift, ends: DataGroupEnd::InFreeSpace },
+            )?;
             let mut trials = trials(&world);
             let mut random = Random::new(seed_of(&format!("rot {:?} {node}", world.shape)));
             random.shuffle(&mut trials);
@@ -92,12 +94,13 @@ fn everywhere(profile: Profile) -> Result<()> {
     let content = Content::small(16 << 10)?;
     let mut lost = 0;
     for (members, shift) in profile.members.into_iter().zip([12288, 0]) {
-        let shape = Shape { profile, members, shift, ends: Ends::InFreeSpace };
-        let world = World::new(content.clone(), shape)?;
+        let shape = SetLayout { profile, members, shift, ends: DataGroupEnd::InFreeSpace };
+        let world = ScrubWorld::new(content.clone(), shape)?;
         let mut random = Random::new(seed_of(&format!("everywhere {shape:?}")));
-        let used: Vec<Spot> = world.uses.keys().copied().filter(|spot| spot.offset != 64 << 10).collect();
+        let used: Vec<MemberSpot> =
+            world.uses.keys().copied().filter(|spot| spot.offset != 64 << 10).collect();
         for _ in 0..share_or_whole(EVERYWHERE, 40 * EVERYWHERE) {
-            let mut damage = Damage::new();
+            let mut damage = BadSectors::new();
             for _ in 0..=random.below(40) {
                 let mut spot = used[random.below(used.len() as u64) as usize];
                 if random.below(8) == 0 {
@@ -115,14 +118,14 @@ fn everywhere(profile: Profile) -> Result<()> {
 }
 
 /// Addresses of data and of tree blocks, each with each set of bad columns.
-fn trials(world: &World) -> Vec<(u64, Vec<usize>)> {
+fn trials(world: &ScrubWorld) -> Vec<(u64, Vec<usize>)> {
     let mut addresses = Vec::new();
-    for at in extents(world, Kind::Data) {
+    for at in extents(world, ContentKind::Data) {
         let len = world.content.extents[&at].1.len() as u64;
         // The first sector, the last one, and one between.
         addresses.extend([at, at + (len / 2) / SECTOR * SECTOR, at + len - SECTOR]);
     }
-    for at in extents(world, Kind::Tree) {
+    for at in extents(world, ContentKind::Tree) {
         addresses.extend([at, at + world.content.extents[&at].1.len() as u64 - SECTOR]);
     }
     addresses.dedup();
@@ -133,9 +136,9 @@ fn trials(world: &World) -> Vec<(u64, Vec<usize>)> {
     addresses.into_iter().flat_map(|at| sizes(at).map(move |rotten| (at, rotten))).collect()
 }
 
-fn one(world: &World, borne: usize, logical: u64, rotten: &[usize], hurt: Hurt) -> Result<()> {
+fn one(world: &ScrubWorld, borne: usize, logical: u64, rotten: &[usize], hurt: Hurt) -> Result<()> {
     let spots = columns(world, logical);
-    let damage: Damage = rotten.iter().map(|column| (spots[*column], hurt)).collect();
+    let damage: BadSectors = rotten.iter().map(|column| (spots[*column], hurt)).collect();
     let prediction = Prediction::of(world, &damage, Scrubs::ToMend);
     let is_data = world.content.summed.contains(&logical);
     let own = rotten.iter().any(|column| world.group_of(logical).copies(logical).contains(&spots[*column]));
@@ -150,9 +153,9 @@ fn one(world: &World, borne: usize, logical: u64, rotten: &[usize], hurt: Hurt) 
 }
 
 /// The copy of a superblock.
-fn superblock(world: &World) -> Result<()> {
+fn superblock(world: &ScrubWorld) -> Result<()> {
     for (member, hurt) in [(0, Hurt::Rotten), (world.shape.members - 1, Hurt::Unreadable)] {
-        let damage = Damage::from([(Spot { member, offset: 64 << 20 }, hurt)]);
+        let damage = BadSectors::from([(MemberSpot { member, offset: 64 << 20 }, hurt)]);
         let counts =
             judge(world, &damage).with_context(|| format!("a superblock of member {member}: {hurt:?}"))?;
         ensure!((counts.super_errors, counts.corrected_errors) == (1, 1), "{counts:?}");

@@ -9,7 +9,7 @@ use creamery_volume::{Mode, Volume};
 use crate::content::{Content, files_of};
 use crate::damage::scrub;
 use crate::geometry::PROFILES;
-use crate::world::{Ends, Shape, World};
+use crate::world::{DataGroupEnd, ScrubWorld, SetLayout};
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![Case::new("scrub-matrix/what-is-whole-stays-as-it-is", &[], |_| whole())]
@@ -21,15 +21,17 @@ fn whole() -> Result<()> {
         for (members, shift) in
             profile.members.into_iter().flat_map(|members| [(members, 0), (members, 8192), (members, 4096)])
         {
-            let world =
-                World::new(content.clone(), Shape { profile, members, shift, ends: Ends::InFreeSpace })?;
+            let world = ScrubWorld::new(
+                content.clone(),
+                SetLayout { profile, members, shift, ends: DataGroupEnd::InFreeSpace },
+            )?;
             judge(&world).map_err(|error| error.context(format!("{:?}", world.shape)))?;
         }
     }
     Ok(())
 }
 
-pub(crate) fn judge(world: &World) -> Result<()> {
+pub(crate) fn judge(world: &ScrubWorld) -> Result<()> {
     let set = world.set.fork();
     let volume =
         Volume::open(set.devices().into_iter().collect::<creamery_volume::DeviceSet>(), Mode::ReadOnly)?;

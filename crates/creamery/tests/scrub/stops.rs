@@ -8,12 +8,12 @@ use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::{Random, seed_of, share_or_whole};
 
 use crate::content::Content;
-use crate::damage::{Damage, Hurt, apply, files};
+use crate::damage::{BadSectors, Hurt, apply, files};
 use crate::disk::SECTOR;
 use crate::faults::{all_mended, borne, worlds};
 use crate::geometry::{PROFILES, Profile};
 use crate::predict::Prediction;
-use crate::world::{Ends, Shape, World};
+use crate::world::{DataGroupEnd, ScrubWorld, SetLayout};
 
 /// Moments of each layout that every change tests.
 const SHARE: usize = 6;
@@ -47,8 +47,9 @@ impl Progress for UntilAPause {
 
 /// Between two steps of a device that leads a chunk with parity the others wait for it: they end with it.
 fn in_a_pause() -> Result<()> {
-    let shape = Shape { profile: Profile::named("raid5"), members: 3, shift: 0, ends: Ends::InFreeSpace };
-    let world = World::new(Content::of_many_leaves()?, shape)?;
+    let shape =
+        SetLayout { profile: Profile::named("raid5"), members: 3, shift: 0, ends: DataGroupEnd::InFreeSpace };
+    let world = ScrubWorld::new(Content::of_many_leaves()?, shape)?;
     let all = Scrub::default().run_on(world.set.fork().devices(), &NoProgress)?.counts();
     let all = all.data_bytes_scrubbed + all.tree_bytes_scrubbed;
     let mut cancelled = 0;
@@ -63,12 +64,12 @@ fn in_a_pause() -> Result<()> {
 }
 
 /// Cancels after this number of calls.
-struct Patience {
+struct StopAfter {
     asked: AtomicU64,
     most: u64,
 }
 
-impl Progress for Patience {
+impl Progress for StopAfter {
     fn scrubbed(&self, _: u64) -> bool {
         self.asked.fetch_add(1, Ordering::Relaxed) < self.most
     }
@@ -78,7 +79,7 @@ fn each_moment(bench: &Bench, profile: Profile) -> Result<()> {
     for world in worlds(profile)? {
         let mut random = Random::new(seed_of(&format!("stops {:?}", world.shape)));
         let damage = borne(&world, &mut random, &[Hurt::Rotten, Hurt::Unreadable]);
-        let whole = Patience { asked: AtomicU64::new(0), most: u64::MAX };
+        let whole = StopAfter { asked: AtomicU64::new(0), most: u64::MAX };
         let set = world.set.fork();
         Scrub::default().run_on(set.devices(), &whole)?;
         let asked = whole.asked.into_inner();
@@ -94,11 +95,11 @@ fn each_moment(bench: &Bench, profile: Profile) -> Result<()> {
     Ok(())
 }
 
-fn one(bench: &Bench, world: &World, damage: &Damage, most: u64) -> Result<()> {
+fn one(bench: &Bench, world: &ScrubWorld, damage: &BadSectors, most: u64) -> Result<()> {
     let set = world.set.fork();
     let dir = bench.scratch.dir("status")?;
     apply(&set, damage);
-    let patience = Patience { asked: AtomicU64::new(0), most };
+    let patience = StopAfter { asked: AtomicU64::new(0), most };
     let report = Scrub::default().kept_in(&dir).run_on(set.devices(), &patience)?;
     ensure!(report.ended() == Ended::Cancelled, "it ends {:?}", report.ended());
     all_mended(&report)?;

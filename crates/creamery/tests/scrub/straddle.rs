@@ -6,11 +6,11 @@ use creamery_testkit::harness::Case;
 use creamery_testkit::{Random, seed_of, share_or_whole};
 
 use crate::case_name;
-use crate::content::{Content, Kind};
-use crate::damage::{Damage, Hurt, extents, judge};
+use crate::content::{Content, ContentKind};
+use crate::damage::{BadSectors, Hurt, extents, judge};
 use crate::disk::SECTOR;
-use crate::geometry::{ELEMENT, PROFILES, Profile, Spot};
-use crate::world::{Ends, Shape, World};
+use crate::geometry::{ELEMENT, MemberSpot, PROFILES, Profile};
+use crate::world::{DataGroupEnd, ScrubWorld, SetLayout};
 
 /// Bytes from the start of a block group to the next element.
 const SHIFTS: [u64; 5] = [4096, 8192, 12288, 20480, 61440];
@@ -28,10 +28,10 @@ pub(crate) fn cases() -> Vec<Case> {
 fn straddling(profile: Profile) -> Result<()> {
     let content = Content::small(16 << 10)?;
     let mut straddled = 0;
-    let ends = [Ends::WithData, Ends::InRow].into_iter();
+    let ends = [DataGroupEnd::WithData, DataGroupEnd::InRow].into_iter();
     let shapes = ends.flat_map(|ends| SHIFTS.map(|shift| (ends, shift)));
     for ((ends, shift), members) in shapes.flat_map(|shape| profile.members.map(|members| (shape, members))) {
-        let world = World::new(content.clone(), Shape { profile, members, shift, ends })?;
+        let world = ScrubWorld::new(content.clone(), SetLayout { profile, members, shift, ends })?;
         crate::sound::judge(&world).with_context(|| format!("{:?} is whole", world.shape))?;
         let mut random = Random::new(seed_of(&format!("straddling {:?}", world.shape)));
         let mut places = places(&world);
@@ -40,7 +40,7 @@ fn straddling(profile: Profile) -> Result<()> {
         places.truncate(share_or_whole(SHARE, places.len()));
         for spot in places {
             for hurt in [Hurt::Rotten, Hurt::Unreadable] {
-                let damage = Damage::from([(spot, hurt)]);
+                let damage = BadSectors::from([(spot, hurt)]);
                 judge(&world, &damage).with_context(|| format!("{:?}: {hurt:?} at {spot:?}", world.shape))?;
             }
         }
@@ -50,9 +50,9 @@ fn straddling(profile: Profile) -> Result<()> {
 }
 
 /// Sectors on both sides of an element's end in the midst of a block or an extent, in each copy; and the last one of the group.
-fn places(world: &World) -> Vec<Spot> {
+fn places(world: &ScrubWorld) -> Vec<MemberSpot> {
     let mut addresses = Vec::new();
-    for kind in [Kind::Tree, Kind::Data] {
+    for kind in [ContentKind::Tree, ContentKind::Data] {
         for at in extents(world, kind) {
             let (group, end) = (world.group_of(at), at + world.content.extents[&at].1.len() as u64);
             let within = |at: u64| (at - group.start) % ELEMENT;

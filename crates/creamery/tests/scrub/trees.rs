@@ -4,17 +4,17 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context, Result, ensure};
-use creamery::check::scrub::{Ended, Outcome, Report, What};
+use creamery::check::scrub::{Ended, FindingKind, Outcome, Report};
 use creamery_base::TreeId;
 use creamery_format::{BlockGroupFlags, BlockRef};
 use creamery_testkit::harness::Case;
 
 use crate::case_name;
-use crate::content::{Content, Kind};
-use crate::damage::{Damage, Hurt, apply, extents, scrub, scrub_read_only};
+use crate::content::{Content, ContentKind};
+use crate::damage::{BadSectors, Hurt, apply, extents, scrub, scrub_read_only};
 use crate::disk::SECTOR;
-use crate::geometry::{Profile, Spot};
-use crate::world::{Ends, Shape, World};
+use crate::geometry::{MemberSpot, Profile};
+use crate::world::{DataGroupEnd, ScrubWorld, SetLayout};
 
 const PROFILES: [(&str, usize); 5] = [("single", 1), ("dup", 1), ("raid1", 2), ("raid5", 3), ("raid6", 4)];
 
@@ -27,8 +27,9 @@ pub(crate) fn cases() -> Vec<Case> {
 
 fn each_leaf(profile: &str, members: usize) -> Result<()> {
     let content = Content::of_many_leaves()?;
-    let shape = Shape { profile: Profile::named(profile), members, shift: 0, ends: Ends::InFreeSpace };
-    let world = World::new(content, shape)?;
+    let shape =
+        SetLayout { profile: Profile::named(profile), members, shift: 0, ends: DataGroupEnd::InFreeSpace };
+    let world = ScrubWorld::new(content, shape)?;
     for tree in [TreeId::EXTENT, TreeId::CSUM] {
         let leaves = world.content.leaves(tree);
         ensure!(leaves.len() > 2, "{tree} has {} leaves", leaves.len());
@@ -52,7 +53,7 @@ fn each_leaf(profile: &str, members: usize) -> Result<()> {
 }
 
 /// The groups that have extents in a leaf of the extent tree.
-fn touched(world: &World, leaves: &[u64], number: usize) -> BTreeSet<usize> {
+fn touched(world: &ScrubWorld, leaves: &[u64], number: usize) -> BTreeSet<usize> {
     let block = BlockRef::new(&world.content.extents[&leaves[number]].1);
     let own = (0..block.count()).map(|slot| block.key(slot).objectid.get());
     let group = |at: u64| world.groups.iter().position(|group| group.has(at));
@@ -60,26 +61,26 @@ fn touched(world: &World, leaves: &[u64], number: usize) -> BTreeSet<usize> {
 }
 
 /// Damage of every source from which a block could be restored.
-pub(crate) fn all_copies(world: &World, block: u64, hurt: Hurt) -> Damage {
+pub(crate) fn all_copies(world: &ScrubWorld, block: u64, hurt: Hurt) -> BadSectors {
     let group = world.group_of(block);
     let len = world.content.extents[&block].1.len() as u64;
-    let mut damage = Damage::new();
+    let mut damage = BadSectors::new();
     for at in (block..block + len).step_by(SECTOR as usize) {
         damage.extend(group.copies(at).into_iter().map(|spot| (spot, hurt)));
         let within = (at - group.start) % (64 << 10);
         let columns = group.columns() as usize;
         let parity =
             (columns..columns + group.profile.parity).map(|column| group.element(group.row_of(at), column));
-        damage.extend(parity.map(|spot| (Spot { offset: spot.offset + within, ..spot }, hurt)));
+        damage.extend(parity.map(|spot| (MemberSpot { offset: spot.offset + within, ..spot }, hurt)));
     }
     damage
 }
 
-fn one(world: &World, leaf: u64, hurt: Hurt, touched: &BTreeSet<usize>) -> Result<()> {
+fn one(world: &ScrubWorld, leaf: u64, hurt: Hurt, touched: &BTreeSet<usize>) -> Result<()> {
     let mut damage = all_copies(world, leaf, hurt);
     // A repairable sector in each other group.
     let mut mended = Vec::new();
-    for kind in [Kind::Tree, Kind::Data] {
+    for kind in [ContentKind::Tree, ContentKind::Data] {
         let bears = world.shape.profile.copies + world.shape.profile.parity > 1;
         let is_far = |at: &u64| {
             let group = world.groups.iter().position(|group| group.has(*at)).expect("a group has it");
@@ -109,8 +110,8 @@ fn one(world: &World, leaf: u64, hurt: Hurt, touched: &BTreeSet<usize>) -> Resul
 }
 
 /// The report says for each device which areas of the leaf were not scrubbed; the groups beside it are known only from their neighbours.
-fn not_scrubbed(world: &World, report: &Report, touched: &BTreeSet<usize>) -> Result<()> {
-    let told = report.damages.iter().filter(|damage| damage.finding.what == What::NotScrubbed);
+fn not_scrubbed(world: &ScrubWorld, report: &Report, touched: &BTreeSet<usize>) -> Result<()> {
+    let told = report.damages.iter().filter(|damage| damage.finding.what == FindingKind::NotScrubbed);
     let mut groups = BTreeSet::new();
     for damage in told {
         let finding = &damage.finding;
@@ -141,7 +142,7 @@ fn not_scrubbed(world: &World, report: &Report, touched: &BTreeSet<usize>) -> Re
 }
 
 /// Without the root of such a tree, the filesystem does not open, or the report calls a device failed. Nothing is written.
-fn root(world: &World, leaf: u64) -> Result<()> {
+fn root(world: &ScrubWorld, leaf: u64) -> Result<()> {
     let set = world.set.fork();
     apply(&set, &all_copies(world, leaf, Hurt::Unreadable));
     for outcome in [scrub_read_only(&set), scrub(&set)] {

@@ -8,12 +8,12 @@ use creamery::Image;
 use creamery::check::scrub::Outcome;
 use creamery_testkit::harness::{Bench, Case};
 
-use crate::content::{Content, Kind, NOCOW};
-use crate::damage::{Damage, Found, Hurt, apply, extents, findings_of, judge, scrub};
+use crate::content::{Content, ContentKind, NOCOW};
+use crate::damage::{BadSectors, FoundDamage, Hurt, apply, extents, findings_of, judge, scrub};
 use crate::disk::SECTOR;
-use crate::geometry::{ELEMENT, Group, Profile, Spot};
+use crate::geometry::{ELEMENT, Group, MemberSpot, Profile};
 use crate::predict::{Prediction, Scrubs};
-use crate::world::{Ends, Shape, Use, World};
+use crate::world::{DataGroupEnd, ScrubWorld, SetLayout, Use};
 
 type Body = fn(&Bench) -> Result<()>;
 
@@ -36,9 +36,10 @@ pub(crate) fn cases() -> Vec<Case> {
     cases.into_iter().map(|(name, body)| Case::new(format!("scrub-matrix/{name}"), &[], body)).collect()
 }
 
-fn world(profile: &str, members: usize) -> Result<World> {
-    let shape = Shape { profile: Profile::named(profile), members, shift: 0, ends: Ends::InFreeSpace };
-    World::new(Content::small(16 << 10)?, shape)
+fn world(profile: &str, members: usize) -> Result<ScrubWorld> {
+    let shape =
+        SetLayout { profile: Profile::named(profile), members, shift: 0, ends: DataGroupEnd::InFreeSpace };
+    ScrubWorld::new(Content::small(16 << 10)?, shape)
 }
 
 /// The content of a row beside the bad sector.
@@ -49,10 +50,10 @@ enum Beside {
 }
 
 /// Whether data without checksums is at this place of a row.
-fn is_unsummed(world: &World, group: &Group, row: u64, within: u64) -> bool {
+fn is_unsummed(world: &ScrubWorld, group: &Group, row: u64, within: u64) -> bool {
     (0..group.columns() as usize).any(|column| {
         let element = group.element(row, column);
-        let spot = Spot { offset: element.offset + within, ..element };
+        let spot = MemberSpot { offset: element.offset + within, ..element };
         matches!(world.uses.get(&spot), Some(Use::Data { logical }) if !world.content.summed.contains(logical))
     })
 }
@@ -67,22 +68,22 @@ fn parity_sector(beside: Beside) -> Result<()> {
         !is_unsummed(&world, group, row, within) && others == (beside == Beside::Unsummed)
     });
     let (spot, _) = wanted.context("such a row")?;
-    judge(&world, &Damage::from([(*spot, Hurt::Unreadable)])).map(drop)
+    judge(&world, &BadSectors::from([(*spot, Hurt::Unreadable)])).map(drop)
 }
 
 /// P of an unused place, in a row that is partly in use: a second scrub would find it again.
 fn unused_parity() -> Result<()> {
     let world = world("raid5", 3)?;
-    let element = |spot: &Spot, used: &Use| match used {
-        Use::Parity { within, .. } => Some(Spot { offset: spot.offset - within, ..*spot }),
+    let element = |spot: &MemberSpot, used: &Use| match used {
+        Use::Parity { within, .. } => Some(MemberSpot { offset: spot.offset - within, ..*spot }),
         _ => None,
     };
     let unused = world.uses.iter().filter_map(|(spot, used)| element(spot, used)).find_map(|start| {
         let places = (0..ELEMENT).step_by(SECTOR as usize);
-        let mut spots = places.map(|within| Spot { offset: start.offset + within, ..start });
+        let mut spots = places.map(|within| MemberSpot { offset: start.offset + within, ..start });
         spots.find(|spot| !world.uses.contains_key(spot))
     });
-    let damage = Damage::from([(unused.context("such a place")?, Hurt::Unreadable)]);
+    let damage = BadSectors::from([(unused.context("such a place")?, Hurt::Unreadable)]);
     judge(&world, &damage).map(drop)
 }
 
@@ -91,7 +92,7 @@ fn differing(unreadable: usize) -> Result<()> {
     let world = world("raid1", 2)?;
     let sectors = &world.sectors[Path::new(NOCOW)];
     let copies = |number: usize| world.group_of(sectors[number]).copies(sectors[number]);
-    let damage = Damage::from([(copies(3)[unreadable], Hurt::Unreadable), (copies(5)[1], Hurt::Rotten)]);
+    let damage = BadSectors::from([(copies(3)[unreadable], Hurt::Unreadable), (copies(5)[1], Hurt::Rotten)]);
     let set = world.set.fork();
     apply(&set, &damage);
     let found = findings_of(&scrub(&set)?);
@@ -105,13 +106,13 @@ fn parity_of_unreadable() -> Result<()> {
     let path = Path::new(NOCOW);
     let at = world.sectors[path][3];
     let set = world.set.fork();
-    apply(&set, &Damage::from([(world.group_of(at).copies(at)[0], Hurt::Unreadable)]));
+    apply(&set, &BadSectors::from([(world.group_of(at).copies(at)[0], Hurt::Unreadable)]));
     let read = Image::options().open_devices(set.devices())?.read(path)?;
     ensure!(read == world.content.files[path], "it is rebuilt");
     no_parity(&findings_of(&scrub(&set)?))
 }
 
-fn no_parity(found: &BTreeMap<Found, Outcome>) -> Result<()> {
+fn no_parity(found: &BTreeMap<FoundDamage, Outcome>) -> Result<()> {
     let parity = found.iter().find(|((what, _), _)| *what == "Parity");
     ensure!(parity.is_none(), "parity is what it has to be, and told is {parity:?}");
     Ok(())
@@ -124,10 +125,10 @@ fn unused_data() -> Result<()> {
         let Use::Parity { group, row, within } = *used else { continue };
         let group = &world.groups[group];
         let columns = (0..group.columns() as usize).map(|column| group.element(row, column));
-        let mut spots = columns.map(|element| Spot { offset: element.offset + within, ..element });
+        let mut spots = columns.map(|element| MemberSpot { offset: element.offset + within, ..element });
         let Some(unused) = spots.find(|spot| !world.uses.contains_key(spot)) else { continue };
         let set = world.set.fork();
-        apply(&set, &Damage::from([(unused, Hurt::Unreadable)]));
+        apply(&set, &BadSectors::from([(unused, Hurt::Unreadable)]));
         no_parity(&findings_of(&scrub(&set)?))
             .with_context(|| format!("P at {spot:?}, {unused:?} is not read"))?;
     }
@@ -138,7 +139,7 @@ fn lost_without_checksum() -> Result<()> {
     let world = world("single", 1)?;
     let at = world.sectors[Path::new(NOCOW)][3];
     let set = world.set.fork();
-    apply(&set, &Damage::from([(world.group_of(at).copies(at)[0], Hurt::Unreadable)]));
+    apply(&set, &BadSectors::from([(world.group_of(at).copies(at)[0], Hurt::Unreadable)]));
     let report = scrub(&set)?;
     let outcomes: Vec<Outcome> = report.damages.iter().map(|damage| damage.finding.outcome).collect();
     ensure!(outcomes == [Outcome::Lost], "there is nothing good: {:?}", report.damages);
@@ -149,11 +150,12 @@ fn lost_without_checksum() -> Result<()> {
 fn by_sector() -> Result<()> {
     for (profile, members) in [("raid5", 3), ("raid6", 4)] {
         let world = world(profile, members)?;
-        for block in extents(&world, Kind::Tree) {
+        for block in extents(&world, ContentKind::Tree) {
             let group = world.group_of(block);
             let next = block + SECTOR;
             let p = group.place(group.row_of(next), group.within(next))[group.columns() as usize];
-            let damage = Damage::from([(group.copies(block)[0], Hurt::Unreadable), (p, Hurt::Unreadable)]);
+            let damage =
+                BadSectors::from([(group.copies(block)[0], Hurt::Unreadable), (p, Hurt::Unreadable)]);
             ensure!(Prediction::of(&world, &damage, Scrubs::ToMend).is_all_mended(), "the profile bears it");
             judge(&world, &damage).with_context(|| format!("{profile}, the block at {block}"))?;
         }
@@ -165,7 +167,7 @@ fn by_sector() -> Result<()> {
 fn by_copies() -> Result<()> {
     for (profile, members) in [("dup", 1), ("raid1", 2), ("raid1c3", 3), ("raid10", 4)] {
         let world = world(profile, members)?;
-        for block in extents(&world, Kind::Tree) {
+        for block in extents(&world, ContentKind::Tree) {
             let group = world.group_of(block);
             let next = |copy: usize| block + (copy as u64 + 1) * SECTOR;
             let copies = 0..group.copies(block).len();
@@ -181,13 +183,13 @@ fn by_copies() -> Result<()> {
 fn mended_beside() -> Result<()> {
     let world = world("raid6", 6)?;
     let mut tried = 0;
-    for block in extents(&world, Kind::Tree) {
+    for block in extents(&world, ContentKind::Tree) {
         let group = world.group_of(block);
         let place = |at: u64| group.place(group.row_of(at), group.within(at));
         let (own, columns) = (group.column_of(block), group.columns() as usize);
         let (second, first) = ((own + 1) % columns, (own + 2) % columns);
         let (here, next) = (place(block), place(block + SECTOR));
-        let damage = Damage::from([
+        let damage = BadSectors::from([
             (here[own], Hurt::Rotten),
             (here[second], Hurt::Unreadable),
             (next[first], Hurt::Unreadable),
@@ -205,9 +207,14 @@ fn mended_beside() -> Result<()> {
 
 /// Two columns of one place of a tree block of RAID6 are unreadable: it is rebuilt, and parity of other rows stays good.
 fn no_failed_device() -> Result<()> {
-    let shape = Shape { profile: Profile::named("raid6"), members: 6, shift: 4096, ends: Ends::InFreeSpace };
-    let world = World::new(Content::small(16 << 10)?, shape)?;
-    for block in extents(&world, Kind::Tree) {
+    let shape = SetLayout {
+        profile: Profile::named("raid6"),
+        members: 6,
+        shift: 4096,
+        ends: DataGroupEnd::InFreeSpace,
+    };
+    let world = ScrubWorld::new(Content::small(16 << 10)?, shape)?;
+    for block in extents(&world, ContentKind::Tree) {
         for at in (block..block + (16 << 10)).step_by(SECTOR as usize) {
             for pair in [[0, 1], [1, 2], [2, 3], [2, 4], [3, 5]] {
                 one_row(&world, at, pair)?;
@@ -217,11 +224,11 @@ fn no_failed_device() -> Result<()> {
     Ok(())
 }
 
-fn one_row(world: &World, at: u64, pair: [usize; 2]) -> Result<()> {
+fn one_row(world: &ScrubWorld, at: u64, pair: [usize; 2]) -> Result<()> {
     let group = world.group_of(at);
     let (row, within) = (group.row_of(at), (at - group.start) % ELEMENT);
     let spots = pair.map(|column| group.element(row, column)).into_iter();
-    let spots = spots.map(|spot| (Spot { offset: spot.offset + within, ..spot }, Hurt::Unreadable));
+    let spots = spots.map(|spot| (MemberSpot { offset: spot.offset + within, ..spot }, Hurt::Unreadable));
     let set = world.set.fork();
     apply(&set, &spots.collect());
     let report = scrub(&set)?;
@@ -237,11 +244,11 @@ fn one_row(world: &World, at: u64, pair: [usize; 2]) -> Result<()> {
 fn believed() -> Result<()> {
     let world = world("raid5", 3)?;
     let nocow = Path::new(NOCOW);
-    let mut damage = Damage::new();
+    let mut damage = BadSectors::new();
     for &at in &world.sectors[nocow] {
         let group = world.group_of(at);
         let p = group.element(group.row_of(at), group.columns() as usize);
-        damage.insert(Spot { offset: p.offset + (at - group.start) % ELEMENT, ..p }, Hurt::Rotten);
+        damage.insert(MemberSpot { offset: p.offset + (at - group.start) % ELEMENT, ..p }, Hurt::Rotten);
     }
     for member in 0..3 {
         let is_summed =

@@ -14,9 +14,9 @@ use creamery_format::{
 };
 use zerocopy::IntoBytes;
 
-use crate::content::{Content, Kind, LEN};
+use crate::content::{Content, ContentKind, LEN};
 use crate::disk::{SECTOR, Set};
-use crate::geometry::{ELEMENT, Group, Profile, Spot, parity_of};
+use crate::geometry::{ELEMENT, Group, MemberSpot, Profile, parity_of};
 
 /// Offset of the first chunk on a device.
 const FIRST: u64 = 1 << 20;
@@ -26,17 +26,17 @@ const RAID1C34: u64 = 1 << 11;
 
 /// The layout of a set.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Shape {
+pub(crate) struct SetLayout {
     pub(crate) profile: Profile,
     pub(crate) members: usize,
     /// Block groups begin this many bytes before a multiple of 64 KiB.
     pub(crate) shift: u64,
-    pub(crate) ends: Ends,
+    pub(crate) ends: DataGroupEnd,
 }
 
 /// The end of the data block group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Ends {
+pub(crate) enum DataGroupEnd {
     InFreeSpace,
     /// At the last sector in use; for profiles in elements, at the end of its row.
     WithData,
@@ -66,20 +66,20 @@ pub(crate) enum Use {
 }
 
 /// A set, and its known properties.
-pub(crate) struct World {
-    pub(crate) shape: Shape,
+pub(crate) struct ScrubWorld {
+    pub(crate) shape: SetLayout,
     pub(crate) set: Set,
     pub(crate) content: Content,
     pub(crate) groups: Vec<Group>,
-    pub(crate) uses: BTreeMap<Spot, Use>,
+    pub(crate) uses: BTreeMap<MemberSpot, Use>,
     /// The addresses of the sectors of each file.
     pub(crate) sectors: BTreeMap<PathBuf, Vec<u64>>,
 }
 
-type Item = (Key, Vec<u8>);
+type LeafItem = (Key, Vec<u8>);
 
-impl World {
-    pub(crate) fn new(mut content: Content, shape: Shape) -> Result<Self> {
+impl ScrubWorld {
+    pub(crate) fn new(mut content: Content, shape: SetLayout) -> Result<Self> {
         let groups = groups(&content, shape);
         for extent in &content.extents {
             let (start, end) = (*extent.0, extent.0 + extent.1.1.len() as u64);
@@ -138,9 +138,9 @@ impl World {
     }
 
     /// The contiguous parts of a range, for each copy: the place, the offset in the range, and the length.
-    fn pieces(&self, logical: u64, len: u64) -> Vec<Vec<(Spot, u64, u64)>> {
+    fn pieces(&self, logical: u64, len: u64) -> Vec<Vec<(MemberSpot, u64, u64)>> {
         let group = self.group_of(logical);
-        let mut copies: Vec<Vec<(Spot, u64, u64)>> = vec![Vec::new(); group.profile.copies];
+        let mut copies: Vec<Vec<(MemberSpot, u64, u64)>> = vec![Vec::new(); group.profile.copies];
         for from in (0..len).step_by(SECTOR as usize) {
             // If the next element of a parity row lies behind the last one, it is another piece.
             let begins = group.profile.is_striped() && (logical + from - group.start).is_multiple_of(ELEMENT);
@@ -159,7 +159,7 @@ impl World {
     }
 
     /// The places and lengths of the parts of a tree block, copy by copy.
-    pub(crate) fn tree_pieces(&self, block: u64) -> Vec<Vec<(Spot, u64)>> {
+    pub(crate) fn tree_pieces(&self, block: u64) -> Vec<Vec<(MemberSpot, u64)>> {
         let len = self.content.extents[&block].1.len() as u64;
         let copies = self.pieces(block, len).into_iter();
         copies.map(|pieces| pieces.into_iter().map(|(spot, _, len)| (spot, len)).collect()).collect()
@@ -185,7 +185,7 @@ impl World {
             assert!(superblock.push_sys_chunk(&key, &system.item(uuids)), "there is room for it");
             for offset in SUPERBLOCK_OFFSETS.into_iter().filter(|at| at + SUPERBLOCK_LEN as u64 <= LEN) {
                 self.set.disks[member].poke(offset, &superblock.to_bytes(offset));
-                self.uses.insert(Spot { member, offset }, Use::Superblock);
+                self.uses.insert(MemberSpot { member, offset }, Use::Superblock);
             }
         }
     }
@@ -197,10 +197,10 @@ impl World {
                 self.set.disks[spot.member].poke(spot.offset, part);
                 for at in (0..len).step_by(SECTOR as usize) {
                     let is = match kind {
-                        Kind::Data => Use::Data { logical: logical + from + at },
-                        Kind::Tree => Use::Tree { block: logical, start: spot.offset },
+                        ContentKind::Data => Use::Data { logical: logical + from + at },
+                        ContentKind::Tree => Use::Tree { block: logical, start: spot.offset },
                     };
-                    let before = self.uses.insert(Spot { offset: spot.offset + at, ..spot }, is);
+                    let before = self.uses.insert(MemberSpot { offset: spot.offset + at, ..spot }, is);
                     assert!(before.is_none(), "{spot:?} is in use twice");
                 }
             }
@@ -216,7 +216,7 @@ impl World {
                     if !data.iter().any(|spot| self.uses.contains_key(spot)) {
                         continue;
                     }
-                    let read = |spot: &Spot| self.set.disks[spot.member].peek(spot.offset, SECTOR);
+                    let read = |spot: &MemberSpot| self.set.disks[spot.member].peek(spot.offset, SECTOR);
                     let columns: Vec<Vec<u8>> = data.iter().map(read).collect();
                     for (spot, bytes) in spots[data.len()..].iter().zip(parity_of(&columns)) {
                         self.set.disks[spot.member].poke(spot.offset, &bytes);
@@ -229,7 +229,7 @@ impl World {
 }
 
 /// The block groups of the content, laid out again.
-fn groups(content: &Content, shape: Shape) -> Vec<Group> {
+fn groups(content: &Content, shape: SetLayout) -> Vec<Group> {
     let mut taken = vec![FIRST; shape.members];
     let mut groups = Vec::new();
     for (number, &(start, len, flags)) in content.groups.iter().enumerate() {
@@ -244,9 +244,9 @@ fn groups(content: &Content, shape: Shape) -> Vec<Group> {
         let end = last.map_or(0, |(at, (_, bytes))| at + bytes.len() as u64);
         let is_cut = kind == BlockGroupFlags::DATA && end > start;
         let len = match shape.ends {
-            Ends::WithData if is_cut => (end - start).next_multiple_of(unit),
+            DataGroupEnd::WithData if is_cut => (end - start).next_multiple_of(unit),
             // A number of bytes that divides among any number of stripes.
-            Ends::InRow if is_cut => (end - start).next_multiple_of(24 * SECTOR),
+            DataGroupEnd::InRow if is_cut => (end - start).next_multiple_of(24 * SECTOR),
             _ => len,
         };
         groups.push(Group::lay_out((start, len), kind, shape.profile, number, &mut taken));
@@ -254,7 +254,7 @@ fn groups(content: &Content, shape: Shape) -> Vec<Group> {
     groups
 }
 
-fn chunk_tree(groups: &[Group], devices: &[RawDevItem], uuids: &[[u8; 16]]) -> Vec<Item> {
+fn chunk_tree(groups: &[Group], devices: &[RawDevItem], uuids: &[[u8; 16]]) -> Vec<LeafItem> {
     let device = |item: &RawDevItem| {
         (Key::new(ObjectId::DEV_ITEMS, KeyType::DEV_ITEM, item.devid.get()), item.as_bytes().to_vec())
     };
@@ -264,7 +264,7 @@ fn chunk_tree(groups: &[Group], devices: &[RawDevItem], uuids: &[[u8; 16]]) -> V
     devices.iter().map(device).chain(groups.iter().map(group)).collect()
 }
 
-fn dev_tree(content: &Content, groups: &[Group], members: usize) -> Vec<Item> {
+fn dev_tree(content: &Content, groups: &[Group], members: usize) -> Vec<LeafItem> {
     let uuid = content.chunk_tree_uuid();
     let stats = |member: usize| {
         let key = Key::new(ObjectId::new(0), KeyType::PERSISTENT_ITEM, member as u64 + 1);
@@ -286,7 +286,7 @@ fn dev_tree(content: &Content, groups: &[Group], members: usize) -> Vec<Item> {
     (0..members).map(stats).chain(extents).collect()
 }
 
-fn group_tree(content: &Content, groups: &[Group]) -> Vec<Item> {
+fn group_tree(content: &Content, groups: &[Group]) -> Vec<LeafItem> {
     let item = |group: &Group| {
         let own = content.extents.iter().filter(|(at, _)| group.has(**at));
         let item = RawBlockGroupItem {
@@ -300,7 +300,7 @@ fn group_tree(content: &Content, groups: &[Group]) -> Vec<Item> {
     groups.iter().map(item).collect()
 }
 
-fn free_space(content: &Content, groups: &[Group]) -> Vec<Item> {
+fn free_space(content: &Content, groups: &[Group]) -> Vec<LeafItem> {
     let mut items = Vec::new();
     for group in groups {
         let mut free = Vec::new();
@@ -331,7 +331,7 @@ impl Content {
     }
 
     /// Gives a tree, which is one leaf, other items.
-    fn replace(&mut self, tree: TreeId, mut items: Vec<Item>) -> Result<()> {
+    fn replace(&mut self, tree: TreeId, mut items: Vec<LeafItem>) -> Result<()> {
         let leaves = self.leaves(tree);
         ensure!(leaves.len() == 1, "{tree} is one leaf and not {}", leaves.len());
         items.sort_by_key(|item| item.0);

@@ -17,10 +17,10 @@ use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::{Random, Run, seed_of, share_or_whole};
 
 use crate::kernel_set::KernelSet;
-use crate::oracle::{Oracle, SECTOR, Spot, extents, read_sector, sectors};
+use crate::oracle::{Oracle, OracleSpot, SECTOR, extents, read_sector, sectors};
 use crate::rot::is_nocow;
 use crate::seen::Seen;
-use crate::{MEMBERS_MAX, NEEDS, NODES, PROFILES, Shape};
+use crate::{MEMBERS_MAX, NEEDS, NODES, PROFILES, SetShape};
 
 const CHECKSUMS: [&str; 4] = ["crc32c", "xxhash", "sha256", "blake2"];
 /// Sets that every change tests.
@@ -30,7 +30,7 @@ const MORE: u64 = 3;
 
 /// The kind of rotten sectors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
+enum RotKind {
     Data,
     TreeBlocks,
     Parity,
@@ -39,40 +39,41 @@ enum Kind {
     All,
 }
 
-const KINDS: [Kind; 5] = [Kind::Data, Kind::TreeBlocks, Kind::Parity, Kind::Superblock, Kind::All];
+const KINDS: [RotKind; 5] =
+    [RotKind::Data, RotKind::TreeBlocks, RotKind::Parity, RotKind::Superblock, RotKind::All];
 
 /// A sector in use at an address: the places of its copies, then those of its parity.
-struct Place {
+struct SectorCopies {
     is_data: bool,
-    copies: Vec<Spot>,
-    parity: Vec<Spot>,
+    copies: Vec<OracleSpot>,
+    parity: Vec<OracleSpot>,
     /// The first copies of all columns of its row.
-    row: Vec<Spot>,
+    row: Vec<OracleSpot>,
 }
 
 pub(crate) fn cases() -> Vec<Case> {
-    let mut shapes: Vec<Shape> =
+    let mut shapes: Vec<SetShape> =
         PROFILES.iter().flat_map(|&(profile, least)| shapes_of(profile, least)).collect();
     Random::new(seed_of("scrubs beside Linux")).shuffle(&mut shapes);
     let count = share_or_whole(SHARE, shapes.len());
     shapes.truncate(count);
-    let case = |shape: Shape| {
+    let case = |shape: SetShape| {
         let name = shape.name().replace("set-matrix/", "set-matrix/scrub-beside-linux-");
         Case::new(name, &NEEDS, move |bench| both(bench, &shape))
     };
     shapes.into_iter().map(case).collect()
 }
 
-fn shapes_of(profile: &'static str, least: usize) -> impl Iterator<Item = Shape> {
+fn shapes_of(profile: &'static str, least: usize) -> impl Iterator<Item = SetShape> {
     let all = CHECKSUMS.into_iter().flat_map(|checksum| NODES.map(|node| (checksum, node)));
     all.map(move |(checksum, node)| {
-        let shape = Shape { profile, members: least, checksum, node };
+        let shape = SetShape { profile, members: least, checksum, node };
         let more = usize::try_from(Random::new(seed_of(&shape.name())).below(MORE)).expect("few");
-        Shape { members: (least + more).min(MEMBERS_MAX), ..shape }
+        SetShape { members: (least + more).min(MEMBERS_MAX), ..shape }
     })
 }
 
-fn both(bench: &Bench, shape: &Shape) -> Result<()> {
+fn both(bench: &Bench, shape: &SetShape) -> Result<()> {
     let made = KernelSet::make(bench, shape).context("Linux makes the set")?;
     let truth = made.kernel_view(&made.all(), "ro")?;
     let used = made.used_extents()?;
@@ -101,7 +102,12 @@ fn both(bench: &Bench, shape: &Shape) -> Result<()> {
 }
 
 /// The places of all sectors in use that are judged: no sector of their rows is data without a checksum.
-fn places(files: &[PathBuf], oracle: &Oracle, truth: &Seen, used: &[(u64, u64)]) -> Result<Vec<Place>> {
+fn places(
+    files: &[PathBuf],
+    oracle: &Oracle,
+    truth: &Seen,
+    used: &[(u64, u64)],
+) -> Result<Vec<SectorCopies>> {
     let mut nocow = BTreeSet::new();
     for (path, _) in truth.files().filter(|(path, _)| is_nocow(path)) {
         for extent in extents(files, path)? {
@@ -118,7 +124,7 @@ fn places(files: &[PathBuf], oracle: &Oracle, truth: &Seen, used: &[(u64, u64)])
             continue;
         }
         let of_chunk = if has_parity { oracle.parity() } else { 0 };
-        places.push(Place {
+        places.push(SectorCopies {
             is_data: chunk.flags.contains(BlockGroupFlags::DATA),
             copies: oracle.copies(logical)?,
             parity: (0..of_chunk).map(|which| oracle.parity_spot(logical, which)).collect::<Result<_>>()?,
@@ -130,18 +136,23 @@ fn places(files: &[PathBuf], oracle: &Oracle, truth: &Seen, used: &[(u64, u64)])
 }
 
 /// The sectors with rot of this kind. If the profile tolerates no loss, tree blocks stay whole.
-fn spots(oracle: &Oracle, places: &[Place], kind: Kind, rotten: &BTreeSet<usize>) -> BTreeSet<(usize, u64)> {
+fn spots(
+    oracle: &Oracle,
+    places: &[SectorCopies],
+    kind: RotKind,
+    rotten: &BTreeSet<usize>,
+) -> BTreeSet<(usize, u64)> {
     let mut spots = BTreeSet::new();
     for place in places {
         let is_hit = match kind {
-            Kind::Data => place.is_data,
-            Kind::TreeBlocks => !place.is_data,
-            Kind::All => true,
-            Kind::Parity | Kind::Superblock => false,
+            RotKind::Data => place.is_data,
+            RotKind::TreeBlocks => !place.is_data,
+            RotKind::All => true,
+            RotKind::Parity | RotKind::Superblock => false,
         };
         let is_borne = place.is_data || oracle.borne() > 0;
         let copies = place.copies.iter().filter(|_| is_hit && is_borne);
-        let parity = place.parity.iter().filter(|_| matches!(kind, Kind::Parity | Kind::All));
+        let parity = place.parity.iter().filter(|_| matches!(kind, RotKind::Parity | RotKind::All));
         let hit = copies.chain(parity).filter(|spot| rotten.contains(&spot.stripe));
         spots.extend(hit.map(|spot| (spot.member, spot.offset)));
     }
@@ -161,13 +172,14 @@ fn invert(files: &[PathBuf], spots: &BTreeSet<(usize, u64)>) -> Result<()> {
 fn mended_by_us(
     (before, files): (&[PathBuf], &[PathBuf]),
     oracle: &Oracle,
-    places: &[Place],
-    (kind, rotten): (Kind, &BTreeSet<usize>),
+    places: &[SectorCopies],
+    (kind, rotten): (RotKind, &BTreeSet<usize>),
 ) -> Result<()> {
     let spots = spots(oracle, places, kind, rotten);
     invert(files, &spots)?;
     let superblock = (files.len() - 1, SUPERBLOCK_OFFSETS[1]);
-    let copies = BTreeSet::from_iter(matches!(kind, Kind::Superblock | Kind::All).then_some(superblock));
+    let copies =
+        BTreeSet::from_iter(matches!(kind, RotKind::Superblock | RotKind::All).then_some(superblock));
     invert(files, &copies)?;
     if spots.is_empty() && copies.is_empty() {
         return Ok(());
@@ -176,7 +188,7 @@ fn mended_by_us(
     let is_lost = oracle.borne() == 0 && !spots.is_empty();
     ensure!(counts.errors() > 0 && (counts.uncorrectable_errors > 0) == is_lost, "{counts:?}");
     ensure!(counts.super_errors == copies.len() as u64, "{counts:?}");
-    if kind == Kind::Data {
+    if kind == RotKind::Data {
         ensure!(counts.csum_errors == spots.len() as u64, "{} sectors rot: {counts:?}", spots.len());
     }
     if is_lost {
@@ -205,7 +217,7 @@ fn found_whole_by_linux(
     bench: &Bench,
     before: &[PathBuf],
     files: &[PathBuf],
-    places: &[Place],
+    places: &[SectorCopies],
 ) -> Result<()> {
     let linux = KernelSet::of(bench, files)?;
     let said = linux.mounted(&linux.all(), "noatime", true, |dir| scrub_of_linux(dir, &[]))?;
@@ -222,12 +234,12 @@ fn scrub_of_linux(dir: &Path, words: &[&str]) -> Result<String> {
 }
 
 /// A row with unchanged data has unchanged copies and parity. Data never changes; tree blocks do if Linux commits.
-fn same_rows(before: &[PathBuf], files: &[PathBuf], places: &[Place]) -> Result<()> {
-    let is_same = |spot: &Spot| -> Result<bool> {
+fn same_rows(before: &[PathBuf], files: &[PathBuf], places: &[SectorCopies]) -> Result<()> {
+    let is_same = |spot: &OracleSpot| -> Result<bool> {
         let sector = |files: &[PathBuf]| read_sector(&files[spot.member], spot.offset);
         Ok(sector(before)? == sector(files)?)
     };
-    let all_same = |spots: &[Spot]| -> Result<bool> {
+    let all_same = |spots: &[OracleSpot]| -> Result<bool> {
         spots.iter().try_fold(true, |same, spot| Ok(same && is_same(spot)?))
     };
     let mut compared = 0;
@@ -249,9 +261,9 @@ fn mended_by_linux(
     bench: &Bench,
     before: &[PathBuf],
     files: &[PathBuf],
-    (oracle, places, rotten): (&Oracle, &[Place], &BTreeSet<usize>),
+    (oracle, places, rotten): (&Oracle, &[SectorCopies], &BTreeSet<usize>),
 ) -> Result<()> {
-    let spots = spots(oracle, places, Kind::All, rotten);
+    let spots = spots(oracle, places, RotKind::All, rotten);
     let linux = KernelSet::of(bench, files)?;
     let is_borne = oracle.borne() > 0;
     // Linux logs its findings.

@@ -17,7 +17,7 @@ use creamery_testkit::{Run, seek_data, seek_hole};
 use crate::kernel_set::KernelSet;
 use crate::oracle::Oracle;
 use crate::seen::{Seen, expect_same};
-use crate::{NEEDS, Shape};
+use crate::{NEEDS, SetShape};
 
 /// The superblocks of devices of this size.
 const SUPERBLOCKS: [u64; 2] = [64 << 10, 64 << 20];
@@ -49,13 +49,13 @@ type Row = (&'static str, Edit, Comes);
 pub(crate) fn cases() -> Vec<Case> {
     let sets = [("raid1", 2), ("raid10", 4), ("raid6", 4)];
     let case = |(profile, members)| {
-        let shape = Shape { profile, members, checksum: "crc32c", node: NODE };
+        let shape = SetShape { profile, members, checksum: "crc32c", node: NODE };
         Case::new(format!("set-matrix/edited-{profile}"), &NEEDS, move |bench| edited(bench, &shape))
     };
     sets.map(case).into()
 }
 
-fn edited(bench: &Bench, shape: &Shape) -> Result<()> {
+fn edited(bench: &Bench, shape: &SetShape) -> Result<()> {
     let made = KernelSet::make(bench, shape)?;
     let truth = made.kernel_view(&made.all(), "ro")?;
     let whole = made.copy_in(&bench.scratch.dir("whole")?)?;

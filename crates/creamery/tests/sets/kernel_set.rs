@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use creamery_testkit::harness::Bench;
 use creamery_testkit::{KernelLog, LoopDevice, Random, Run, create_snapshot, create_subvolume, seed_of};
 
-use crate::Shape;
+use crate::SetShape;
 use crate::seen::Seen;
 
 /// The smallest size of a member; members are larger by less than [`SIZE_MORE_MIB`]. On smaller ones Linux at times lacks space for its
@@ -24,7 +24,7 @@ pub(crate) struct KernelSet {
 }
 
 impl KernelSet {
-    pub(crate) fn make(bench: &Bench, shape: &Shape) -> Result<Self> {
+    pub(crate) fn make(bench: &Bench, shape: &SetShape) -> Result<Self> {
         let mut random = Random::new(seed_of(&shape.name()));
         let home = bench.scratch.dir("set")?;
         let files: Vec<PathBuf> =

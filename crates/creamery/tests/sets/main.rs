@@ -30,14 +30,14 @@ use seen::{Seen, expect_same};
 
 /// The parameters of a set.
 #[derive(Clone, Debug)]
-struct Shape {
+struct SetShape {
     profile: &'static str,
     members: usize,
     checksum: &'static str,
     node: u32,
 }
 
-impl Shape {
+impl SetShape {
     fn name(&self) -> String {
         let Self { profile, members, checksum, node } = self;
         format!("set-matrix/{profile}-on-{members}-{checksum}-{}k", node >> 10)
@@ -62,8 +62,8 @@ const NODES: [u32; 3] = [4 << 10, 16 << 10, 64 << 10];
 
 const NEEDS: [Judge; 4] = [Judge::Root, Judge::BtrfsProgs, Judge::KernelBtrfs, Judge::LoopDevices];
 
-fn shapes_of(profile: &'static str, least: usize) -> Vec<Shape> {
-    let shape = move |members, checksum, node| Shape { profile, members, checksum, node };
+fn shapes_of(profile: &'static str, least: usize) -> Vec<SetShape> {
+    let shape = move |members, checksum, node| SetShape { profile, members, checksum, node };
     let counts = least..=MEMBERS_MAX;
     counts
         .flat_map(|members| CHECKSUMS.iter().map(move |checksum| (members, *checksum)))
@@ -85,7 +85,7 @@ fn main() -> std::process::ExitCode {
 }
 
 /// All tests of one set. The kernel reads the members, the library copies of them: it opens no file that the kernel has open.
-fn set(bench: &Bench, shape: &Shape) -> Result<()> {
+fn set(bench: &Bench, shape: &SetShape) -> Result<()> {
     let made = KernelSet::make(bench, shape).context("the kernel makes the set")?;
     let truth = made.kernel_view(&made.all(), "ro").context("the kernel reads the set")?;
     ensure!(truth.is_whole(), "the kernel reads all of a whole set");
@@ -113,7 +113,7 @@ fn set(bench: &Bench, shape: &Shape) -> Result<()> {
 }
 
 /// A random stripe for each shape.
-fn random_stripe(shape: &Shape, oracle: &Oracle) -> usize {
+fn random_stripe(shape: &SetShape, oracle: &Oracle) -> usize {
     Random::new(seed_of(&shape.name())).below(oracle.stripes_max() as u64) as usize
 }
 

@@ -27,7 +27,7 @@ pub(crate) struct Oracle {
 
 /// A place on a member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Spot {
+pub(crate) struct OracleSpot {
     /// Position of the stripe in its chunk.
     pub(crate) stripe: usize,
     /// Position of the member.
@@ -79,7 +79,7 @@ impl Oracle {
     }
 
     /// The place of the first copy of a sector.
-    pub(crate) fn spot(&self, logical: u64) -> Result<Spot> {
+    pub(crate) fn spot(&self, logical: u64) -> Result<OracleSpot> {
         let chunk = self.chunk_at(logical)?;
         let from = logical - chunk.start.get();
         let (number, within) = (from / ELEMENT, from % ELEMENT);
@@ -99,7 +99,7 @@ impl Oracle {
     }
 
     /// The places of all copies of a sector.
-    pub(crate) fn copies(&self, logical: u64) -> Result<Vec<Spot>> {
+    pub(crate) fn copies(&self, logical: u64) -> Result<Vec<OracleSpot>> {
         let (chunk, first) = (self.chunk_at(logical)?, self.spot(logical)?);
         let within = first.offset - chunk.stripes[first.stripe].offset;
         let copies = match () {
@@ -111,7 +111,7 @@ impl Oracle {
     }
 
     /// The place of P, or Q, of a sector.
-    pub(crate) fn parity_spot(&self, logical: u64, which: usize) -> Result<Spot> {
+    pub(crate) fn parity_spot(&self, logical: u64, which: usize) -> Result<OracleSpot> {
         let chunk = self.chunk_at(logical)?;
         let from = logical - chunk.start.get();
         let stripes = chunk.stripes.len();
@@ -131,8 +131,8 @@ impl Oracle {
     }
 }
 
-fn spot(chunk: &Chunk, stripe: usize, within: u64) -> Spot {
-    Spot { stripe, member: member(chunk, stripe), offset: chunk.stripes[stripe].offset + within }
+fn spot(chunk: &Chunk, stripe: usize, within: u64) -> OracleSpot {
+    OracleSpot { stripe, member: member(chunk, stripe), offset: chunk.stripes[stripe].offset + within }
 }
 
 /// The position of the member with a stripe: the kernel numbers devices from 1.

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use creamery::Image;
 
 use crate::checked;
-use crate::oracle::{Oracle, SECTOR, Spot, extents, read_sector, sectors};
+use crate::oracle::{Oracle, OracleSpot, SECTOR, extents, read_sector, sectors};
 use crate::rot::is_nocow;
 use crate::seen::{Seen, expect_same};
 
@@ -47,7 +47,7 @@ fn planted(
     oracle: &Oracle,
     truth: &Seen,
     logical: u64,
-    (which, spot): (usize, Spot),
+    (which, spot): (usize, OracleSpot),
 ) -> Result<()> {
     let before = read_sector(&files[spot.member], spot.offset)?;
     let rotten: Vec<u8> = before.iter().map(|byte| byte ^ 0x5a).collect();

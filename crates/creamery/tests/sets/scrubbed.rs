@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use creamery::check::scrub::{NoProgress, Outcome, Report, Scrub, What};
+use creamery::check::scrub::{FindingKind, NoProgress, Outcome, Report, Scrub};
 use creamery::{Image, NamedSet};
 
 use crate::checked;
@@ -58,7 +58,10 @@ pub(crate) fn each(files: &[PathBuf], oracle: &Oracle, truth: &Seen, rotten: usi
 
 /// Whether the correct one of two is unknown: copies of data without checksums, and parity of such data.
 fn is_undecided(damage: &creamery::check::scrub::Damage) -> bool {
-    let what = matches!(damage.finding.what, What::Differing | What::Parity | What::UnsummedParity);
+    let what = matches!(
+        damage.finding.what,
+        FindingKind::Differing | FindingKind::Parity | FindingKind::UnsummedParity
+    );
     what && damage.finding.outcome == Outcome::Undecided
 }
 

@@ -83,7 +83,7 @@ pub(super) struct Alignment {
 
 /// The way of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Way {
+enum DirectRoute {
     Straight,
     Bounced,
     Cached,
@@ -118,11 +118,11 @@ impl Counts {
         self.cached.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn went(&self, way: Way) {
+    fn went(&self, way: DirectRoute) {
         match way {
-            Way::Straight => _ = self.straight.fetch_add(1, Ordering::Relaxed),
-            Way::Bounced => _ = self.bounced.fetch_add(1, Ordering::Relaxed),
-            Way::Cached => {} // counted by the caller that sends it through the cache
+            DirectRoute::Straight => _ = self.straight.fetch_add(1, Ordering::Relaxed),
+            DirectRoute::Bounced => _ = self.bounced.fetch_add(1, Ordering::Relaxed),
+            DirectRoute::Cached => {} // counted by the caller that sends it through the cache
         }
     }
 
@@ -178,13 +178,13 @@ impl Alignment {
     }
 
     /// Returns the way of a request whose first byte is at `at` in the file.
-    fn way<P: AsRef<[u8]>>(self, at: u64, parts: &[P]) -> Way {
+    fn way<P: AsRef<[u8]>>(self, at: u64, parts: &[P]) -> DirectRoute {
         let len: u64 = parts.iter().map(|part| part.as_ref().len() as u64).sum();
         if !self.fits(at) || !self.fits(len) || len == 0 {
-            return Way::Cached;
+            return DirectRoute::Cached;
         }
         let mut filled = parts.iter().map(AsRef::as_ref).filter(|part| !part.is_empty());
-        if filled.all(|part| self.has_memory(part)) { Way::Straight } else { Way::Bounced }
+        if filled.all(|part| self.has_memory(part)) { DirectRoute::Straight } else { DirectRoute::Bounced }
     }
 }
 
@@ -223,13 +223,13 @@ impl DirectFile {
         let way = self.alignment.way(at, &[&*out]);
         counts.went(way);
         match way {
-            Way::Straight => self.read_aligned(out, at),
-            Way::Bounced => self.each_step(out.len(), |done, buffer| {
+            DirectRoute::Straight => self.read_aligned(out, at),
+            DirectRoute::Bounced => self.each_step(out.len(), |done, buffer| {
                 let read = self.read_aligned(buffer, at + done as u64)?;
                 out[done..done + read].copy_from_slice(&buffer[..read]);
                 Ok(read)
             }),
-            Way::Cached => Ok(0),
+            DirectRoute::Cached => Ok(0),
         }
     }
 
@@ -238,8 +238,8 @@ impl DirectFile {
         let way = self.alignment.way(at, parts);
         counts.went(way);
         match way {
-            Way::Straight => self.write_aligned(parts, at),
-            Way::Bounced => {
+            DirectRoute::Straight => self.write_aligned(parts, at),
+            DirectRoute::Bounced => {
                 let len = parts.iter().map(|part| part.len()).sum();
                 let mut bytes = Bytes(parts, 0);
                 self.each_step(len, |done, buffer| {
@@ -247,7 +247,7 @@ impl DirectFile {
                     self.write_aligned(&[&*buffer], at + done as u64)
                 })
             }
-            Way::Cached => Ok(0),
+            DirectRoute::Cached => Ok(0),
         }
     }
 
@@ -377,16 +377,16 @@ mod tests {
         let part = |from: usize, len: usize| &buffer[from..from + len];
         let asked = alignment(512, 1024);
         for (at, parts, way) in [
-            (0, vec![part(0, 1024)], Way::Straight),
-            (1024, vec![part(512, 1024), part(0, 2048)], Way::Straight),
-            (1024, vec![part(512, 1024), part(7, 0), part(0, 2048)], Way::Straight),
-            (0, vec![part(256, 1024)], Way::Bounced),
-            (0, vec![part(0, 512), part(512, 512)], Way::Bounced),
-            (0, vec![part(0, 1000), part(0, 24)], Way::Bounced),
-            (512, vec![part(0, 1024)], Way::Cached),
-            (0, vec![part(0, 512)], Way::Cached),
-            (0, vec![part(0, 1024), part(0, 1)], Way::Cached),
-            (0, vec![], Way::Cached),
+            (0, vec![part(0, 1024)], DirectRoute::Straight),
+            (1024, vec![part(512, 1024), part(0, 2048)], DirectRoute::Straight),
+            (1024, vec![part(512, 1024), part(7, 0), part(0, 2048)], DirectRoute::Straight),
+            (0, vec![part(256, 1024)], DirectRoute::Bounced),
+            (0, vec![part(0, 512), part(512, 512)], DirectRoute::Bounced),
+            (0, vec![part(0, 1000), part(0, 24)], DirectRoute::Bounced),
+            (512, vec![part(0, 1024)], DirectRoute::Cached),
+            (0, vec![part(0, 512)], DirectRoute::Cached),
+            (0, vec![part(0, 1024), part(0, 1)], DirectRoute::Cached),
+            (0, vec![], DirectRoute::Cached),
         ] {
             let lengths: Vec<usize> = parts.iter().map(|part| part.len()).collect();
             assert_eq!(asked.way(at, &parts), way, "{at} {lengths:?}");

@@ -9,7 +9,7 @@ use creamery_device::{
 };
 
 use crate::file::{answers_requests, keeps_the_rules};
-use crate::support::Loop;
+use crate::support::TestLoop;
 
 /// Creates a file of `len` sevens beside the build's files: temporary files are often in memory.
 fn scratch(len: usize) -> (tempfile::TempDir, PathBuf) {
@@ -130,7 +130,7 @@ fn requests_beside_each_other_go_both_ways_without_a_failed_flush() {
         go_both_ways(&device);
     }
     // Unlike files, a block device is not locked by the kernel for writes into its cache.
-    if let Some(node) = Loop::attach(&path) {
+    if let Some(node) = TestLoop::attach(&path) {
         go_both_ways(&FileDevice::open_with(&node.0, Access::ReadWrite, DeviceIo::Direct).unwrap());
     }
 }
@@ -225,7 +225,7 @@ fn a_file_in_memory_is_refused_with_the_way_on() {
 fn a_block_device_goes_past_the_cache_by_its_sectors() {
     for (options, sector) in [(&[][..], 512), (&["-b", "4096"], 4096)] {
         let (_dir, path) = scratch(4 << 20);
-        let Some(node) = Loop::attach_as(&path, options) else { return };
+        let Some(node) = TestLoop::attach_as(&path, options) else { return };
         let device = FileDevice::open_with(&node.0, Access::ReadWrite, DeviceIo::Direct).unwrap();
         assert_eq!(device.sector_size(), sector);
         let block = AlignedBuffer::from_slice(&vec![1; usize::try_from(sector).unwrap()]);

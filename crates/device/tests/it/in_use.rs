@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use creamery_base::ErrorKind;
 use creamery_device::{Access, BlockDevice, FileDevice};
 
-use crate::support::{Loop, Other, skipped};
+use crate::support::{Other, TestLoop, skipped};
 
 const ALL: [Access; 3] = [Access::ReadOnly, Access::ReadWrite, Access::ReadOnlyForced];
 
@@ -108,7 +108,7 @@ fn run(program: &str, path: &Path) -> bool {
 #[test]
 fn a_backing_file_is_refused_with_the_loop_device() {
     let (_dir, path) = scratch();
-    let Some(device) = Loop::attach(&path) else { return };
+    let Some(device) = TestLoop::attach(&path) else { return };
     for access in [Access::ReadOnly, Access::ReadWrite] {
         let text = refusal(&path, access);
         assert!(text.contains(device.0.to_str().unwrap()), "{text}");
@@ -120,7 +120,7 @@ fn a_backing_file_is_refused_with_the_loop_device() {
 #[test]
 fn a_loop_device_is_a_device_like_any_other() {
     let (_dir, path) = scratch();
-    let Some(device) = Loop::attach(&path) else { return };
+    let Some(device) = TestLoop::attach(&path) else { return };
     assert!(fs::metadata(&device.0).unwrap().file_type().is_block_device());
     let open = FileDevice::open(&device.0, Access::ReadWrite).unwrap();
     assert!(open.is_block_device());
@@ -149,7 +149,7 @@ fn a_loop_device_is_a_device_like_any_other() {
 #[test]
 fn a_device_that_takes_no_writes_is_refused_to_writers() {
     let (_dir, path) = scratch();
-    let Some(device) = Loop::attach_as(&path, &["--read-only"]) else { return };
+    let Some(device) = TestLoop::attach_as(&path, &["--read-only"]) else { return };
     let refused = FileDevice::open(&device.0, Access::ReadWrite).err().expect("it takes no writes");
     assert_eq!(refused.kind(), ErrorKind::ReadOnly);
     assert!(refused.to_string().contains(device.0.to_str().unwrap()), "{refused}");
@@ -159,7 +159,7 @@ fn a_device_that_takes_no_writes_is_refused_to_writers() {
 #[test]
 fn many_readers_of_a_block_device_do_not_take_each_other_for_the_kernel() {
     let (_dir, path) = scratch();
-    let Some(device) = Loop::attach(&path) else { return };
+    let Some(device) = TestLoop::attach(&path) else { return };
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope
@@ -172,7 +172,7 @@ fn many_readers_of_a_block_device_do_not_take_each_other_for_the_kernel() {
 fn a_loop_device_is_refused_while_we_hold_its_backing_file() {
     let (_dir, path) = scratch();
     let _ours = FileDevice::open(&path, Access::ReadWrite).unwrap();
-    let Some(device) = Loop::attach(&path) else {
+    let Some(device) = TestLoop::attach(&path) else {
         return;
     };
     let text = refusal(&device.0, Access::ReadWrite);
@@ -182,8 +182,8 @@ fn a_loop_device_is_refused_while_we_hold_its_backing_file() {
 #[test]
 fn of_two_loop_devices_of_a_file_one_is_written() {
     let (_dir, path) = scratch();
-    let Some(one) = Loop::attach(&path) else { return };
-    let Some(other) = Loop::attach(&path) else { return };
+    let Some(one) = TestLoop::attach(&path) else { return };
+    let Some(other) = TestLoop::attach(&path) else { return };
     let process = format!("process {}", std::process::id());
     for is_deleted in [false, true] {
         if is_deleted {
@@ -201,9 +201,9 @@ fn of_two_loop_devices_of_a_file_one_is_written() {
 #[test]
 fn loop_devices_of_other_bytes_of_a_file_are_written_beside() {
     let (_dir, path) = scratch();
-    let Some(first) = Loop::attach_as(&path, &["--sizelimit", "1048576"]) else { return };
-    let Some(second) = Loop::attach_as(&path, &["--offset", "1048576"]) else { return };
-    let Some(whole) = Loop::attach(&path) else { return };
+    let Some(first) = TestLoop::attach_as(&path, &["--sizelimit", "1048576"]) else { return };
+    let Some(second) = TestLoop::attach_as(&path, &["--offset", "1048576"]) else { return };
+    let Some(whole) = TestLoop::attach(&path) else { return };
     let one = FileDevice::open(&first.0, Access::ReadWrite).unwrap();
     let other = FileDevice::open(&second.0, Access::ReadWrite).unwrap();
     refusal(&whole.0, Access::ReadWrite);
@@ -223,8 +223,8 @@ fn a_loop_device_is_refused_while_another_of_its_file_is_mounted() {
         if !run("mkfs.btrfs", &path) {
             return skipped("mkfs.btrfs");
         }
-        let Some(mounted) = Loop::attach(&path) else { return };
-        let Some(other) = Loop::attach(&path) else { return };
+        let Some(mounted) = TestLoop::attach(&path) else { return };
+        let Some(other) = TestLoop::attach(&path) else { return };
         let at = dir.path().join("a place");
         let mount = Mount::of(&mounted.0, &at);
         if is_deleted {
@@ -246,7 +246,7 @@ fn a_mounted_device_is_refused_with_its_mount_point() {
             skipped(program);
             continue;
         }
-        let Some(device) = Loop::attach(&path) else { return };
+        let Some(device) = TestLoop::attach(&path) else { return };
         let at = dir.path().join("a place");
         let mount = Mount::of(&device.0, &at);
         for asked in [&device.0, &path] {

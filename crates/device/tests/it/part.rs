@@ -208,16 +208,16 @@ fn people_are_told_which_partitions_there_are_and_what_is_wrong_with_a_name() {
     assert!(error.contains("behind the last of its 0 bytes"), "{error}");
 }
 
-struct Loop(PathBuf);
+struct LoopOfPart(PathBuf);
 
-impl Drop for Loop {
+impl Drop for LoopOfPart {
     fn drop(&mut self) {
         let _ = Command::new("losetup").arg("-d").arg(&self.0).status();
     }
 }
 
 /// Attaches the image as a block device with sectors of this many bytes, and with its partitions.
-fn attach(file: &Path, sector: &str) -> Option<Loop> {
+fn attach(file: &Path, sector: &str) -> Option<LoopOfPart> {
     let mut command = Command::new("losetup");
     let output = command.args(["-b", sector, "-P", "-f", "--show"]).arg(file).stderr(Stdio::null()).output();
     let shown = output.ok().filter(|output| output.status.success()).map(|output| output.stdout);
@@ -227,7 +227,7 @@ fn attach(file: &Path, sector: &str) -> Option<Loop> {
         println!("skipped: root with a free loop device missing");
         return None;
     };
-    Some(Loop(String::from_utf8(shown).unwrap().trim().into()))
+    Some(LoopOfPart(String::from_utf8(shown).unwrap().trim().into()))
 }
 
 #[test]

@@ -21,9 +21,9 @@ pub(crate) fn skipped(what: &str) {
 }
 
 /// A loop device that ends with the test.
-pub(crate) struct Loop(pub(crate) PathBuf);
+pub(crate) struct TestLoop(pub(crate) PathBuf);
 
-impl Loop {
+impl TestLoop {
     pub(crate) fn attach(file: &Path) -> Option<Self> {
         Self::attach_as(file, &[])
     }
@@ -42,7 +42,7 @@ impl Loop {
     }
 }
 
-impl Drop for Loop {
+impl Drop for TestLoop {
     fn drop(&mut self) {
         let _ = Command::new("losetup").arg("-d").arg(&self.0).status();
     }

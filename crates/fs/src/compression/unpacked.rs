@@ -29,7 +29,7 @@ type Unpacked = Arc<Box<[u8]>>;
 
 /// The name of an extent as long as the filesystem is open, and whether it was read with checksums.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Name {
+struct ExtentName {
     disk_bytenr: Logical,
     generation: Generation,
     disk_num_bytes: u64,
@@ -38,7 +38,7 @@ struct Name {
     csums: DataCsums,
 }
 
-impl Name {
+impl ExtentName {
     fn of(extent: &Extent, csums: DataCsums) -> Self {
         let Extent { generation, disk_bytenr, disk_num_bytes, compression, .. } = *extent;
         Self { disk_bytenr, generation, disk_num_bytes, len: extent.unpacked_len(), compression, csums }
@@ -49,9 +49,9 @@ impl Name {
 #[derive(Default)]
 pub(crate) struct UnpackedExtents {
     /// The most recently used one is at the end.
-    kept: RankedMutex<VecDeque<(Name, Unpacked)>, { rank::LEAF }>,
+    kept: RankedMutex<VecDeque<(ExtentName, Unpacked)>, { rank::LEAF }>,
     /// The most recently requested one is at the end.
-    asked: RankedMutex<VecDeque<Name>, { rank::LEAF }>,
+    asked: RankedMutex<VecDeque<ExtentName>, { rank::LEAF }>,
     hits: AtomicU64,
     unpacked: AtomicU64,
 }
@@ -59,7 +59,7 @@ pub(crate) struct UnpackedExtents {
 impl UnpackedExtents {
     /// The unpacked data of an extent, if it is kept.
     pub(crate) fn get(&self, extent: &Extent, csums: DataCsums) -> Option<Unpacked> {
-        let name = Name::of(extent, csums);
+        let name = ExtentName::of(extent, csums);
         let mut kept = self.kept.lock();
         let at = kept.iter().position(|(known, _)| *known == name)?;
         let found = kept.remove(at).expect("it was just seen");
@@ -72,7 +72,7 @@ impl UnpackedExtents {
 
     /// Notes a read of a small part of an extent. Returns whether there was another one lately.
     pub(crate) fn is_asked_again(&self, extent: &Extent, csums: DataCsums) -> bool {
-        let name = Name::of(extent, csums);
+        let name = ExtentName::of(extent, csums);
         let mut asked = self.asked.lock();
         if asked.contains(&name) {
             return true;
@@ -86,7 +86,7 @@ impl UnpackedExtents {
 
     /// Keeps the unpacked data of an extent, in place of the least recently used one.
     pub(crate) fn keep(&self, extent: &Extent, csums: DataCsums, bytes: Vec<u8>) {
-        let name = Name::of(extent, csums);
+        let name = ExtentName::of(extent, csums);
         let bytes = Arc::new(bytes.into_boxed_slice());
         let mut kept = self.kept.lock();
         if kept.iter().any(|(known, _)| *known == name) {

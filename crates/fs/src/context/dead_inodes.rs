@@ -10,7 +10,7 @@ use creamery_base::lock::{RankedGuard, RankedMutex, rank};
 use creamery_base::{Generation, InodeId, memory};
 
 /// The witness that no other thread cleans.
-pub(crate) type Turn<'a> = RankedGuard<'a, (), { rank::CLEANER }>;
+pub(crate) type DeadInodesGuard<'a> = RankedGuard<'a, (), { rank::CLEANER }>;
 
 /// Inodes that have no name and no user: their items wait to be deleted.
 #[derive(Default)]
@@ -53,7 +53,7 @@ impl DeadInodes {
     }
 
     /// Ends a turn for the first inode, `id`. `nbytes` is the bytes of data that its items still hold; `None` removes it from the list.
-    pub(crate) fn leave_first(&self, _turn: &Turn<'_>, id: InodeId, nbytes: Option<u64>) {
+    pub(crate) fn leave_first(&self, _turn: &DeadInodesGuard<'_>, id: InodeId, nbytes: Option<u64>) {
         let mut inodes = self.inodes.lock();
         let (first, before) = inodes.front_mut().expect("CLEAN-2: only who has the turn takes it away");
         assert_eq!(*first, id, "CLEAN-2: it stays at the front for a turn");
@@ -92,12 +92,12 @@ impl DeadInodes {
     }
 
     /// Waits for the cleaner's turn.
-    pub(crate) fn take_turn(&self) -> Turn<'_> {
+    pub(crate) fn take_turn(&self) -> DeadInodesGuard<'_> {
         self.turn.lock_for(Reason::Reservation)
     }
 
     /// The cleaner's turn, if no thread has it.
-    pub(crate) fn try_take_turn(&self) -> Option<Turn<'_>> {
+    pub(crate) fn try_take_turn(&self) -> Option<DeadInodesGuard<'_>> {
         self.turn.try_lock()
     }
 

@@ -12,12 +12,12 @@ use std::sync::Arc;
 use creamery_base::{Generation, InodeId};
 use creamery_txn::Engine;
 
-pub(crate) use dead_inodes::{DeadInodes, Turn};
+pub(crate) use dead_inodes::{DeadInodes, DeadInodesGuard};
 pub(crate) use policy::Policy;
 
 use crate::access_time::AccessTimes;
 use crate::compression::CompressionState;
-use crate::counters::Counters;
+use crate::counters::FileCounters;
 use crate::delalloc::Writeback;
 use crate::delayed::DelayedRoot;
 use crate::fault::{Fault, Planted};
@@ -37,7 +37,7 @@ pub(crate) struct Context {
     overwrite_times: Arc<OverwriteTimes>,
     in_flight: Arc<InFlight>,
     compression: CompressionState,
-    counters: Counters,
+    counters: FileCounters,
     kept_verity: KeptVerity,
     planted: Planted,
 }
@@ -55,7 +55,7 @@ impl Context {
             overwrite_times: Arc::default(),
             in_flight: Arc::new(InFlight::new(options.direct_bytes)),
             compression: CompressionState::new(options.compress),
-            counters: Counters::default(),
+            counters: FileCounters::default(),
             kept_verity: KeptVerity::default(),
             planted: Planted::default(),
         })
@@ -107,7 +107,7 @@ impl Context {
     }
 
     /// The counters of operations on files.
-    pub(crate) const fn counters(&self) -> &Counters {
+    pub(crate) const fn counters(&self) -> &FileCounters {
         &self.counters
     }
 

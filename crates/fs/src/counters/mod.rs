@@ -16,7 +16,7 @@ pub(crate) use seeks::{SeekCounters, Seeks, Untold};
 
 /// The counters of all files of a filesystem.
 #[derive(Default)]
-pub(crate) struct Counters {
+pub(crate) struct FileCounters {
     /// Looks for extents that can be written in place.
     pub(crate) nocow: Nocow,
     /// Reads into the caller's buffer, and writes out of it.

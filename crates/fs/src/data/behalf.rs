@@ -6,7 +6,7 @@ use creamery_txn::{DataExtent, DelallocReservation, Engine, Handle, Units};
 use crate::inode::{FileInode, InodeFlags};
 
 /// The party on whose behalf the extents of a file change.
-pub(crate) enum Behalf<'a> {
+pub(crate) enum ReserveSource<'a> {
     /// An operation: it reserves room, and the file changes now.
     Operation,
     /// An operation that leaves the file's content and its times as they are.
@@ -37,7 +37,7 @@ impl<'e> For<'e> {
     }
 }
 
-impl Behalf<'_> {
+impl ReserveSource<'_> {
     /// Allocates space for data of `file`: `len` bytes, or less, but not below `min`.
     pub(crate) fn allocate(&mut self, file: &For<'_>, len: u64, min: u64) -> Result<DataExtent> {
         let For { engine, owner, near, .. } = *file;
@@ -60,7 +60,7 @@ impl Behalf<'_> {
         }
     }
 
-    /// Ends a handle of [`Behalf::start`] that changed nothing, because the change has to be planned anew. Keeps its room again.
+    /// Ends a handle of [`ReserveSource::start`] that changed nothing, because the change has to be planned anew. Keeps its room again.
     pub(crate) fn end_unused(&mut self, inode: &FileInode<'_>, handle: Handle<'_>) {
         match self {
             Self::Operation | Self::Rearranging => handle.end(),

@@ -19,16 +19,16 @@
 //!   Shown by `the_kernel_and_btrfs_check_agree_on_what_random_clones_left`.
 
 use creamery_base::{ErrorKind, Result, Wait};
-use creamery_format::file_extent::{Extent, FileExtent, REGULAR_LEN, encode_hole};
+use creamery_format::file_extent::{Extent, FileExtentItem, REGULAR_LEN, encode_hole};
 use creamery_format::{Incompat, Key};
 use creamery_txn::{Handle, Units};
 use smallvec::SmallVec;
 
 use super::drop_extents::DropPlan;
-use super::extent_map::Items;
+use super::extent_map::ExtentItems;
 use super::grow::fill_gap;
 use super::tail::settle_tail;
-use super::{Behalf, change_alone, read, recount, reserve, write};
+use super::{ReserveSource, change_alone, read, recount, reserve, write};
 use crate::inode::{FileInode, Inode, InodeFlags, InodeItem};
 use crate::keys::extent_data;
 use crate::operation::in_handle;
@@ -64,13 +64,13 @@ pub(super) enum Shared {
 
 /// A part of the source in one item, or between two.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Piece {
+pub(super) struct SourcePart {
     pub(super) start: u64,
     pub(super) end: u64,
     pub(super) what: Shared,
 }
 
-pub(super) type Pieces = SmallVec<[Piece; PIECES_MAX]>;
+pub(super) type Pieces = SmallVec<[SourcePart; PIECES_MAX]>;
 
 /// Clones `range` of `source`, whose item is `source_item`, to `target`, whose item is `item`. The target has the source's range up
 /// to `reached`, also after an error, and is no longer than that makes it.
@@ -88,7 +88,7 @@ pub(crate) fn clone_range(
     assert!(from.is_multiple_of(sector) && to.is_multiple_of(sector) && len > 0);
     if to >= item.size {
         settle_tail(target, item)?;
-        fill_gap(&mut Behalf::Operation, target, item, to)?;
+        fill_gap(&mut ReserveSource::Operation, target, item, to)?;
     }
     let end = (from + len).next_multiple_of(sector);
     let mut at = from;
@@ -125,14 +125,14 @@ pub(super) fn pieces(source: &Inode, (start, end): (u64, u64), most: usize) -> R
     let sector = u64::from(source.engine().sector_size());
     let mut found = Pieces::new();
     let mut at = start;
-    let mut items = Items::new(source.tree(), source.id.ino, (start, end), sector, Wait::Yes)?;
+    let mut items = ExtentItems::new(source.tree(), source.id.ino, (start, end), sector, Wait::Yes)?;
     while at < end && found.len() < most {
         let Some(item) = items.next()? else {
-            found.push(Piece { start: at, end, what: Shared::Hole });
+            found.push(SourcePart { start: at, end, what: Shared::Hole });
             break;
         };
         if item.start > at {
-            found.push(Piece { start: at, end: item.start, what: Shared::Hole });
+            found.push(SourcePart { start: at, end: item.start, what: Shared::Hole });
             at = item.start;
             if found.len() == most {
                 break;
@@ -144,13 +144,13 @@ pub(super) fn pieces(source: &Inode, (start, end): (u64, u64), most: usize) -> R
             Extent { num_bytes: stop - at, ..extent }
         };
         let what = match item.extent {
-            FileExtent::Hole { .. } => Shared::Hole,
-            FileExtent::Inline { .. } if !found.is_empty() => break,
-            FileExtent::Inline { .. } => Shared::Inline,
-            FileExtent::Regular(extent) => Shared::Extent { extent: shown(extent), prealloc: false },
-            FileExtent::Prealloc(extent) => Shared::Extent { extent: shown(extent), prealloc: true },
+            FileExtentItem::Hole { .. } => Shared::Hole,
+            FileExtentItem::Inline { .. } if !found.is_empty() => break,
+            FileExtentItem::Inline { .. } => Shared::Inline,
+            FileExtentItem::Regular(extent) => Shared::Extent { extent: shown(extent), prealloc: false },
+            FileExtentItem::Prealloc(extent) => Shared::Extent { extent: shown(extent), prealloc: true },
         };
-        found.push(Piece { start: at, end: stop, what });
+        found.push(SourcePart { start: at, end: stop, what });
         at = stop;
         if what == Shared::Inline {
             break;
@@ -195,7 +195,7 @@ fn clone_step(
     let room = (place(first.start), place(last.end));
     let plan = DropPlan::from_front(target.tree(), target.id.ino, room, reserve::DROP_EDITS_MAX, sector)?;
     let explicit = !engine.incompat().contains(Incompat::NO_HOLES);
-    let new: SmallVec<[Piece; PIECES_MAX]> = pieces
+    let new: SmallVec<[SourcePart; PIECES_MAX]> = pieces
         .iter()
         .filter(|piece| place(piece.start) < plan.stop)
         .map(|piece| piece.until(plan.stop - range.to + range.from))
@@ -223,7 +223,7 @@ fn clone_step(
     })
 }
 
-impl Piece {
+impl SourcePart {
     /// The part of it before `stop`.
     fn until(mut self, stop: u64) -> Self {
         self.end = self.end.min(stop);
@@ -250,7 +250,7 @@ fn put_in(
     handle: &Handle<'_>,
     target: &Inode,
     range: &CloneRange,
-    pieces: &[Piece],
+    pieces: &[SourcePart],
 ) -> Result<(u64, InodeFlags)> {
     let encoded: SmallVec<[(Key, [u8; REGULAR_LEN]); PIECES_MAX]> = pieces
         .iter()

@@ -10,7 +10,7 @@ use std::ops::Range;
 use creamery_base::{Result, Wait};
 use creamery_format::Compression;
 
-use super::clone_range::{PIECES_MAX, Piece, Pieces, Shared, pieces};
+use super::clone_range::{PIECES_MAX, Pieces, Shared, SourcePart, pieces};
 use crate::inode::FileInode;
 
 /// The content of a place of a file, as far as it can be compared without reading data.
@@ -30,7 +30,7 @@ enum Shown {
 
 impl Shown {
     /// The content of `piece` at the byte `at` of the file.
-    const fn of(piece: &Piece, at: u64) -> Self {
+    const fn of(piece: &SourcePart, at: u64) -> Self {
         match piece.what {
             Shared::Hole | Shared::Extent { prealloc: true, .. } => Self::Zeros,
             Shared::Inline => Self::Inline,

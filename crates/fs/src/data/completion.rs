@@ -7,7 +7,7 @@
 use creamery_base::Result;
 use creamery_txn::{Handle, Units};
 
-use super::behalf::{Behalf, For};
+use super::behalf::{For, ReserveSource};
 use super::holes::HolePlan;
 use super::update_for;
 use crate::inode::file_state::ExtentsSeen;
@@ -16,7 +16,7 @@ use crate::operation::finish;
 
 /// A file that gets new data, extent by extent.
 pub(crate) struct Completion<'c, 'b> {
-    behalf: &'c mut Behalf<'b>,
+    behalf: &'c mut ReserveSource<'b>,
     inode: &'c FileInode<'c>,
     /// The inode's item as the operation knows it.
     item: &'c mut InodeItem,
@@ -27,7 +27,7 @@ pub(crate) struct Completion<'c, 'b> {
 }
 
 /// The part that one handle completes.
-pub(super) struct Step {
+pub(super) struct CompletionStep {
     /// Metadata units that it takes, but for holes.
     pub(super) units: u32,
     /// The file has the new data up to here afterwards.
@@ -42,7 +42,7 @@ impl<'c, 'b> Completion<'c, 'b> {
     /// Makes the completion of a file whose item is `item`, for `behalf`. The file has the new data up to `reached`, also after an
     /// error.
     pub(crate) fn new(
-        behalf: &'c mut Behalf<'b>,
+        behalf: &'c mut ReserveSource<'b>,
         inode: &'c FileInode<'c>,
         item: &'c mut InodeItem,
         reached: &'c mut u64,
@@ -56,7 +56,7 @@ impl<'c, 'b> Completion<'c, 'b> {
     }
 
     /// The party on whose behalf it is, for other work of that party.
-    pub(crate) const fn behalf(&mut self) -> &mut Behalf<'b> {
+    pub(crate) const fn behalf(&mut self) -> &mut ReserveSource<'b> {
         self.behalf
     }
 
@@ -86,7 +86,7 @@ impl<'c, 'b> Completion<'c, 'b> {
     /// Errors: no space: then nothing changed; aborted.
     pub(super) fn step(
         &mut self,
-        step: Step,
+        step: CompletionStep,
         exchange: impl FnOnce(&Handle<'_>) -> Result<()>,
         edit: impl FnOnce(&mut InodeItem),
     ) -> Result<bool> {

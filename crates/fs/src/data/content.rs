@@ -1,7 +1,7 @@
 //! The whole content of a file that is only just being made.
 //!
 //! Making a file and filling it through [`write`](super::write()) takes two handles and looks for items that
-//! cannot be there. [`Content`] does the parts of a write that come before the handle - allocating space, writing
+//! cannot be there. [`NewContent`] does the parts of a write that come before the handle - allocating space, writing
 //! data, computing checksums - for a whole file at once, and then joins the handle that makes the inode: its items
 //! are the inode's neighbours in the tree and go in with one search.
 //!
@@ -12,7 +12,7 @@
 //! ```
 //!
 //! # Invariants
-//! - CONTENT-1: a content covers `[0, size)` of the file without gaps; [`Content::count`] notes that size. It is less
+//! - CONTENT-1: a content covers `[0, size)` of the file without gaps; [`NewContent::count`] notes that size. It is less
 //!   than asked for when the filesystem had room only in very many pieces, and
 //!   [`write`](super::write()) takes the rest once the inode exists.
 //!   Shown by `a_new_file_has_the_items_that_its_content_needs`.
@@ -24,13 +24,13 @@ use creamery_tree::Tree;
 use creamery_txn::{Engine, Handle};
 use smallvec::SmallVec;
 
-use super::behalf::{Behalf, For};
+use super::behalf::{For, ReserveSource};
 use super::inline;
 use super::new_extent::new_extent;
 use super::ordered_extent::OrderedExtent;
 use super::packed::Packed;
 use super::packing::{PackedAhead, Packing};
-use super::payload::{Payload, TakesData};
+use super::payload::{DataSink, DataSource};
 use crate::compression;
 use crate::context::Context;
 use crate::inode::FILE_SIZE_MAX;
@@ -68,7 +68,7 @@ pub(crate) fn pack_ahead(context: &Context, tree: &Tree, bytes: &[u8]) -> Option
     }
     let packing = Packing::new(context, &InodeItem::default(), None)?;
     let (stretches, sector) = ([(0, bytes)], u64::from(context.engine().sector_size()));
-    let run = Run { stretches: &stretches, sector, range: (0, size.next_multiple_of(sector)) };
+    let run = SectorRun { stretches: &stretches, sector, range: (0, size.next_multiple_of(sector)) };
     packing.ahead(&run, bytes, inline::len_max(context, tree)).ok()
 }
 
@@ -95,7 +95,7 @@ impl FileContent<'_> {
 
 /// Data ready to become a new file's.
 #[must_use = "dropping it gives the space back"]
-pub(crate) struct Content {
+pub(crate) struct NewContent {
     size: u64,
     parts: SmallVec<[Part; 2]>,
 }
@@ -114,7 +114,7 @@ enum Part {
     },
 }
 
-impl Content {
+impl NewContent {
     /// Writes the data of a new file of `size` bytes and `flags`. It is made of `stretches`, in order and without overlap, with
     /// holes between them, and packed by `packing`. `tree` is the subvolume it will be in.
     /// Errors: no space; device errors. Nothing remains of it then.
@@ -146,9 +146,10 @@ impl Content {
                     content.size = at;
                     return Ok(content);
                 }
-                let run = Run { stretches, sector, range: (at, end) };
+                let run = SectorRun { stretches, sector, range: (at, end) };
                 let file = For { engine, owner: tree.id(), flags, near: behind };
-                let ordered = new_extent(&mut Behalf::Operation, &file, &mut packing, &run, run.range)?;
+                let ordered =
+                    new_extent(&mut ReserveSource::Operation, &file, &mut packing, &run, run.range)?;
                 behind = Some(ordered.space_end());
                 at = ordered.end();
                 content.parts.push(Part::Extent(ordered));
@@ -246,7 +247,7 @@ fn inline_content(
 }
 
 /// A run of whole sectors with data.
-struct Run<'a> {
+struct SectorRun<'a> {
     stretches: &'a [Stretch<'a>],
     sector: u64,
     range: (u64, u64),
@@ -265,7 +266,7 @@ fn runs(stretches: &[Stretch<'_>], sector: u64) -> SmallVec<[(u64, u64); 4]> {
     runs
 }
 
-impl Payload for Run<'_> {
+impl DataSource for SectorRun<'_> {
     fn range(&self) -> (u64, u64) {
         self.range
     }
@@ -275,7 +276,7 @@ impl Payload for Run<'_> {
     }
 
     /// Sectors that one stretch fills straight from it, the others through a buffer.
-    fn write(&self, (mut at, end): (u64, u64), space: &mut dyn TakesData) -> Result<()> {
+    fn write(&self, (mut at, end): (u64, u64), space: &mut dyn DataSink) -> Result<()> {
         let stretches = self.stretches;
         let index = stretches.partition_point(|stretch| end_of(stretch) <= at);
         let filled = stretches[index].0 <= at && end_of(&stretches[index]) >= end;

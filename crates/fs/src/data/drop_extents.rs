@@ -24,12 +24,12 @@
 //!   Shown by `a_range_is_removed_trimmed_or_split_and_the_rest_stays`.
 
 use creamery_base::{Error, ErrorKind, Generation, InodeId, Logical, ObjectId, Result, Wait};
-use creamery_format::file_extent::{self, Extent, FileExtent};
+use creamery_format::file_extent::{self, Extent, FileExtentItem};
 use creamery_tree::Tree;
 use creamery_txn::Handle;
 use smallvec::SmallVec;
 
-use super::extent_map::{Item, Items};
+use super::extent_map::{ExtentItem, ExtentItems};
 use crate::keys::extent_data;
 
 /// A plan to make room in a file.
@@ -97,7 +97,7 @@ impl DropPlan {
         assert!(start < end);
         assert!(edits_max > 0);
         let mut plan = Self { edits: SmallVec::new(), start, stop: end, bytes: 0 };
-        let mut items = Items::new(tree, ino, range, sector, Wait::Yes)?;
+        let mut items = ExtentItems::new(tree, ino, range, sector, Wait::Yes)?;
         while let Some(item) = items.next()? {
             if plan.edits.len() == edits_max {
                 plan.stop = item.start;
@@ -128,7 +128,7 @@ impl DropPlan {
             if key.objectid != first.objectid || key.kind != first.kind {
                 break;
             }
-            let extent = FileExtent::check(&key, data, sector)?;
+            let extent = FileExtentItem::check(&key, data, sector)?;
             let end = key.offset + extent.len(sector);
             if end > above {
                 return Err(Error::new(
@@ -144,7 +144,7 @@ impl DropPlan {
                 plan.start = end;
                 break;
             }
-            plan.add(&Item { start: key.offset, end, extent }, u64::MAX)?;
+            plan.add(&ExtentItem { start: key.offset, end, extent }, u64::MAX)?;
             if !cursor.retreat()? {
                 break;
             }
@@ -154,11 +154,11 @@ impl DropPlan {
         Ok(plan)
     }
 
-    fn add(&mut self, item: &Item<'_>, end: u64) -> Result<()> {
+    fn add(&mut self, item: &ExtentItem<'_>, end: u64) -> Result<()> {
         let at = item.start;
         let before = self.start.saturating_sub(at);
         let after = item.end.saturating_sub(end);
-        if let FileExtent::Inline { ram_bytes, .. } = item.extent {
+        if let FileExtentItem::Inline { ram_bytes, .. } = item.extent {
             // It is at offset 0, and is valid if it is a sector at most.
             if before > 0 || after > 0 {
                 return Err(Error::new(
@@ -171,9 +171,9 @@ impl DropPlan {
             return Ok(());
         }
         let (extent, prealloc) = match item.extent {
-            FileExtent::Regular(extent) => (Some(extent), false),
-            FileExtent::Prealloc(extent) => (Some(extent), true),
-            FileExtent::Hole { .. } | FileExtent::Inline { .. } => (None, false),
+            FileExtentItem::Regular(extent) => (Some(extent), false),
+            FileExtentItem::Prealloc(extent) => (Some(extent), true),
+            FileExtentItem::Hole { .. } | FileExtentItem::Inline { .. } => (None, false),
         };
         if extent.is_some() {
             self.bytes += item.end - at - before - after;
@@ -188,7 +188,7 @@ impl DropPlan {
                     (Some(extent), Some(reference), _) => {
                         Rest::Extent { extent: extent.without_front(end - at), prealloc, reference }
                     }
-                    (.., FileExtent::Hole { generation, .. }) => Rest::Hole { generation, num_bytes },
+                    (.., FileExtentItem::Hole { generation, .. }) => Rest::Hole { generation, num_bytes },
                     _ => unreachable!("an inline extent goes as a whole"),
                 };
                 Edit::Split { at, keep, from: end, rest }

@@ -2,7 +2,7 @@
 //!
 //! Reading, seeking and truncation all look at a file through here, so there is one place that knows that a hole
 //! may be an item (disk_bytenr 0) or the absence of one, that an inline extent reaches to the end of its sector,
-//! and that two items must not overlap. [`Items`] yields the items of the tree, [`ExtentMaps`] fills the gaps between.
+//! and that two items must not overlap. [`ExtentItems`] yields the items of the tree, [`ExtentMaps`] fills the gaps between.
 //!
 //! # Invariants
 //! - MAP-1: maps come in order, each begins where the last one ended, and together they are exactly the range
@@ -15,7 +15,7 @@
 //! The caller's inode guard keeps the maps true, meanwhile and after that.
 
 use creamery_base::{Error, ErrorKind, Logical, ObjectId, Result, Wait};
-use creamery_format::file_extent::{Extent, FileExtent};
+use creamery_format::file_extent::{Extent, FileExtentItem};
 use creamery_format::{Compression, KeyType};
 use creamery_tree::{Bookmark, Cursor, ReadAhead, Tree, Walk};
 
@@ -23,7 +23,7 @@ use crate::inode::{Inode, InodeFlags, InodeItem};
 use crate::keys::extent_data;
 
 /// The EXTENT_DATA items that overlap a range.
-pub(crate) struct Items<'t> {
+pub(crate) struct ExtentItems<'t> {
     cursor: Cursor<'t>,
     ino: ObjectId,
     sector: u64,
@@ -36,13 +36,13 @@ pub(crate) struct Items<'t> {
 
 /// One item of a file with its range.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Item<'a> {
+pub(crate) struct ExtentItem<'a> {
     pub(crate) start: u64,
     pub(crate) end: u64,
-    pub(crate) extent: FileExtent<'a>,
+    pub(crate) extent: FileExtentItem<'a>,
 }
 
-impl<'t> Items<'t> {
+impl<'t> ExtentItems<'t> {
     /// The items of `ino` that overlap `[start, end)`.
     pub(crate) fn new(
         tree: &'t Tree,
@@ -63,7 +63,7 @@ impl<'t> Items<'t> {
 
     /// The next item.
     #[inline]
-    pub(crate) fn next(&mut self) -> Result<Option<Item<'_>>> {
+    pub(crate) fn next(&mut self) -> Result<Option<ExtentItem<'_>>> {
         if self.started {
             self.cursor.advance()?;
         } else {
@@ -99,20 +99,20 @@ impl<'t> Items<'t> {
     }
 
     /// The item that `next` returned last.
-    fn here(&self) -> Result<Option<Item<'_>>> {
+    fn here(&self) -> Result<Option<ExtentItem<'_>>> {
         here(&self.cursor, self.ino, self.sector)
     }
 }
 
 /// The extent of `ino` at `cursor`; `None` where that is another item.
 #[inline(always)] // else the result, which is large, goes through memory several times
-fn here<'c>(cursor: &'c Cursor<'_>, ino: ObjectId, sector: u64) -> Result<Option<Item<'c>>> {
+fn here<'c>(cursor: &'c Cursor<'_>, ino: ObjectId, sector: u64) -> Result<Option<ExtentItem<'c>>> {
     let Some((key, data)) = cursor.item() else { return Ok(None) };
     if key.objectid != ino || key.kind != KeyType::EXTENT_DATA {
         return Ok(None);
     }
-    let extent = FileExtent::check(&key, data, sector)?;
-    Ok(Some(Item { start: key.offset, end: key.offset + extent.len(sector), extent }))
+    let extent = FileExtentItem::check(&key, data, sector)?;
+    Ok(Some(ExtentItem { start: key.offset, end: key.offset + extent.len(sector), extent }))
 }
 
 /// The kind of a range of a file.
@@ -141,7 +141,7 @@ pub(crate) struct ExtentMap {
 
 /// The extent maps of a range.
 pub(crate) struct ExtentMaps<'t> {
-    items: Items<'t>,
+    items: ExtentItems<'t>,
     at: u64,
     end: u64,
     /// The map behind the gap that was returned last.
@@ -157,17 +157,17 @@ impl<'t> ExtentMaps<'t> {
         sector: u64,
         wait: Wait,
     ) -> Result<Self> {
-        Ok(Self::of(Items::new(tree, ino, range, sector, wait)?))
+        Ok(Self::of(ExtentItems::new(tree, ino, range, sector, wait)?))
     }
 
     /// The maps of `ino` for a caller that has a cursor at the last item at or before the key of `start`.
     #[inline]
     pub(crate) fn from_cursor(cursor: Cursor<'t>, ino: ObjectId, range: (u64, u64), sector: u64) -> Self {
-        Self::of(Items::from_cursor(cursor, ino, range, sector))
+        Self::of(ExtentItems::from_cursor(cursor, ino, range, sector))
     }
 
     #[inline]
-    const fn of(items: Items<'t>) -> Self {
+    const fn of(items: ExtentItems<'t>) -> Self {
         Self { at: items.start, end: items.end, items, behind: None }
     }
 
@@ -206,13 +206,13 @@ impl<'t> ExtentMaps<'t> {
         let start = item.start.max(at);
         let cut = start - item.start;
         let kind = match item.extent {
-            FileExtent::Hole { .. } => ExtentKind::Hole,
-            FileExtent::Prealloc(_) => ExtentKind::Prealloc,
-            FileExtent::Inline { .. } => ExtentKind::Inline,
-            FileExtent::Regular(extent) if extent.compression == Compression::None => {
+            FileExtentItem::Hole { .. } => ExtentKind::Hole,
+            FileExtentItem::Prealloc(_) => ExtentKind::Prealloc,
+            FileExtentItem::Inline { .. } => ExtentKind::Inline,
+            FileExtentItem::Regular(extent) if extent.compression == Compression::None => {
                 ExtentKind::Data(extent.disk_bytenr + extent.offset + cut)
             }
-            FileExtent::Regular(extent) => ExtentKind::Compressed(extent.without_front(cut)),
+            FileExtentItem::Regular(extent) => ExtentKind::Compressed(extent.without_front(cut)),
         };
         let map = ExtentMap { start, end: item.end.min(limit), kind };
         if start == at {
@@ -230,7 +230,7 @@ impl<'t> ExtentMaps<'t> {
     /// The inline extent that `next` returned last: its bytes, its unpacked length and its compression.
     pub(crate) fn inline(&self) -> Result<(&[u8], u64, Compression)> {
         match self.items.here()? {
-            Some(Item { extent: FileExtent::Inline { ram_bytes, compression, data }, .. }) => {
+            Some(ExtentItem { extent: FileExtentItem::Inline { ram_bytes, compression, data }, .. }) => {
                 Ok((data, ram_bytes, compression))
             }
             _ => unreachable!("asked for after an inline map, which is never behind a gap"),
@@ -261,10 +261,10 @@ pub(crate) fn holes_of(inode: &Inode, range: (u64, u64)) -> Result<Vec<(u64, u64
 pub(crate) fn extents_of(inode: &Inode) -> Result<Vec<(u64, Extent)>> {
     let sector = u64::from(inode.engine().sector_size());
     let _still = inode.hold_extents(Wait::Yes)?;
-    let mut items = Items::new(inode.tree(), inode.id.ino, (0, u64::MAX), sector, Wait::Yes)?;
+    let mut items = ExtentItems::new(inode.tree(), inode.id.ino, (0, u64::MAX), sector, Wait::Yes)?;
     let mut extents = Vec::new();
     while let Some(item) = items.next()? {
-        if let FileExtent::Regular(extent) | FileExtent::Prealloc(extent) = item.extent {
+        if let FileExtentItem::Regular(extent) | FileExtentItem::Prealloc(extent) = item.extent {
             extents.push((item.start, extent));
         }
     }

@@ -11,7 +11,7 @@ use creamery_txn::Units;
 
 use super::holes::HolePlan;
 use super::tail::settle_tail;
-use super::{Behalf, change_alone, inline, read, update_for};
+use super::{ReserveSource, change_alone, inline, read, update_for};
 use crate::inode::{FileInode, InodeItem};
 use crate::operation::finish;
 
@@ -31,7 +31,7 @@ pub(crate) fn grow(inode: &FileInode<'_>, item: &mut InodeItem, size: u64) -> Re
     settle_tail(inode, item)?;
     let (mut at, end) = (item.size.next_multiple_of(sector), size.next_multiple_of(sector));
     loop {
-        at = fill_step(&mut Behalf::Operation, inode, item, (at, end), size)?;
+        at = fill_step(&mut ReserveSource::Operation, inode, item, (at, end), size)?;
         if at == end {
             return Ok(());
         }
@@ -42,7 +42,7 @@ pub(crate) fn grow(inode: &FileInode<'_>, item: &mut InodeItem, size: u64) -> Re
 /// file keeps its size: the data that follows gives it a new one, if there is space for it.
 /// Errors: no space; aborted.
 pub(crate) fn fill_gap(
-    behalf: &mut Behalf<'_>,
+    behalf: &mut ReserveSource<'_>,
     inode: &FileInode<'_>,
     item: &mut InodeItem,
     end: u64,
@@ -58,7 +58,7 @@ pub(crate) fn fill_gap(
 /// Fills the part of a gap that one handle can fill, from its front on, and makes `size` the file's when that is all. Returns where
 /// it stopped.
 fn fill_step(
-    behalf: &mut Behalf<'_>,
+    behalf: &mut ReserveSource<'_>,
     inode: &FileInode<'_>,
     item: &mut InodeItem,
     (start, end): (u64, u64),

@@ -9,7 +9,7 @@ use creamery_tree::Tree;
 use creamery_txn::Handle;
 use smallvec::SmallVec;
 
-use super::extent_map::Items;
+use super::extent_map::ExtentItems;
 use super::reserve::HOLES_MAX;
 use crate::inode::Inode;
 use crate::keys::extent_data;
@@ -32,7 +32,7 @@ impl HolePlan {
         }
         let mut at = start;
         let sector = u64::from(engine.sector_size());
-        let mut items = Items::new(inode.tree(), inode.id.ino, (start, end), sector, Wait::Yes)?;
+        let mut items = ExtentItems::new(inode.tree(), inode.id.ino, (start, end), sector, Wait::Yes)?;
         while let Some(item) = items.next()? {
             if item.start > at && !plan.add(at, item.start) {
                 return Ok(plan);

@@ -26,16 +26,16 @@ use creamery_base::{Error, ErrorKind, Logical, Result, Wait};
 use creamery_codec::{ChecksumType, checksum_blocks};
 use creamery_device::Parts;
 use creamery_format::Compression;
-use creamery_format::file_extent::{Extent, FileExtent};
+use creamery_format::file_extent::{Extent, FileExtentItem};
 use creamery_txn::{Engine, Handle};
 use creamery_volume::Written;
 use smallvec::SmallVec;
 
-use super::completion::{Completion, Step};
+use super::completion::{Completion, CompletionStep};
 use super::drop_extents::expect_found;
-use super::extent_map::{Item, Items};
+use super::extent_map::{ExtentItem, ExtentItems};
 use super::nocow::{self, Candidate, NocowExtent};
-use super::payload::TakesData;
+use super::payload::DataSink;
 use super::{NO_EXTENTS, reserve};
 use crate::inode::file_state::ExtentsSeen;
 use crate::inode::lock::HeldExtents;
@@ -67,8 +67,8 @@ impl Candidate {
     }
 
     /// Whether `item` shows another part of the same extent, at the same distance.
-    fn is_continued_by(&self, item: &Item<'_>) -> bool {
-        let FileExtent::Regular(extent) = item.extent else { return false };
+    fn is_continued_by(&self, item: &ExtentItem<'_>) -> bool {
+        let FileExtentItem::Regular(extent) = item.extent else { return false };
         let distance = |start: u64, extent: &Extent| start.wrapping_sub(extent.offset);
         extent.compression == Compression::None
             && (extent.disk_bytenr, extent.disk_num_bytes)
@@ -107,7 +107,7 @@ impl InPlace {
     }
 
     /// A sink for the data.
-    pub(crate) fn writer<'a>(&'a mut self, engine: &'a Engine) -> impl TakesData + 'a {
+    pub(crate) fn writer<'a>(&'a mut self, engine: &'a Engine) -> impl DataSink + 'a {
         Filling(self, engine)
     }
 
@@ -175,7 +175,7 @@ impl InPlace {
                 }
                 handle.complete_in_place(at, proof, self.csums.as_deref())
             };
-            let step = Step { units, stop: range.1, changed, seen };
+            let step = CompletionStep { units, stop: range.1, changed, seen };
             if completion.step(step, exchange, |item| item.size = item.size.max(size.min(range.1)))? {
                 return Ok(());
             }
@@ -201,7 +201,7 @@ impl NocowExtent {
 /// Writes data into its place.
 struct Filling<'a>(&'a mut InPlace, &'a Engine);
 
-impl TakesData for Filling<'_> {
+impl DataSink for Filling<'_> {
     fn write(&mut self, data: &[u8]) -> Result<()> {
         let at = self.0.prepare(self.1.sector_size(), [data].into_iter());
         self.0.landed(self.1.volume().write_data(at, data)?);
@@ -247,7 +247,7 @@ impl Conversion {
             left: [(prealloc.start, start), (end, prealloc.end)].into_iter().filter(|(a, b)| a < b).collect(),
             before: SmallVec::from_slice(&[prealloc.start]),
         };
-        let mut items = Items::new(inode.tree(), inode.id.ino, around, sector, Wait::Yes)?;
+        let mut items = ExtentItems::new(inode.tree(), inode.id.ino, around, sector, Wait::Yes)?;
         while let Some(item) = items.next()? {
             if !prealloc.is_continued_by(&item) {
                 continue;
@@ -296,16 +296,16 @@ mod tests {
     use creamery_txn::Units;
 
     use super::*;
-    use crate::data::nocow::{NocowWalk, Piece};
+    use crate::data::nocow::{FrontTarget, NocowWalk};
     use crate::data::tests::support::{Kind, SECTOR, assert_noticed, fixture, items, new_file};
-    use crate::data::{Behalf, prealloc, write};
+    use crate::data::{ReserveSource, prealloc, write};
     use crate::inode::{Inode, InodeItem};
     use crate::operation::in_handle;
 
     fn found(inode: &Inode, item: &InodeItem, range: (u64, u64)) -> NocowExtent {
         match NocowWalk::new(inode, item, range).piece(range.0, Wait::Yes).expect("a readable tree") {
-            Piece::InPlace(extent) => extent,
-            Piece::New(_) => panic!("it is ours alone"),
+            FrontTarget::InPlace(extent) => extent,
+            FrontTarget::New(_) => panic!("it is ours alone"),
         }
     }
 
@@ -318,7 +318,7 @@ mod tests {
             let mut data = InPlace::new(&engine, item.flags, found(&file, item, (0, 2 * SECTOR)));
             data.writer(&engine).write(&vec![7; sectors * SECTOR as usize]).expect("written");
             written(&mut data, &engine);
-            let (behalf, file) = (&mut Behalf::Operation, &file.file());
+            let (behalf, file) = (&mut ReserveSource::Operation, &file.file());
             let _ = data.complete(&mut Completion::new(behalf, file, item, &mut 0), 0);
         });
     }

@@ -5,14 +5,14 @@
 //! once does not become inline again. A file with packed bytes may have a whole sector of them (`packing`).
 
 use creamery_base::{ObjectId, Result, Wait};
-use creamery_format::file_extent::{FileExtent, INLINE_HEADER, encode_inline, encode_packed_inline};
+use creamery_format::file_extent::{FileExtentItem, INLINE_HEADER, encode_inline, encode_packed_inline};
 use creamery_tree::Tree;
 use creamery_txn::Units;
 
 use super::drop_extents::DropPlan;
-use super::extent_map::Items;
+use super::extent_map::ExtentItems;
 use super::packed::Packed;
-use super::{Behalf, change_alone, recount, reserve, update_for};
+use super::{ReserveSource, change_alone, recount, reserve, update_for};
 use crate::compression;
 use crate::context::Context;
 use crate::inode::{FileInode, InodeItem};
@@ -28,21 +28,21 @@ pub(crate) fn len_max(context: &Context, tree: &Tree) -> u64 {
 /// Whether the file has nothing that keeps it from being inline: no item at all, or one in the first sector that is
 /// inline or a hole.
 pub(crate) fn possible(tree: &Tree, ino: ObjectId, sector: u64) -> Result<bool> {
-    let mut items = Items::new(tree, ino, (0, u64::MAX), sector, Wait::Yes)?;
+    let mut items = ExtentItems::new(tree, ino, (0, u64::MAX), sector, Wait::Yes)?;
     let Some(item) = items.next()? else { return Ok(true) };
-    let small = matches!(item.extent, FileExtent::Inline { .. } | FileExtent::Hole { .. });
+    let small = matches!(item.extent, FileExtentItem::Inline { .. } | FileExtentItem::Hole { .. });
     Ok(small && item.end <= sector && items.next()?.is_none())
 }
 
 /// Makes `content` the whole of a file for which [`possible`] holds. One handle.
 /// Errors: no space; aborted.
 pub(crate) fn rewrite(inode: &FileInode<'_>, item: &mut InodeItem, content: &[u8]) -> Result<()> {
-    rewrite_for(&mut Behalf::Operation, inode, item, content, None)
+    rewrite_for(&mut ReserveSource::Operation, inode, item, content, None)
 }
 
 /// Makes `content` the whole of a file for which [`possible`] holds, for `behalf`; packed, if it was.
 pub(crate) fn rewrite_for(
-    behalf: &mut Behalf<'_>,
+    behalf: &mut ReserveSource<'_>,
     inode: &FileInode<'_>,
     item: &mut InodeItem,
     content: &[u8],

@@ -87,19 +87,19 @@ use crate::inode::file::LockedExtents;
 use crate::inode::file_state::ExtentsSeen;
 use crate::inode::{FileInode, InodeItem};
 
-use behalf::Behalf;
+use behalf::ReserveSource;
 pub(crate) use clone_range::{CloneRange, clone_range, is_shared};
 pub(crate) use compare::first_unshared;
-pub(crate) use content::{Content, pack_ahead};
 pub use content::{FileContent, Stretch};
+pub(crate) use content::{NewContent, pack_ahead};
 pub(crate) use extent_map::{extents_of, has_prealloc, holes_of};
 pub(crate) use one_extent::{in_one_extent, is_inline};
 pub use packing::PackedAhead;
 pub(crate) use packing::{Packing, inline_max};
 pub(crate) use prealloc::prealloc;
-pub(crate) use prepared::Prepared;
+pub(crate) use prepared::PreparedWrite;
 pub(crate) use punch_hole::punch_hole;
-pub(crate) use read::{Place, csums_of, find, read};
+pub(crate) use read::{PlainExtent, csums_of, find, read};
 pub use rewrite::Recompress;
 pub(crate) use rewrite::rewrite;
 pub(crate) use tail::is_tail_unsettled;
@@ -133,13 +133,13 @@ fn update(
     item: &mut InodeItem,
     change: impl FnOnce(&mut InodeItem),
 ) -> Result<()> {
-    update_for(&Behalf::Operation, locked, changed, item, change)
+    update_for(&ReserveSource::Operation, locked, changed, item, change)
 }
 
 /// Changes the inode's item at the end of a change of its extents. Sets its times to now if `behalf` is an operation that changes
 /// the file's content, in flight or not.
 fn update_for(
-    behalf: &Behalf<'_>,
+    behalf: &ReserveSource<'_>,
     locked: &mut LockedExtents<'_, '_>,
     changed: (u64, u64),
     item: &mut InodeItem,
@@ -148,7 +148,7 @@ fn update_for(
     let now = locked.now();
     *item = locked.update(changed, |item| {
         change(item);
-        if let Behalf::Operation | Behalf::Flight(_) = behalf {
+        if let ReserveSource::Operation | ReserveSource::Flight(_) = behalf {
             item.mtime = now;
             item.ctime = now;
         }

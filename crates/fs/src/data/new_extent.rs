@@ -2,20 +2,20 @@
 
 use creamery_base::{ErrorKind, Result};
 
-use super::behalf::{Behalf, For};
+use super::behalf::{For, ReserveSource};
 use super::ordered_extent::OrderedExtent;
 use super::packing::{Chunk, Packing};
-use super::payload::Payload;
+use super::payload::DataSource;
 use crate::inode::InodeFlags;
 
 /// Writes the front of `[start, stop)` of `payload` into space of its own. `packing` becomes `None` where later data of the file is
 /// not to be packed.
 /// Errors: no space; device errors; those of the payload.
 pub(super) fn new_extent(
-    behalf: &mut Behalf<'_>,
+    behalf: &mut ReserveSource<'_>,
     file: &For<'_>,
     packing: &mut Option<Packing<'_>>,
-    payload: &dyn Payload,
+    payload: &dyn DataSource,
     (start, stop): (u64, u64),
 ) -> Result<OrderedExtent> {
     let engine = file.engine;
@@ -35,7 +35,8 @@ pub(super) fn new_extent(
                 // There may be room for it in several pieces. Asking again for each chunk would cost a commit each. A rewrite of
                 // existing data fails instead: it packs the data, or leaves it as it is.
                 Err(error)
-                    if error.kind() == ErrorKind::NoSpace && !matches!(behalf, Behalf::Rearranging) =>
+                    if error.kind() == ErrorKind::NoSpace
+                        && !matches!(behalf, ReserveSource::Rearranging) =>
                 {
                     (end, *packing) = (packed_end, None);
                 }

@@ -34,13 +34,13 @@
 //! - NOCOW-2: data written in place has neither moved nor got checksums afterwards, but for prealloc in files that have them.
 //!   Shown by `what_is_overwritten_in_place_stays_where_it_is`.
 
-use creamery_base::lock::{Held, rank};
+use creamery_base::lock::{HeldNote, rank};
 use creamery_base::{Generation, Logical, Result, Wait};
 use creamery_format::Compression;
-use creamery_format::file_extent::{EXTENT_LEN_MAX, Extent, FileExtent};
+use creamery_format::file_extent::{EXTENT_LEN_MAX, Extent, FileExtentItem};
 use creamery_txn::NocowWriter;
 
-use super::extent_map::{Item, Items};
+use super::extent_map::{ExtentItem, ExtentItems};
 use crate::counters::Nocow;
 use crate::inode::lock::HeldExtents;
 use crate::inode::{Inode, InodeFlags, InodeItem};
@@ -72,7 +72,7 @@ impl Candidate {
         if inode.context().policy().nocow_keeps_leaf {
             Nocow::count(&nocow.looks_with_leaf);
         } else {
-            Held::none_of(rank::NODE, "NOCOW-1: other trees are searched with a leaf held");
+            HeldNote::none_of(rank::NODE, "NOCOW-1: other trees are searched with a leaf held");
         }
         let engine = inode.engine();
         let Extent { disk_bytenr, disk_num_bytes, offset, .. } = self.extent;
@@ -106,11 +106,15 @@ pub(super) enum Decided {
 }
 
 /// The next item that may be written in place, by the checks in its leaf.
-fn candidate(items: &mut Items<'_>, may_overwrite: bool, since: Generation) -> Result<Option<Candidate>> {
-    while let Some(Item { start, end, extent }) = items.next()? {
+fn candidate(
+    items: &mut ExtentItems<'_>,
+    may_overwrite: bool,
+    since: Generation,
+) -> Result<Option<Candidate>> {
+    while let Some(ExtentItem { start, end, extent }) = items.next()? {
         let (extent, is_prealloc) = match extent {
-            FileExtent::Prealloc(extent) => (extent, true),
-            FileExtent::Regular(extent) if may_overwrite => (extent, false),
+            FileExtentItem::Prealloc(extent) => (extent, true),
+            FileExtentItem::Regular(extent) if may_overwrite => (extent, false),
             _ => continue,
         };
         if extent.compression == Compression::None && extent.generation > since {
@@ -129,8 +133,13 @@ pub(crate) fn prealloc_in(
     candidate(&mut items_of(still, inode, range, Wait::Yes)?, false, Generation::default())
 }
 
-fn items_of<'i>(_: &HeldExtents<'_>, inode: &'i Inode, range: (u64, u64), wait: Wait) -> Result<Items<'i>> {
-    Items::new(inode.tree(), inode.id.ino, range, u64::from(inode.engine().sector_size()), wait)
+fn items_of<'i>(
+    _: &HeldExtents<'_>,
+    inode: &'i Inode,
+    range: (u64, u64),
+    wait: Wait,
+) -> Result<ExtentItems<'i>> {
+    ExtentItems::new(inode.tree(), inode.id.ino, range, u64::from(inode.engine().sector_size()), wait)
 }
 
 /// A part of a file whose data is written in place. A scrub or a balance of its block group waits until this value drops (NOCOW-4).
@@ -142,7 +151,7 @@ pub(crate) struct NocowExtent {
 }
 
 /// The destination of the front of the data that remains to be written.
-pub(crate) enum Piece {
+pub(crate) enum FrontTarget {
     /// The extent is written in place.
     InPlace(NocowExtent),
     /// The data up to here goes to new space.
@@ -181,19 +190,19 @@ impl<'i> NocowWalk<'i> {
 
     /// Decides the destination of the front, which is at `at`.
     /// Errors: would block; device errors; damage.
-    pub(crate) fn piece(&mut self, at: u64, wait: Wait) -> Result<Piece> {
+    pub(crate) fn piece(&mut self, at: u64, wait: Wait) -> Result<FrontTarget> {
         if self.ahead.is_none() && at >= self.seen_to {
             self.ahead = self.find(at, wait)?;
             self.seen_to = self.ahead.as_ref().map_or(self.end, |ahead| ahead.range.1);
         }
         Ok(match self.ahead.take() {
-            Some(ahead) if ahead.range.0 <= at => Piece::InPlace(ahead),
+            Some(ahead) if ahead.range.0 <= at => FrontTarget::InPlace(ahead),
             Some(ahead) => {
                 let stop = ahead.range.0;
                 self.ahead = Some(ahead);
-                Piece::New(stop)
+                FrontTarget::New(stop)
             }
-            None => Piece::New(self.end),
+            None => FrontTarget::New(self.end),
         })
     }
 

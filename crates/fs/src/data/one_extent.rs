@@ -4,9 +4,9 @@
 
 use creamery_base::{ErrorKind, Result, Wait};
 use creamery_format::Compression;
-use creamery_format::file_extent::{EXTENT_LEN_MAX, FileExtent};
+use creamery_format::file_extent::{EXTENT_LEN_MAX, FileExtentItem};
 
-use super::extent_map::Items;
+use super::extent_map::ExtentItems;
 use super::nocow::{Candidate, Decided, NocowExtent};
 use crate::counters::{Nocow, Refusal};
 use crate::inode::lock::HeldExtents;
@@ -75,14 +75,14 @@ fn candidate(
 ) -> Result<std::result::Result<Candidate, Refusal>> {
     let since = inode.tree().last_snapshot();
     let sector = u64::from(inode.engine().sector_size());
-    let mut items = Items::new(inode.tree(), inode.id.ino, (at, to), sector, wait)?;
+    let mut items = ExtentItems::new(inode.tree(), inode.id.ino, (at, to), sector, wait)?;
     let Some(found) = items.next()?.filter(|found| found.start <= at) else { return Ok(Err(Refusal::Hole)) };
     let (start, end) = (found.start, found.end);
     let (extent, is_prealloc) = match found.extent {
-        FileExtent::Inline { .. } => return Ok(Err(Refusal::Inline)),
-        FileExtent::Hole { .. } => return Ok(Err(Refusal::Hole)),
-        FileExtent::Prealloc(extent) => (extent, true),
-        FileExtent::Regular(extent) => (extent, false),
+        FileExtentItem::Inline { .. } => return Ok(Err(Refusal::Inline)),
+        FileExtentItem::Hole { .. } => return Ok(Err(Refusal::Hole)),
+        FileExtentItem::Prealloc(extent) => (extent, true),
+        FileExtentItem::Regular(extent) => (extent, false),
     };
     let may_overwrite = item.flags.contains(InodeFlags::NODATACOW | InodeFlags::NODATASUM);
     Ok(match () {
@@ -101,6 +101,6 @@ pub(crate) fn is_inline(inode: &FileInode<'_>, item: &InodeItem, wait: Wait) -> 
         return Ok(false);
     }
     let _still = inode.hold_extents(wait)?;
-    let mut items = Items::new(inode.tree(), inode.id.ino, (0, sector), sector, wait)?;
-    Ok(matches!(items.next()?.map(|item| item.extent), Some(FileExtent::Inline { .. })))
+    let mut items = ExtentItems::new(inode.tree(), inode.id.ino, (0, sector), sector, wait)?;
+    Ok(matches!(items.next()?.map(|item| item.extent), Some(FileExtentItem::Inline { .. })))
 }

@@ -35,11 +35,11 @@ use creamery_format::file_extent::{self, COMPRESSED_LEN_MAX, EXTENT_LEN_MAX, Ext
 use creamery_txn::{DataExtent, Engine, Handle};
 use creamery_volume::Written;
 
-use super::behalf::{Behalf, For};
-use super::completion::{Completion, Step};
+use super::behalf::{For, ReserveSource};
+use super::completion::{Completion, CompletionStep};
 use super::drop_extents::DropPlan;
 use super::packed::Packed;
-use super::payload::TakesData;
+use super::payload::DataSink;
 use super::{recount, reserve};
 use crate::compression;
 use crate::inode::{FileInode, InodeFlags, InodeItem};
@@ -74,7 +74,7 @@ pub(crate) struct OrderedExtent {
 
 /// The effect of completion on the file's size.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum NewSize {
+pub(crate) enum SizeAfter {
     /// The file grows to this size where it is smaller; data from there to the end of the extent is padding.
     AtLeast(u64),
     /// The file gets this size, with a single step.
@@ -85,7 +85,7 @@ impl OrderedExtent {
     /// Allocates space for `[start, start + len)` of a file, or for the front of it when there is no room for all in one piece.
     /// `item` is the file's. Errors: no space; read-only.
     pub(crate) fn allocate(
-        behalf: &mut Behalf<'_>,
+        behalf: &mut ReserveSource<'_>,
         inode: &FileInode<'_>,
         item: &InodeItem,
         start: u64,
@@ -98,7 +98,7 @@ impl OrderedExtent {
 
     /// Allocates space for a file that may not exist in a tree yet.
     pub(crate) fn allocate_new(
-        behalf: &mut Behalf<'_>,
+        behalf: &mut ReserveSource<'_>,
         file: &For<'_>,
         start: u64,
         len: u64,
@@ -111,7 +111,7 @@ impl OrderedExtent {
     /// Allocates space, in one piece, for the packed data of `[start, end)` of a file: the caller writes the packed data into it.
     /// Errors: those of `allocate`; no space for it in one piece.
     pub(crate) fn allocate_packed(
-        behalf: &mut Behalf<'_>,
+        behalf: &mut ReserveSource<'_>,
         file: &For<'_>,
         (start, end): (u64, u64),
         packed: &Packed,
@@ -133,7 +133,7 @@ impl OrderedExtent {
     /// Sets space aside, which reads as zeros until data is written there.
     pub(crate) fn preallocate(inode: &FileInode<'_>, start: u64, len: u64) -> Result<Self> {
         let file = For::of(inode, InodeFlags::empty());
-        let space = set_aside(&mut Behalf::Operation, &file, len.min(PREALLOC_LEN_MAX))?;
+        let space = set_aside(&mut ReserveSource::Operation, &file, len.min(PREALLOC_LEN_MAX))?;
         let ordered = Self { prealloc: true, ..Self::nothing_written(file.engine, start, space) };
         let ordered = ordered.marking(InodeFlags::PREALLOC);
         inode.set_data_behind(ordered.space_end());
@@ -215,9 +215,9 @@ impl OrderedExtent {
     }
 
     /// A sink for the data.
-    pub(crate) fn writer<'a>(&'a mut self, engine: &'a Engine) -> impl TakesData + 'a {
-        struct Writer<'a>(&'a mut OrderedExtent, &'a Engine);
-        impl TakesData for Writer<'_> {
+    pub(crate) fn writer<'a>(&'a mut self, engine: &'a Engine) -> impl DataSink + 'a {
+        struct OrderedWriter<'a>(&'a mut OrderedExtent, &'a Engine);
+        impl DataSink for OrderedWriter<'_> {
             fn write(&mut self, data: &[u8]) -> Result<()> {
                 self.0.write(self.1, data)
             }
@@ -225,7 +225,7 @@ impl OrderedExtent {
                 self.0.write_parts(self.1, data)
             }
         }
-        Writer(self, engine)
+        OrderedWriter(self, engine)
     }
 
     /// Metadata units that completing it in an empty range takes.
@@ -270,7 +270,7 @@ impl OrderedExtent {
 
     /// Makes it part of the file in place of the old extents.
     /// Errors: no space, damage (then the file has the front of the data, see [`Completion::reached`]); aborted.
-    pub(crate) fn complete(self, completion: &mut Completion<'_, '_>, size: NewSize) -> Result<()> {
+    pub(crate) fn complete(self, completion: &mut Completion<'_, '_>, size: SizeAfter) -> Result<()> {
         let (inode, decided_on) = (completion.inode(), completion.file().flags);
         let (start, end, marks) = (self.start, self.end(), self.marks);
         let sector = u64::from(inode.engine().sector_size());
@@ -285,8 +285,12 @@ impl OrderedExtent {
             let own = fresh.as_ref().map_or(SHOW_MORE_UNITS, |ordered| ordered.units(inode.engine()));
             let stop = plan.stop;
             assert!(at < stop && stop <= end, "DATA-2: each handle takes the file further");
-            let step =
-                Step { units: reserve::drop_units(&plan) + own, stop, changed: (at, stop), seen: Some(seen) };
+            let step = CompletionStep {
+                units: reserve::drop_units(&plan) + own,
+                stop,
+                changed: (at, stop),
+                seen: Some(seen),
+            };
             let exchange = |handle: &Handle<'_>| match fresh.take() {
                 Some(ordered) => ordered.show(handle, inode, &plan),
                 None => {
@@ -298,8 +302,8 @@ impl OrderedExtent {
                 item.flags |= compression::marks_that_hold(marks, decided_on, item.flags);
                 item.nbytes = recount(item.nbytes, plan.bytes, stop - at);
                 item.size = match size {
-                    NewSize::AtLeast(size) => item.size.max(size.min(stop)),
-                    NewSize::Exactly(size) => {
+                    SizeAfter::AtLeast(size) => item.size.max(size.min(stop)),
+                    SizeAfter::Exactly(size) => {
                         assert_eq!(stop, end, "an exact size goes with a range of one step");
                         size
                     }
@@ -332,7 +336,7 @@ fn show_more(handle: &Handle<'_>, inode: &FileInode<'_>, start: u64, shown: u64)
 }
 
 /// Space for `len` bytes of data of `file`, or less.
-fn set_aside(behalf: &mut Behalf<'_>, file: &For<'_>, len: u64) -> Result<DataExtent> {
+fn set_aside(behalf: &mut ReserveSource<'_>, file: &For<'_>, len: u64) -> Result<DataExtent> {
     let sector = u64::from(file.engine.sector_size());
     assert!(len.is_multiple_of(sector));
     let space = behalf.allocate(file, len, sector)?;
@@ -355,7 +359,7 @@ mod tests {
 
     fn hand_over(engine: &Engine, spoil: impl FnOnce(&mut OrderedExtent)) {
         let file = For { engine, owner: TreeId::FS, flags: InodeFlags::default(), near: None };
-        let ordered = OrderedExtent::allocate_new(&mut Behalf::Operation, &file, 0, 2 * SECTOR);
+        let ordered = OrderedExtent::allocate_new(&mut ReserveSource::Operation, &file, 0, 2 * SECTOR);
         let mut ordered = ordered.expect("room");
         ordered.write(engine, &[7; SECTOR as usize]).expect("written");
         spoil(&mut ordered);

@@ -28,7 +28,7 @@ use creamery_format::Compression;
 
 use super::inline;
 use super::packed::Packed;
-use super::payload::{Payload, TakesData};
+use super::payload::{DataSink, DataSource};
 use super::processors::on_all_processors;
 use crate::compression::{self, Compress, CompressionState, Plain, Wanted};
 use crate::context::Context;
@@ -115,7 +115,7 @@ impl<'i> Packing<'i> {
     }
 
     /// Packs the whole of a small file, which is `payload` and has the `content`, of which up to `most` bytes may be in the tree.
-    pub(super) fn ahead(&self, payload: &dyn Payload, content: &[u8], most: u64) -> Result<PackedAhead> {
+    pub(super) fn ahead(&self, payload: &dyn DataSource, content: &[u8], most: u64) -> Result<PackedAhead> {
         let size = content.len() as u64;
         let inline = self.state.with_packer(|packer| self.pack_whole(packer, content, most));
         let is_inline = inline.is_some() || size <= most;
@@ -154,7 +154,7 @@ impl<'i> Packing<'i> {
 
     /// The next part of `payload`, from `start` on and up to `stop` at most.
     /// Errors: those of the payload.
-    pub(super) fn next(&mut self, payload: &dyn Payload, (start, stop): (u64, u64)) -> Result<Chunk> {
+    pub(super) fn next(&mut self, payload: &dyn DataSource, (start, stop): (u64, u64)) -> Result<Chunk> {
         if self.ready.front().is_none_or(|ready| ready.start != start || ready.end > stop) {
             self.pack_ahead(payload, (start, stop))?;
         }
@@ -183,7 +183,7 @@ impl<'i> Packing<'i> {
         self.state.count_packed(len, packed.bytes.len() as u64);
     }
 
-    fn pack_ahead(&mut self, payload: &dyn Payload, (start, stop): (u64, u64)) -> Result<()> {
+    fn pack_ahead(&mut self, payload: &dyn DataSource, (start, stop): (u64, u64)) -> Result<()> {
         let chunks = usize::try_from((stop - start).div_ceil(CHUNK)).expect("an extent's chunks");
         let places: Vec<(u64, u64)> = (0..chunks.min(CHUNKS_AHEAD) as u64)
             .map(|number| (start + number * CHUNK, stop.min(start + (number + 1) * CHUNK)))
@@ -194,7 +194,7 @@ impl<'i> Packing<'i> {
         Ok(())
     }
 
-    fn pack(&self, packer: &mut Packer, payload: &dyn Payload, (start, end): (u64, u64)) -> Result<Ready> {
+    fn pack(&self, packer: &mut Packer, payload: &dyn DataSource, (start, end): (u64, u64)) -> Result<Ready> {
         let plain = |why| Ok(Ready { start, end, made: Err(why) });
         let len = end - start;
         if len <= self.sector {
@@ -250,7 +250,7 @@ pub(crate) fn inline_max(inode: &Inode, item: &InodeItem) -> u64 {
 /// Sectors in one piece.
 struct Gathered<'a>(&'a mut Vec<u8>);
 
-impl TakesData for Gathered<'_> {
+impl DataSink for Gathered<'_> {
     fn write(&mut self, data: &[u8]) -> Result<()> {
         self.0.extend_from_slice(data);
         Ok(())

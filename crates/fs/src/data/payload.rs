@@ -4,7 +4,7 @@ use creamery_base::Result;
 use creamery_device::Parts;
 
 /// Whole sectors that are to be written.
-pub(crate) trait Payload: Sync {
+pub(crate) trait DataSource: Sync {
     /// The range of the sectors in the file.
     fn range(&self) -> (u64, u64);
 
@@ -12,11 +12,11 @@ pub(crate) trait Payload: Sync {
     fn data_end(&self) -> u64;
 
     /// Gives the sectors of a part of the range to `space`, one after another.
-    fn write(&self, part: (u64, u64), space: &mut dyn TakesData) -> Result<()>;
+    fn write(&self, part: (u64, u64), space: &mut dyn DataSink) -> Result<()>;
 }
 
 /// Space on a device that takes data from the front on.
-pub(crate) trait TakesData {
+pub(crate) trait DataSink {
     /// Writes the next sectors.
     fn write(&mut self, data: &[u8]) -> Result<()>;
 

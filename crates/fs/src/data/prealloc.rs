@@ -19,9 +19,9 @@ use creamery_txn::Units;
 use super::completion::Completion;
 use super::extent_map::{ExtentKind, ExtentMap, ExtentMaps};
 use super::grow::fill_gap;
-use super::ordered_extent::{NewSize, OrderedExtent};
+use super::ordered_extent::{OrderedExtent, SizeAfter};
 use super::tail::settle_tail;
-use super::{Behalf, NO_EXTENTS, update};
+use super::{NO_EXTENTS, ReserveSource, update};
 use crate::inode::{FileInode, InodeItem};
 use crate::operation::in_handle;
 
@@ -91,12 +91,12 @@ pub(crate) fn complete(
     size: u64,
 ) -> Result<()> {
     if size > item.size {
-        fill_gap(&mut Behalf::Operation, inode, item, start)?;
+        fill_gap(&mut ReserveSource::Operation, inode, item, start)?;
     }
     let nothing_new = space.is_empty();
     for ordered in space {
-        let behalf = &mut Behalf::Operation;
-        ordered.complete(&mut Completion::new(behalf, inode, item, &mut 0), NewSize::AtLeast(0))?;
+        let behalf = &mut ReserveSource::Operation;
+        ordered.complete(&mut Completion::new(behalf, inode, item, &mut 0), SizeAfter::AtLeast(0))?;
     }
     if nothing_new || size > item.size {
         in_handle(inode.engine(), Units::items(1).of(inode.id.subvolume), |handle| {

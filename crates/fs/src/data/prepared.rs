@@ -26,10 +26,10 @@ use super::grow::fill_gap;
 use super::in_place::InPlace;
 use super::nocow::{self, NocowWalk};
 use super::one_extent::OneExtent;
-use super::ordered_extent::{NewSize, OrderedExtent};
+use super::ordered_extent::{OrderedExtent, SizeAfter};
 use super::tail::settle_tail;
 use super::write::gap;
-use super::{Behalf, DirectlyWritten, reserve};
+use super::{DirectlyWritten, ReserveSource, reserve};
 use crate::counters::Direct;
 use crate::fault::Fault;
 use crate::inode::lock::HeldExtents;
@@ -37,12 +37,12 @@ use crate::inode::{FileInode, Inode, InodeItem};
 use crate::subvolume::InPlaceWriter;
 
 /// One extent of the write.
-enum Piece {
+enum PreparedExtent {
     InPlace(InPlace),
     New(OrderedExtent),
 }
 
-impl Piece {
+impl PreparedExtent {
     /// The end of it in the file.
     fn end(&self) -> u64 {
         match self {
@@ -79,16 +79,16 @@ impl Piece {
 
 /// A write that has its places, and that no reader sees yet.
 #[must_use = "dropping it gives the space back"]
-pub(crate) struct Prepared {
+pub(crate) struct PreparedWrite {
     start: u64,
     end: u64,
     /// The extents of the write, from the front on, without gaps.
-    pieces: SmallVec<[Piece; 1]>,
+    pieces: SmallVec<[PreparedExtent; 1]>,
     /// The right to write in place, dropped after the pieces: then a snapshot may begin.
     _in_place: Option<InPlaceWriter>,
 }
 
-impl Prepared {
+impl PreparedWrite {
     /// Finds places for `data` at `offset`, both whole sectors, in `room`, which is that of [`reserve::keep`], and computes its checksums:
     /// in place where that is allowed, else in new space, and never packed. The file is not stored inline. `None` where there is no room
     /// for all of that without a reclaim; nothing is written then.
@@ -126,11 +126,12 @@ impl Prepared {
         let mut holes = gap(inode, item, offset)?;
         if holes.stop < offset {
             // More gaps than one handle fills.
-            fill_gap(&mut Behalf::Operation, inode, item, offset)?;
+            fill_gap(&mut ReserveSource::Operation, inode, item, offset)?;
             holes = gap(inode, item, offset)?;
         }
         let mut walk = NocowWalk::new(inode, item, (offset, end));
-        let (mut pieces, mut batch, mut at) = (SmallVec::<[Piece; 1]>::new(), WriteBatch::default(), offset);
+        let (mut pieces, mut batch, mut at) =
+            (SmallVec::<[PreparedExtent; 1]>::new(), WriteBatch::default(), offset);
         let mut units = holes.len();
         while at < end {
             let mut piece = next_piece(&mut walk, room, inode, item, (at, end))?;
@@ -140,7 +141,7 @@ impl Prepared {
             at = piece.end();
             pieces.push(piece);
         }
-        let is_in_place = pieces.iter().any(|piece| matches!(piece, Piece::InPlace(_)))
+        let is_in_place = pieces.iter().any(|piece| matches!(piece, PreparedExtent::InPlace(_)))
             && !inode.context().has(Fault::InPlaceGivenBackEarly);
         let _in_place = walk.into_writer().filter(|_| is_in_place);
         Ok((Self { start: offset, end, pieces, _in_place }, batch, units))
@@ -159,7 +160,7 @@ impl Prepared {
         let (piece, mut batch) = (InPlace::new(engine, item.flags, extent), WriteBatch::default());
         assert_eq!(piece.range(), (offset, end), "it is in one extent");
         let units = piece.units(engine);
-        let mut piece = Piece::InPlace(piece);
+        let mut piece = PreparedExtent::InPlace(piece);
         piece.add_to(&mut batch, engine, data.clone());
         let pieces = SmallVec::from_iter([piece]);
         (Self { start: offset, end, pieces, _in_place: Some(writer) }, batch, units)
@@ -182,7 +183,9 @@ impl Prepared {
     /// Whether all of it goes over existing data of a file of `size` bytes, so that completing it needs no handle if its times may
     /// follow later.
     pub(crate) fn overwrites(&self, size: u64) -> bool {
-        self.pieces.iter().all(|piece| matches!(piece, Piece::InPlace(space) if space.is_overwrite(size)))
+        self.pieces
+            .iter()
+            .all(|piece| matches!(piece, PreparedExtent::InPlace(space) if space.is_overwrite(size)))
     }
 
     /// Shows the data in the file, from the front on: less than all only when space ran out all the same. The times of an overwrite
@@ -200,25 +203,25 @@ impl Prepared {
         let (size, puts_off) = (item.size, is.is_some() || owner.may_put_times_off(item));
         let holes = gap(inode, item, start)?;
         let (mut reached, mut in_place, mut overwrites) = (start, 0, false);
-        let mut behalf = Behalf::Flight(room);
+        let mut behalf = ReserveSource::Flight(room);
         let mut completion = Completion::new(&mut behalf, inode, item, &mut reached).filling(holes);
         let mut done = Ok(());
         for piece in pieces {
             let before = completion.reached();
             done = match piece {
-                Piece::InPlace(space) if puts_off && space.is_overwrite(size) => {
+                PreparedExtent::InPlace(space) if puts_off && space.is_overwrite(size) => {
                     completion.skip_to(space.range().1);
                     space.end_overwrite(inode.engine());
                     overwrites = true;
                     in_place += completion.reached() - before;
                     Ok(())
                 }
-                Piece::InPlace(space) => {
+                PreparedExtent::InPlace(space) => {
                     let done = space.complete(&mut completion, end);
                     in_place += completion.reached() - before;
                     done
                 }
-                Piece::New(ordered) => ordered.complete(&mut completion, NewSize::AtLeast(end)),
+                PreparedExtent::New(ordered) => ordered.complete(&mut completion, SizeAfter::AtLeast(end)),
             };
             if done.is_err() {
                 break;
@@ -240,12 +243,15 @@ fn next_piece(
     inode: &FileInode<'_>,
     item: &InodeItem,
     (at, end): (u64, u64),
-) -> Result<Piece, Error> {
+) -> Result<PreparedExtent, Error> {
     match walk.piece(at, Wait::Yes)? {
-        nocow::Piece::InPlace(extent) => Ok(Piece::InPlace(InPlace::new(inode.engine(), item.flags, extent))),
-        nocow::Piece::New(stop) => {
+        nocow::FrontTarget::InPlace(extent) => {
+            Ok(PreparedExtent::InPlace(InPlace::new(inode.engine(), item.flags, extent)))
+        }
+        nocow::FrontTarget::New(stop) => {
             let len = stop.min(end) - at;
-            OrderedExtent::allocate(&mut Behalf::Flight(room), inode, item, at, len).map(Piece::New)
+            OrderedExtent::allocate(&mut ReserveSource::Flight(room), inode, item, at, len)
+                .map(PreparedExtent::New)
         }
     }
 }

@@ -16,7 +16,7 @@
 
 use std::ops::Range;
 
-use creamery_base::lock::{Held, Place as LockPlace, rank};
+use creamery_base::lock::{HeldNote, LockPosition as LockPlace, rank};
 use creamery_base::{Error, ErrorKind, Logical, Result, Wait};
 use creamery_format::Compression;
 use creamery_format::file_extent::Extent;
@@ -83,14 +83,14 @@ pub(crate) fn read(
 
 /// Uncompressed data on devices: whole sectors.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct PlainExtent {
     /// The position in the file where it begins.
     pub(crate) start: u64,
     pub(crate) end: u64,
     pub(crate) disk: Logical,
 }
 
-impl Place {
+impl PlainExtent {
     /// Its length in bytes.
     pub(crate) fn len(&self) -> usize {
         as_len(self.end - self.start)
@@ -110,7 +110,7 @@ pub(crate) fn find(
     offset: u64,
     out: &mut [u8],
     wait: Wait,
-) -> Result<Option<Vec<Place>>> {
+) -> Result<Option<Vec<PlainExtent>>> {
     let sector = u64::from(inode.engine().sector_size());
     assert!(offset.is_multiple_of(sector) && offset < item.size);
     let end = item.size.min(offset.saturating_add(out.len() as u64));
@@ -120,7 +120,7 @@ pub(crate) fn find(
         let (batch, next) = gather(inode, &mut window, (at, limit), sector, wait)?;
         for ExtentMap { start, end, kind } in batch {
             match kind {
-                ExtentKind::Data(disk) => places.push(Place { start, end, disk }),
+                ExtentKind::Data(disk) => places.push(PlainExtent { start, end, disk }),
                 ExtentKind::Compressed(_) => return Ok(None),
                 ExtentKind::Hole | ExtentKind::Prealloc | ExtentKind::Inline => {
                     unreachable!("done while gathering")
@@ -169,7 +169,7 @@ struct Source<'e> {
 impl Source<'_> {
     fn read(&self, at: Logical, out: &mut [u8]) -> Result<()> {
         // Checks the order of locks as if this locked a tree block, because a thread that has one must not read (READ-2).
-        drop(Held::wait(LockPlace::of(rank::NODE)));
+        drop(HeldNote::wait(LockPlace::of(rank::NODE)));
         self.engine.read_data(at, out, self.csums, self.wait)
     }
 

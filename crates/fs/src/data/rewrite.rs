@@ -18,10 +18,10 @@ use creamery_codec::CompressionMethod;
 
 use super::completion::Completion;
 use super::new_extent::new_extent;
-use super::ordered_extent::NewSize;
+use super::ordered_extent::SizeAfter;
 use super::packing::{Packing, packing_of};
-use super::payload::{Payload, TakesData};
-use super::{Behalf, read};
+use super::payload::{DataSink, DataSource};
+use super::{ReserveSource, read};
 use crate::inode::{FileInode, Inode, InodeItem};
 
 /// The compression of rewritten data.
@@ -61,8 +61,8 @@ pub(crate) fn rewrite(
         Recompress::With(method) => Packing::forced(inode.context(), item, method),
         Recompress::Plain => None,
     };
-    let content = Content { inode, item: item.clone(), range };
-    let behalf = &mut Behalf::Rearranging;
+    let content = RangeContent { inode, item: item.clone(), range };
+    let behalf = &mut ReserveSource::Rearranging;
     let (mut reached, mut done) = (range.0, 0);
     let mut completion = Completion::new(behalf, inode, item, &mut reached);
     while completion.reached() < range.1 {
@@ -75,19 +75,19 @@ pub(crate) fn rewrite(
         }
         inode.set_data_behind(ordered.space_end());
         done += ordered.end() - ordered.start();
-        ordered.complete(&mut completion, NewSize::AtLeast(0))?;
+        ordered.complete(&mut completion, SizeAfter::AtLeast(0))?;
     }
     Ok(done)
 }
 
 /// The content of a file in a range.
-struct Content<'i> {
+struct RangeContent<'i> {
     inode: &'i Inode,
     item: InodeItem,
     range: (u64, u64),
 }
 
-impl Payload for Content<'_> {
+impl DataSource for RangeContent<'_> {
     fn range(&self) -> (u64, u64) {
         self.range
     }
@@ -96,7 +96,7 @@ impl Payload for Content<'_> {
         self.range.1.min(self.item.size)
     }
 
-    fn write(&self, (mut at, end): (u64, u64), space: &mut dyn TakesData) -> Result<()> {
+    fn write(&self, (mut at, end): (u64, u64), space: &mut dyn DataSink) -> Result<()> {
         let mut bytes = Vec::new();
         while at < end {
             // Bytes past the end of the file are zero.

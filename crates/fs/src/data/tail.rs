@@ -7,8 +7,8 @@ use creamery_base::{Result, Wait};
 
 use super::completion::Completion;
 use super::extent_map::{ExtentKind, ExtentMaps};
-use super::ordered_extent::{NewSize, OrderedExtent};
-use super::{Behalf, read};
+use super::ordered_extent::{OrderedExtent, SizeAfter};
+use super::{ReserveSource, read};
 use crate::inode::{FileInode, InodeItem};
 
 /// The kind of data at the new end of a file.
@@ -37,12 +37,12 @@ pub(crate) fn tail_of(inode: &FileInode<'_>, size: u64, sector: u64) -> Result<T
 /// Settles the last sector of the file, so that the file may grow over it: an inline extent becomes a regular one, and bytes past
 /// the end of the file become zero.
 pub(crate) fn settle_tail(inode: &FileInode<'_>, item: &mut InodeItem) -> Result<()> {
-    settle_tail_for(&mut Behalf::Operation, inode, item)
+    settle_tail_for(&mut ReserveSource::Operation, inode, item)
 }
 
 /// Settles the last sector of the file, for `behalf`.
 pub(crate) fn settle_tail_for(
-    behalf: &mut Behalf<'_>,
+    behalf: &mut ReserveSource<'_>,
     inode: &FileInode<'_>,
     item: &mut InodeItem,
 ) -> Result<()> {
@@ -81,7 +81,7 @@ pub(crate) fn is_tail_unsettled(inode: &FileInode<'_>, item: &InodeItem) -> Resu
 /// is not more than it was, the file's. The sector goes to new space even where data is written in place: a crash leaves the file as it was
 /// or cut.
 pub(crate) fn rewrite_last_sector(
-    behalf: &mut Behalf<'_>,
+    behalf: &mut ReserveSource<'_>,
     inode: &FileInode<'_>,
     item: &mut InodeItem,
     size: u64,
@@ -94,7 +94,7 @@ pub(crate) fn rewrite_last_sector(
     read(inode, item, last, &mut bytes[..as_len(size - last)], Wait::Yes)?;
     let mut ordered = OrderedExtent::allocate(behalf, inode, item, last, sector)?;
     ordered.write(engine, &bytes)?;
-    ordered.complete(&mut Completion::new(behalf, inode, item, &mut 0), NewSize::Exactly(size))
+    ordered.complete(&mut Completion::new(behalf, inode, item, &mut 0), SizeAfter::Exactly(size))
 }
 
 /// A length that is bounded by a sector's.

@@ -13,7 +13,7 @@ use creamery_txn::{Handle, Units};
 use super::drop_extents::DropPlan;
 use super::grow::grow;
 use super::tail::{Tail, rewrite_last_sector, tail_of};
-use super::{Behalf, NO_EXTENTS, change_alone, inline, read, recount, reserve, update};
+use super::{NO_EXTENTS, ReserveSource, change_alone, inline, read, recount, reserve, update};
 use crate::inode::FILE_SIZE_MAX;
 use crate::inode::file_state::ExtentsSeen;
 use crate::inode::{FileInode, InodeFlags, InodeItem};
@@ -47,7 +47,7 @@ fn shrink(inode: &FileInode<'_>, item: &mut InodeItem, size: u64) -> Result<()> 
         read(inode, item, 0, &mut content, Wait::Yes)?;
         return inline::rewrite(inode, item, &content);
     }
-    match rewrite_last_sector(&mut Behalf::Operation, inode, item, size) {
+    match rewrite_last_sector(&mut ReserveSource::Operation, inode, item, size) {
         Err(error) if error.kind().is_no_room() => {
             in_handle(engine, Units::freeing(1).of(inode.id.subvolume), |handle| {
                 inode.change_extents(handle, |locked| {

@@ -18,12 +18,12 @@ use super::grow::fill_gap;
 use super::holes::HolePlan;
 use super::in_place::InPlace;
 use super::new_extent::new_extent;
-use super::nocow::{NocowWalk, Piece};
-use super::ordered_extent::NewSize;
+use super::nocow::{FrontTarget, NocowWalk};
+use super::ordered_extent::SizeAfter;
 use super::packing::{Packing, packing_of};
-use super::payload::{Payload, TakesData};
+use super::payload::{DataSink, DataSource};
 use super::tail::settle_tail;
-use super::{Behalf, inline, read};
+use super::{ReserveSource, inline, read};
 use crate::inode::FILE_SIZE_MAX;
 use crate::inode::{FileInode, InodeItem};
 
@@ -60,7 +60,7 @@ pub(crate) fn write(inode: &FileInode<'_>, item: &mut InodeItem, offset: u64, da
         settle_tail(inode, item)?;
     }
     let mut reached = payload.start;
-    match write_payload(&mut Behalf::Operation, inode, item, &payload, &mut reached) {
+    match write_payload(&mut ReserveSource::Operation, inode, item, &payload, &mut reached) {
         Ok(()) => Ok(data.len()),
         Err(error) if error.kind().is_no_room() && reached > offset => Ok(as_len(reached.min(end) - offset)),
         Err(error) => Err(error),
@@ -84,10 +84,10 @@ impl Front {
 
 /// Writes all of it, from the front on, packed if the file is to be. The file has the data up to `reached`, also after an error.
 pub(crate) fn write_payload(
-    behalf: &mut Behalf<'_>,
+    behalf: &mut ReserveSource<'_>,
     inode: &FileInode<'_>,
     item: &mut InodeItem,
-    payload: &dyn Payload,
+    payload: &dyn DataSource,
     reached: &mut u64,
 ) -> Result<()> {
     let packing = packing_of(inode, item)?;
@@ -99,10 +99,10 @@ pub(crate) fn write_payload(
 
 /// Writes all of it, from the front on, and keeps its progress in `front`, also after an error.
 pub(super) fn write_pieces(
-    behalf: &mut Behalf<'_>,
+    behalf: &mut ReserveSource<'_>,
     inode: &FileInode<'_>,
     item: &mut InodeItem,
-    payload: &dyn Payload,
+    payload: &dyn DataSource,
     packing: Option<Packing<'_>>,
     front: &mut Front,
 ) -> Result<()> {
@@ -114,7 +114,7 @@ pub(super) fn write_pieces(
         holes = gap(inode, item, start)?;
     }
     let Front { reached, in_place } = front;
-    let mut way = Way { walk: NocowWalk::new(inode, item, (*reached, end)), packing };
+    let mut way = WriteRoute { walk: NocowWalk::new(inode, item, (*reached, end)), packing };
     let mut completion = Completion::new(behalf, inode, item, reached).filling(holes);
     while completion.reached() < end {
         let written = way.step(&mut completion, payload, in_place);
@@ -126,35 +126,35 @@ pub(super) fn write_pieces(
 }
 
 /// The way in which data gets to its place.
-struct Way<'i> {
+struct WriteRoute<'i> {
     walk: NocowWalk<'i>,
     packing: Option<Packing<'i>>,
 }
 
-impl Way<'_> {
+impl WriteRoute<'_> {
     /// Writes the front of the remaining data: the part that may be written in place, which `in_place` counts, or the part for which
     /// there is new space in one piece.
     fn step(
         &mut self,
         completion: &mut Completion<'_, '_>,
-        payload: &dyn Payload,
+        payload: &dyn DataSource,
         in_place: &mut u64,
     ) -> Result<()> {
         let file = completion.file();
         let start = completion.reached();
         match self.walk.piece(start, Wait::Yes)? {
-            Piece::InPlace(extent) => {
+            FrontTarget::InPlace(extent) => {
                 let mut space = InPlace::new(file.engine, file.flags, extent);
                 payload.write(space.range(), &mut space.writer(file.engine))?;
                 let done = space.complete(completion, payload.data_end());
                 *in_place += completion.reached() - start;
                 done
             }
-            Piece::New(stop) => {
+            FrontTarget::New(stop) => {
                 let part = (start, stop);
                 let ordered = new_extent(completion.behalf(), &file, &mut self.packing, payload, part)?;
                 completion.inode().set_data_behind(ordered.space_end());
-                ordered.complete(completion, NewSize::AtLeast(payload.data_end()))
+                ordered.complete(completion, SizeAfter::AtLeast(payload.data_end()))
             }
         }
     }
@@ -217,7 +217,7 @@ impl<'a> Widened<'a> {
     }
 }
 
-impl Payload for Widened<'_> {
+impl DataSource for Widened<'_> {
     fn range(&self) -> (u64, u64) {
         (self.start, self.data_end().next_multiple_of(self.sector))
     }
@@ -226,7 +226,7 @@ impl Payload for Widened<'_> {
         self.data_start() + self.data.len() as u64
     }
 
-    fn write(&self, (mut at, end): (u64, u64), space: &mut dyn TakesData) -> Result<()> {
+    fn write(&self, (mut at, end): (u64, u64), space: &mut dyn DataSink) -> Result<()> {
         // The caller's own bytes that fill whole sectors.
         let whole_start = self.data_start().next_multiple_of(self.sector).clamp(at, end);
         let whole_end = (self.data_end() - self.data_end() % self.sector).clamp(whole_start, end);

@@ -7,14 +7,14 @@ use creamery_device::{Parts, SharedBytes};
 use creamery_txn::DelallocReservation;
 
 use super::packing::{inline_max, packing_of};
-use super::payload::{Payload, TakesData};
+use super::payload::{DataSink, DataSource};
 use super::tail::settle_tail_for;
 use super::write::write_payload;
-use super::{Behalf, inline};
-use crate::delalloc::Run;
+use super::{ReserveSource, inline};
+use crate::delalloc::DelallocRange;
 use crate::inode::FileInode;
 
-impl Payload for Run {
+impl DataSource for DelallocRange {
     fn range(&self) -> (u64, u64) {
         (self.start, self.end)
     }
@@ -23,7 +23,7 @@ impl Payload for Run {
         self.data_end()
     }
 
-    fn write(&self, (start, end): (u64, u64), space: &mut dyn TakesData) -> Result<()> {
+    fn write(&self, (start, end): (u64, u64), space: &mut dyn DataSink) -> Result<()> {
         let mut parts = Parts::default();
         for (at, piece) in self.pieces() {
             let stop = at + piece.len() as u64;
@@ -39,16 +39,20 @@ impl Payload for Run {
 
 /// Writes `run`, which is in flight, into space and the tree, out of `room`. Reports each completed part, handle by handle.
 /// Errors: no space; device errors; damage; aborted. The file has the front of the run then, as far as it was reported.
-pub(crate) fn write_back(inode: &FileInode<'_>, run: &Run, room: &mut DelallocReservation) -> Result<()> {
+pub(crate) fn write_back(
+    inode: &FileInode<'_>,
+    run: &DelallocRange,
+    room: &mut DelallocReservation,
+) -> Result<()> {
     let engine = inode.engine();
     engine.check_writable()?;
     let sector = u64::from(engine.sector_size());
     let mut item = inode.tree_item();
     if run.start >= item.size && (!item.size.is_multiple_of(sector) || item.size == sector) {
         // The last sector was settled when the page became dirty, too, and that may have been lost since.
-        settle_tail_for(&mut Behalf::BeforeRun(room), inode, &mut item)?;
+        settle_tail_for(&mut ReserveSource::BeforeRun(room), inode, &mut item)?;
     }
-    let behalf = &mut Behalf::Writeback(room);
+    let behalf = &mut ReserveSource::Writeback(room);
     let whole = run.start == 0 && run.end == sector && item.size <= run.size && run.size <= sector;
     if whole
         && run.data_end() <= inline_max(inode, &item)

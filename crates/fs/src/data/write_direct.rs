@@ -3,8 +3,8 @@
 use creamery_base::Result;
 use creamery_device::{Parts, SharedBytes};
 
-use super::Behalf;
-use super::payload::{Payload, TakesData};
+use super::ReserveSource;
+use super::payload::{DataSink, DataSource};
 use super::tail::settle_tail;
 use super::write::{Front, write_pieces};
 use crate::inode::{FileInode, InodeItem};
@@ -34,7 +34,7 @@ struct WholeSectors<'d> {
     data: &'d SharedBytes,
 }
 
-impl Payload for WholeSectors<'_> {
+impl DataSource for WholeSectors<'_> {
     fn range(&self) -> (u64, u64) {
         (self.start, self.data_end())
     }
@@ -43,7 +43,7 @@ impl Payload for WholeSectors<'_> {
         self.start + self.data.len() as u64
     }
 
-    fn write(&self, (start, end): (u64, u64), space: &mut dyn TakesData) -> Result<()> {
+    fn write(&self, (start, end): (u64, u64), space: &mut dyn DataSink) -> Result<()> {
         let part = as_len(start - self.start)..as_len(end - self.start);
         space.write_parts(Parts::from(self.data.slice(part)))
     }
@@ -63,7 +63,7 @@ pub(crate) fn write_direct(
         settle_tail(inode, item)?;
     }
     let mut front = Front::at(offset);
-    let done = write_pieces(&mut Behalf::Operation, inode, item, &payload, None, &mut front);
+    let done = write_pieces(&mut ReserveSource::Operation, inode, item, &payload, None, &mut front);
     DirectlyWritten::up_to((offset, front.reached), front.in_place, done)
 }
 

@@ -15,7 +15,7 @@
 //! too much ([`writeback`]), when room is needed, and for fsync and sync. A file that is deleted before that never reaches a
 //! device. One run of a file is in flight at a time. Runs of several files are in flight side by side.
 //!
-//! A file with delayed data keeps its size apart from the size in the tree. So it does with its times and its allocated bytes ([`State`]).
+//! A file with delayed data keeps its size apart from the size in the tree. So it does with its times and its allocated bytes ([`DelayedData`]).
 //! [`Inode::item`](crate::Inode::item) shows the current values, and the item in the tree follows when runs are complete. Operations
 //! that change extents themselves (truncate, fallocate) lock the inode exclusively and first have everything written back
 //! ([`FileInode::settle`](crate::inode::FileInode::settle)), for no thread makes anything dirty meanwhile.
@@ -49,8 +49,8 @@ pub(crate) mod writeback;
 use creamery_base::{InodeId, Result};
 use creamery_txn::DelallocReservation;
 
-pub(crate) use pages::{Pages, Ranges};
-pub(crate) use state::{Delalloc, Run, State, without};
+pub(crate) use pages::{PageRanges, Pages};
+pub(crate) use state::{Delalloc, DelallocRange, DelayedData, without};
 pub(crate) use write_errors::{ErrSeq, WriteErrors};
 pub(crate) use writeback::{Writeback, WritebackCounters};
 
@@ -64,7 +64,7 @@ pub(crate) trait Delayed: Send + Sync {
 
     /// Writes a run in flight to its space and the tree, out of `room`, and reports the complete part.
     /// Errors: no space; device errors; damage; aborted.
-    fn write_back(&self, run: &Run, room: &mut DelallocReservation) -> Result<()>;
+    fn write_back(&self, run: &DelallocRange, room: &mut DelallocReservation) -> Result<()>;
 
     /// The errors of its runs.
     fn write_errors(&self) -> &WriteErrors;

@@ -15,10 +15,10 @@ use smallvec::SmallVec;
 const PIECE_MAX: u64 = 64 << 10;
 
 /// Ranges of a file, in order.
-pub(crate) type Ranges = SmallVec<[(u64, u64); 4]>;
+pub(crate) type PageRanges = SmallVec<[(u64, u64); 4]>;
 
 /// Some adjacent sectors.
-struct Piece {
+struct AdjacentSectors {
     data: Arc<AlignedBuffer>,
     /// Bytes of it that have no space on a device yet.
     new: u64,
@@ -27,7 +27,7 @@ struct Piece {
 /// The dirty pages of a file.
 #[derive(Default)]
 pub(crate) struct Pages {
-    pieces: BTreeMap<u64, Piece>,
+    pieces: BTreeMap<u64, AdjacentSectors>,
     bytes: u64,
     /// Changes whenever the set of pages does.
     version: u64,
@@ -42,7 +42,7 @@ pub(crate) struct Taken {
     pub(crate) new: u64,
 }
 
-impl Piece {
+impl AdjacentSectors {
     /// Splits it into the first `len` bytes and the rest.
     fn split(&self, len: u64) -> (Self, Self) {
         let (front, back) = self.data.split_at(as_len(len));
@@ -52,7 +52,7 @@ impl Piece {
     }
 }
 
-fn end_of((start, piece): (&u64, &Piece)) -> u64 {
+fn end_of((start, piece): (&u64, &AdjacentSectors)) -> u64 {
     start + piece.data.len() as u64
 }
 
@@ -84,18 +84,18 @@ impl Pages {
 
     /// The memory the pages take besides their bytes.
     pub(crate) fn overhead(&self) -> u64 {
-        memory::btree::<u64, Piece>(self.pieces.len())
+        memory::btree::<u64, AdjacentSectors>(self.pieces.len())
     }
 
     /// The pieces that overlap `[start, end)`.
-    fn touched(&self, start: u64, end: u64) -> impl Iterator<Item = (&u64, &Piece)> {
+    fn touched(&self, start: u64, end: u64) -> impl Iterator<Item = (&u64, &AdjacentSectors)> {
         let before = self.pieces.range(..start).next_back().filter(|piece| end_of(*piece) > start);
         before.into_iter().chain(self.pieces.range(start..end.max(start)))
     }
 
     /// The parts of `[start, end)` that are not dirty.
-    pub(crate) fn missing(&self, start: u64, end: u64) -> Ranges {
-        let mut missing = Ranges::new();
+    pub(crate) fn missing(&self, start: u64, end: u64) -> PageRanges {
+        let mut missing = PageRanges::new();
         let mut at = start;
         for piece in self.touched(start, end) {
             if *piece.0 > at {
@@ -139,7 +139,7 @@ impl Pages {
 
     /// Makes the whole clean sectors `data` dirty at `start`. `new` are the parts without space on a device; returns how many
     /// bytes of the data these are.
-    pub(crate) fn insert(&mut self, start: u64, data: &[u8], new: &Ranges) -> u64 {
+    pub(crate) fn insert(&mut self, start: u64, data: &[u8], new: &PageRanges) -> u64 {
         let (mut at, end, mut all_new) = (start, start + data.len() as u64, 0);
         assert!(self.missing(start, end).as_slice() == [(start, end)], "DIRTY-1: pages do not overlap");
         while at < end {
@@ -147,7 +147,7 @@ impl Pages {
             let from = as_len(at - start);
             let bytes = &data[from..from + as_len(len)];
             let new = new.iter().map(|range| overlap(*range, (at, at + len))).sum();
-            let piece = Piece { data: Arc::new(AlignedBuffer::from_slice(bytes)), new };
+            let piece = AdjacentSectors { data: Arc::new(AlignedBuffer::from_slice(bytes)), new };
             self.pieces.insert(at, piece);
             at += len;
             all_new += new;
@@ -247,8 +247,8 @@ mod tests {
 
     const SECTOR: u64 = 4096;
 
-    fn all(start: u64, end: u64) -> Ranges {
-        Ranges::from_slice(&[(start, end)])
+    fn all(start: u64, end: u64) -> PageRanges {
+        PageRanges::from_slice(&[(start, end)])
     }
 
     #[test]
@@ -278,7 +278,7 @@ mod tests {
     fn pages_that_overlap_are_a_bug() {
         let mut pages = Pages::default();
         for _ in 0..2 {
-            pages.insert(0, &[0; SECTOR as usize], &Ranges::new());
+            pages.insert(0, &[0; SECTOR as usize], &PageRanges::new());
         }
     }
 
@@ -286,7 +286,7 @@ mod tests {
     #[should_panic(expected = "DIRTY-2")]
     fn a_page_that_somebody_else_has_does_not_change() {
         let mut pages = Pages::default();
-        pages.insert(0, &[0; SECTOR as usize], &Ranges::new());
+        pages.insert(0, &[0; SECTOR as usize], &PageRanges::new());
         let _other = Arc::clone(&pages.pieces[&0].data);
         pages.overwrite(0, &[1]);
     }
@@ -341,7 +341,7 @@ mod tests {
                     let data = vec![byte; (end - start) as usize];
                     pages.overwrite(start, &data);
                     let is_new = random.below(2) == 0;
-                    let new = if is_new { all(start, end) } else { Ranges::new() };
+                    let new = if is_new { all(start, end) } else { PageRanges::new() };
                     for (from, to) in pages.missing(start, end) {
                         pages.insert(from, &data[(from - start) as usize..(to - start) as usize], &new);
                     }

@@ -11,12 +11,12 @@ use creamery_device::AlignedBuffer;
 use creamery_format::file_extent::EXTENT_LEN_MAX;
 use creamery_txn::DelallocReservation;
 
-use super::pages::{Pages, Ranges, Taken, copy};
+use super::pages::{PageRanges, Pages, Taken, copy};
 use crate::items::InodeItem;
 
 /// The delayed data of one inode. An inode without any takes almost no memory.
 pub(crate) struct Delalloc {
-    state: RankedMutex<Option<Box<State>>, { rank::DELALLOC }>,
+    state: RankedMutex<Option<Box<DelayedData>>, { rank::DELALLOC }>,
     /// Whether any data is delayed; changes under the mutex.
     any: AtomicBool,
     /// Whether the inode stands in the writeback queue; changes with the queue locked.
@@ -28,9 +28,9 @@ pub(crate) struct Delalloc {
 }
 
 /// The delayed data itself.
-pub(crate) struct State {
+pub(crate) struct DelayedData {
     pages: Pages,
-    in_flight: Option<InFlight>,
+    in_flight: Option<RunInFlight>,
     /// The reservation for the dirty pages; `None` before the first of them.
     room: Option<DelallocReservation>,
     /// The size of the file.
@@ -67,14 +67,14 @@ pub(super) enum DirtySince {
 /// The result of asking for the next run.
 pub(super) enum NextRun {
     /// This run, which is in flight now, and its reservation.
-    Taken(Arc<Run>, DelallocReservation),
+    Taken(Arc<DelallocRange>, DelallocReservation),
     /// Another run is in flight.
     InFlight,
     None,
 }
 
 /// Data on its way to a device.
-pub(crate) struct Run {
+pub(crate) struct DelallocRange {
     pub(crate) start: u64,
     pub(crate) end: u64,
     pieces: Vec<Arc<AlignedBuffer>>,
@@ -83,14 +83,14 @@ pub(crate) struct Run {
 }
 
 /// The run that is in flight.
-struct InFlight {
-    run: Arc<Run>,
+struct RunInFlight {
+    run: Arc<DelallocRange>,
     /// From here on the run is in flight; the part before is in the tree.
     at: u64,
     new: u64,
 }
 
-impl Run {
+impl DelallocRange {
     /// Its sectors, piece by piece.
     pub(crate) fn pieces(&self) -> impl Iterator<Item = (u64, &Arc<AlignedBuffer>)> {
         self.pieces.iter().scan(self.start, |at, piece| {
@@ -110,7 +110,7 @@ impl Run {
     }
 }
 
-impl InFlight {
+impl RunInFlight {
     fn range(&self) -> (u64, u64) {
         (self.at, self.run.end)
     }
@@ -128,7 +128,7 @@ impl InFlight {
     }
 }
 
-impl State {
+impl DelayedData {
     fn new(size: u64, since: Duration, version: u64) -> Self {
         Self {
             pages: Pages::new(version),
@@ -148,7 +148,7 @@ impl State {
     }
 
     /// Copies the delayed bytes from `offset` on into `out`. Returns the parts that are not delayed.
-    pub(crate) fn copy_out(&self, offset: u64, out: &mut [u8]) -> Ranges {
+    pub(crate) fn copy_out(&self, offset: u64, out: &mut [u8]) -> PageRanges {
         let end = offset + out.len() as u64;
         let mut missing = self.pages.missing(offset, end);
         if let Some(flying) = &self.in_flight {
@@ -189,7 +189,7 @@ impl State {
 
     /// The range in flight.
     pub(crate) fn in_flight_range(&self) -> (u64, u64) {
-        self.in_flight.as_ref().map_or((0, 0), InFlight::range)
+        self.in_flight.as_ref().map_or((0, 0), RunInFlight::range)
     }
 
     /// The dirty pages.
@@ -199,7 +199,7 @@ impl State {
 
     /// Makes whole clean sectors dirty; `new` are the parts without space on a device. Returns whether they are a run of their
     /// own.
-    pub(crate) fn insert(&mut self, start: u64, data: &[u8], new: &Ranges) -> bool {
+    pub(crate) fn insert(&mut self, start: u64, data: &[u8], new: &PageRanges) -> bool {
         let end = start + data.len() as u64;
         let apart = !self.pages.adjoins(start, end);
         self.new += self.pages.insert(start, data, new);
@@ -226,7 +226,7 @@ impl State {
     }
 
     /// Takes the first run at or behind `from`, which is in flight then, and its reservation.
-    fn take_run(&mut self, from: u64) -> Option<(Arc<Run>, DelallocReservation)> {
+    fn take_run(&mut self, from: u64) -> Option<(Arc<DelallocRange>, DelallocReservation)> {
         assert!(self.in_flight.is_none(), "DELALLOC-3: one run is in flight at a time");
         if self.held {
             return None;
@@ -242,15 +242,15 @@ impl State {
         if !is_all {
             self.room = Some(room);
         }
-        let run = Arc::new(Run { start, end, pieces, size: self.size });
-        self.in_flight = Some(InFlight { run: Arc::clone(&run), at: start, new });
+        let run = Arc::new(DelallocRange { start, end, pieces, size: self.size });
+        self.in_flight = Some(RunInFlight { run: Arc::clone(&run), at: start, new });
         Some((run, mine))
     }
 
     /// Takes the first run behind the last one that was taken, and starts from the front when nothing is left there. So a page
     /// that is written again and again keeps no other from a device. Data behind the size in the tree goes in order (DELALLOC-4).
     /// When all pages have had their turn, the file counts as newly dirty.
-    fn take_next_run(&mut self) -> Option<(Arc<Run>, DelallocReservation)> {
+    fn take_next_run(&mut self) -> Option<(Arc<DelallocRange>, DelallocReservation)> {
         let from = self.next.min(self.complete);
         let taken = self.take_run(from).or_else(|| self.take_run(0));
         if taken.is_some() && !self.pages.any_from(self.next.min(self.complete)) {
@@ -294,15 +294,15 @@ impl Delalloc {
         self.any.load(Ordering::Acquire)
     }
 
-    fn lock(&self) -> RankedGuard<'_, Option<Box<State>>, { rank::DELALLOC }> {
+    fn lock(&self) -> RankedGuard<'_, Option<Box<DelayedData>>, { rank::DELALLOC }> {
         self.state.lock()
     }
 
     /// Copies the delayed bytes from `offset` on into `out`. Returns the parts that are not delayed.
-    pub(crate) fn copy_out(&self, offset: u64, out: &mut [u8]) -> Ranges {
+    pub(crate) fn copy_out(&self, offset: u64, out: &mut [u8]) -> PageRanges {
         match &*self.lock() {
             Some(state) => state.copy_out(offset, out),
-            None => Ranges::from_slice(&[(offset, offset + out.len() as u64)]),
+            None => PageRanges::from_slice(&[(offset, offset + out.len() as u64)]),
         }
     }
 
@@ -318,10 +318,10 @@ impl Delalloc {
 
     /// Runs `change` on the delayed data, which it makes if there is none, for a file of `size` bytes, at this time. The data
     /// counts as delayed if any is left after the change.
-    pub(crate) fn begin<R>(&self, size: u64, now: Duration, change: impl FnOnce(&mut State) -> R) -> R {
+    pub(crate) fn begin<R>(&self, size: u64, now: Duration, change: impl FnOnce(&mut DelayedData) -> R) -> R {
         let mut state = self.lock();
         let version = || self.version.load(Ordering::Relaxed) + 1;
-        let inner = state.get_or_insert_with(|| Box::new(State::new(size, now, version())));
+        let inner = state.get_or_insert_with(|| Box::new(DelayedData::new(size, now, version())));
         inner.latest = now;
         if inner.pages.bytes() == 0 {
             (inner.since, inner.hasty) = (now, false);
@@ -371,7 +371,7 @@ impl Delalloc {
 
     /// Takes the first run at or behind `from`, which is in flight then. Waits for the run in flight before that. Returns `None`
     /// when no run is left there, or when the inode is about to be deleted.
-    pub(super) fn take_run(&self, from: u64) -> Option<(Arc<Run>, DelallocReservation)> {
+    pub(super) fn take_run(&self, from: u64) -> Option<(Arc<DelallocRange>, DelallocReservation)> {
         self.land().as_mut()?.take_run(from)
     }
 
@@ -408,7 +408,7 @@ impl Delalloc {
     }
 
     /// Makes writeback due; returns false when nothing is dirty.
-    pub(crate) fn hasten(&self) -> bool {
+    pub(crate) fn start_writeback(&self) -> bool {
         let mut state = self.lock();
         let dirty = state.as_mut().filter(|state| state.pages.bytes() > 0);
         dirty.map(|state| state.hasty = true).is_some()
@@ -428,9 +428,10 @@ impl Delalloc {
     }
 
     /// Waits until nothing is in flight.
-    fn land(&self) -> RankedGuard<'_, Option<Box<State>>, { rank::DELALLOC }> {
-        let flies =
-            |state: &mut Option<Box<State>>| state.as_ref().is_some_and(|state| state.in_flight.is_some());
+    fn land(&self) -> RankedGuard<'_, Option<Box<DelayedData>>, { rank::DELALLOC }> {
+        let flies = |state: &mut Option<Box<DelayedData>>| {
+            state.as_ref().is_some_and(|state| state.in_flight.is_some())
+        };
         let mut state = self.lock();
         if flies(&mut state) {
             state = self.landed.pass_while(Reason::Writeback, state, flies);
@@ -471,7 +472,7 @@ impl Delalloc {
         self.landed.notify_all();
     }
 
-    fn forget_if_clean(&self, state: &mut Option<Box<State>>) {
+    fn forget_if_clean(&self, state: &mut Option<Box<DelayedData>>) {
         if let Some(clean) = state.take_if(|state| state.is_clean()) {
             self.version.store(clean.pages.version(), Ordering::Relaxed);
             self.any.store(false, Ordering::Release);
@@ -514,7 +515,7 @@ impl Delalloc {
     }
 
     /// Calls `look` with the delayed data, which does not change meanwhile.
-    pub(crate) fn look<R>(&self, look: impl FnOnce(Option<&State>) -> R) -> R {
+    pub(crate) fn look<R>(&self, look: impl FnOnce(Option<&DelayedData>) -> R) -> R {
         look(self.lock().as_deref())
     }
 
@@ -535,6 +536,6 @@ impl Delalloc {
             return 0;
         }
         let state = self.lock();
-        state.as_ref().map_or(0, |state| memory::vec::<State>(1) + state.pages.overhead())
+        state.as_ref().map_or(0, |state| memory::vec::<DelayedData>(1) + state.pages.overhead())
     }
 }

@@ -28,13 +28,13 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use creamery_base::gate::Reason;
-use creamery_base::lock::{Held, Place, RankedCondvar, RankedMutex, rank};
+use creamery_base::lock::{HeldNote, LockPosition, RankedCondvar, RankedMutex, rank};
 use creamery_base::{CachePadded, Error, ErrorKind, InodeId, Result, TreeId};
 use creamery_device::AlignedBuffer;
 use creamery_txn::{CommitParticipant, DelallocReservation, Due, Engine, Handle, Reclaimer};
 
 use super::state::{DirtySince, NextRun};
-use super::{Delayed, ErrSeq, Run, WriteErrors};
+use super::{DelallocRange, Delayed, ErrSeq, WriteErrors};
 
 /// The longest time that a file is dirty before the background writes it back. A shorter commit interval shortens it.
 const AGE: Duration = Duration::from_secs(30);
@@ -68,7 +68,7 @@ pub(crate) struct Writeback {
     errors: WriteErrors,
     /// Called after a run failed and landed: the kernel may cache data that is lost.
     tell_loss: OnceLock<TellLoss>,
-    counters: Counters,
+    counters: WritebackTally,
 }
 
 /// The queue of files with delayed data.
@@ -83,7 +83,7 @@ fn take_out(line: &mut Line, file: &Weak<dyn Delayed>) {
 
 /// The result of a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Step {
+enum WritebackStep {
     /// A run was written back, or failed to be.
     Taken,
     /// There is no run to take, but some are in flight.
@@ -93,7 +93,7 @@ enum Step {
 
 /// Counts of writeback so far.
 #[derive(Default)]
-struct Counters {
+struct WritebackTally {
     runs: AtomicU64,
     bytes: AtomicU64,
     failures: AtomicU64,
@@ -128,7 +128,7 @@ impl Writeback {
             freed: AtomicBool::new(false),
             errors: WriteErrors::default(),
             tell_loss: OnceLock::new(),
-            counters: Counters::default(),
+            counters: WritebackTally::default(),
         }
     }
 
@@ -233,14 +233,14 @@ impl Writeback {
         while is_too_much() {
             let seen = *self.landed.lock();
             let step = self.try_step();
-            if step == Step::Taken {
+            if step == WritebackStep::Taken {
                 continue;
             }
             // All of it is in flight: the thread that has it lands it.
             let landed = self.landed.lock();
             let waits = |landed: &mut u64| *landed == seen;
             let landed = self.somebody_landed.pass_while_for(Reason::Writeback, landed, PATIENCE, waits);
-            if *landed == seen && step == Step::Nothing {
+            if *landed == seen && step == WritebackStep::Nothing {
                 return; // a thread that is about to delete the file holds its writeback off
             }
         }
@@ -315,8 +315,8 @@ impl Writeback {
     }
 
     /// Has the dirty data of `file` written back soon: the file goes to the front of the queue.
-    pub(crate) fn hasten(&self, file: &Arc<dyn Delayed>, engine: &Engine) {
-        if file.delalloc().hasten() {
+    pub(crate) fn start_writeback(&self, file: &Arc<dyn Delayed>, engine: &Engine) {
+        if file.delalloc().start_writeback() {
             self.stand_in_line(file, VecDeque::push_front);
             engine.wake_background();
         }
@@ -325,7 +325,7 @@ impl Writeback {
     /// Writes back a run of the first file in the queue that has one to take. Returns false when there is none: all runs are in
     /// flight, or the queue is clean.
     pub(crate) fn step(&self) -> bool {
-        self.try_step() == Step::Taken
+        self.try_step() == WritebackStep::Taken
     }
 
     /// Takes a step if one is due. The file that was due may be in flight by now, and the files behind it may not be due yet.
@@ -333,16 +333,16 @@ impl Writeback {
         let is_due = |file: &Arc<dyn Delayed>| {
             file.delalloc().dirty_since().is_none_or(|since| self.left(since, engine).is_zero())
         };
-        self.try_step_of(is_due) == Step::Taken
+        self.try_step_of(is_due) == WritebackStep::Taken
     }
 
-    fn try_step(&self) -> Step {
+    fn try_step(&self) -> WritebackStep {
         self.try_step_of(|_| true)
     }
 
     /// Takes a step of the first file in the queue that has a run, if that file `may` be taken.
-    fn try_step_of(&self, may: impl Fn(&Arc<dyn Delayed>) -> bool) -> Step {
-        let (mut index, mut otherwise) = (0, Step::Nothing);
+    fn try_step_of(&self, may: impl Fn(&Arc<dyn Delayed>) -> bool) -> WritebackStep {
+        let (mut index, mut otherwise) = (0, WritebackStep::Nothing);
         loop {
             let Some(next) = self.line.lock().get(index).cloned() else { return otherwise };
             let Some(file) = next.upgrade() else {
@@ -359,9 +359,9 @@ impl Writeback {
                         self.stand_in_line(&file, VecDeque::push_back);
                     }
                     self.leave_if_clean(&file);
-                    return Step::Taken;
+                    return WritebackStep::Taken;
                 }
-                NextRun::InFlight => (index, otherwise) = (index + 1, Step::InFlight),
+                NextRun::InFlight => (index, otherwise) = (index + 1, WritebackStep::InFlight),
                 NextRun::None if file.delalloc().any() => index += 1,
                 NextRun::None => self.leave_if_clean(&file),
             }
@@ -443,9 +443,9 @@ impl Writeback {
     }
 
     /// Writes back a run that is in flight. Data that does not reach the tree is lost, and the file's errors report it.
-    fn write_back(&self, file: &dyn Delayed, run: &Run, mut room: DelallocReservation) {
-        let _step = Held::wait(Place::of(rank::WRITEBACK));
-        let landing = Landing::of(self, file, run);
+    fn write_back(&self, file: &dyn Delayed, run: &DelallocRange, mut room: DelallocReservation) {
+        let _step = HeldNote::wait(LockPosition::of(rank::WRITEBACK));
+        let landing = LandsRun::of(self, file, run);
         let done = file.write_back(run, &mut room);
         drop(room);
         if let Err(error) = &done {
@@ -473,15 +473,15 @@ impl Writeback {
 }
 
 /// Lands a run that is in flight when it drops, even if the thread that writes it back panics: other threads wait for that.
-struct Landing<'a> {
+struct LandsRun<'a> {
     writeback: &'a Writeback,
     file: &'a dyn Delayed,
-    run: &'a Run,
+    run: &'a DelallocRange,
     failure: Option<Arc<Error>>,
 }
 
-impl<'a> Landing<'a> {
-    fn of(writeback: &'a Writeback, file: &'a dyn Delayed, run: &'a Run) -> Self {
+impl<'a> LandsRun<'a> {
+    fn of(writeback: &'a Writeback, file: &'a dyn Delayed, run: &'a DelallocRange) -> Self {
         // The result until `lands` sets another: the thread panicked.
         let failure = Error::new(ErrorKind::Aborted, "writing data back came to no end");
         Self { writeback, file, run, failure: Some(Arc::new(failure)) }
@@ -492,9 +492,9 @@ impl<'a> Landing<'a> {
     }
 }
 
-impl Drop for Landing<'_> {
+impl Drop for LandsRun<'_> {
     fn drop(&mut self) {
-        let Counters { runs, bytes, failures, .. } = &self.writeback.counters;
+        let WritebackTally { runs, bytes, failures, .. } = &self.writeback.counters;
         self.file.delalloc().land_run(|| {
             runs.fetch_add(1, Ordering::Relaxed);
             bytes.fetch_add(self.run.len(), Ordering::Relaxed);

@@ -34,22 +34,22 @@ use creamery_base::{Error, ErrorKind, Result, Wait};
 use creamery_device::SharedBytes;
 
 use super::DirectAt;
-use super::flight::{Flight, Locked, Operations};
+use super::flight::{Operations, WriteFlight, WriterLocks};
 use super::write::{Started, write_nothing};
 use crate::counters::Refusal;
-use crate::data::{self, Prepared};
-use crate::in_flight::Purpose;
+use crate::data::{self, PreparedWrite};
+use crate::in_flight::RequestPurpose;
 use crate::inode::permission::{check_appends, check_overwrites};
 use crate::inode::{FILE_SIZE_MAX, FileInode, Inode, InodeFlags, InodeItem};
 
 /// The reason why an attempt failed.
-pub(crate) enum Stop {
+pub(crate) enum AttemptFailure {
     /// A thread that may wait has to make the write.
     Refused(Refusal),
     Failed(Error),
 }
 
-impl Stop {
+impl AttemptFailure {
     /// The error, for a thread that may wait: such a thread gets no refusal.
     pub(crate) fn into_error(self) -> Error {
         match self {
@@ -59,29 +59,29 @@ impl Stop {
     }
 }
 
-impl From<Error> for Stop {
+impl From<Error> for AttemptFailure {
     fn from(error: Error) -> Self {
         Self::Failed(error)
     }
 }
 
-pub(crate) type Attempted<T> = std::result::Result<T, Stop>;
+pub(crate) type Attempted<T> = std::result::Result<T, AttemptFailure>;
 
 /// Turns the error `WouldBlock` into the refusal `why`.
 pub(super) fn at_once<T>(got: Result<T>, why: Refusal) -> Attempted<T> {
     got.map_err(|error| match error.kind() {
-        ErrorKind::WouldBlock => Stop::Refused(why),
-        _ => Stop::Failed(error),
+        ErrorKind::WouldBlock => AttemptFailure::Refused(why),
+        _ => AttemptFailure::Failed(error),
     })
 }
 
 /// Refuses with `why` if `is_so`.
 pub(super) fn unless(is_so: bool, why: Refusal) -> Attempted<()> {
-    if is_so { Err(Stop::Refused(why)) } else { Ok(()) }
+    if is_so { Err(AttemptFailure::Refused(why)) } else { Ok(()) }
 }
 
 /// A file that is locked for a write, and the target range of the write. The fields drop in order.
-struct Target<'a> {
+struct LockedTarget<'a> {
     operations: Operations<'a>,
     item: InodeItem,
     offset: u64,
@@ -104,7 +104,7 @@ pub(crate) fn attempt(
         return at_once(write_nothing(file, at, Wait::No), Refusal::ItemBusy).map(Started::Done);
     }
     let change = file.begin_change()?;
-    let Target { operations, item, offset, end } = lock(file, at, data.len() as u64)?;
+    let LockedTarget { operations, item, offset, end } = lock(file, at, data.len() as u64)?;
     check_flags(&item)?;
     let is_whole = |at: u64| at.is_multiple_of(engine.sector_size().into());
     unless(offset > item.size, Refusal::BeyondSize)?;
@@ -119,17 +119,17 @@ pub(crate) fn attempt(
         let is_inline = at_once(data::is_inline(file, &item, looks), Refusal::MapCold)?;
         unless(is_inline, Refusal::Inline)?;
     }
-    let place = data::in_one_extent(file, &item, (offset, end), looks)?.map_err(Stop::Refused)?;
-    let (prepared, batch, units) = Prepared::in_place(file, &item, (offset, data), place);
-    let Some(room) = engine.keep_at_once(units) else { return Err(Stop::Refused(Refusal::NoRoom)) };
-    let begun = file.context().in_flight().begin(file.id, Purpose::Write)?;
-    let locked = Locked { range, operations, change };
-    let flight = Flight::new(inode, locked, (prepared, item), (room, begun));
+    let place = data::in_one_extent(file, &item, (offset, end), looks)?.map_err(AttemptFailure::Refused)?;
+    let (prepared, batch, units) = PreparedWrite::in_place(file, &item, (offset, data), place);
+    let Some(room) = engine.keep_at_once(units) else { return Err(AttemptFailure::Refused(Refusal::NoRoom)) };
+    let begun = file.context().in_flight().begin(file.id, RequestPurpose::Write)?;
+    let locked = WriterLocks { range, operations, change };
+    let flight = WriteFlight::new(inode, locked, (prepared, item), (room, begun));
     Ok(Started::Flight(Box::new(flight), batch))
 }
 
 /// Locks the file for a write of `len` bytes: shared where the file keeps its size.
-fn lock<'a>(file: &'a FileInode<'_>, at: DirectAt, len: u64) -> Attempted<Target<'a>> {
+fn lock<'a>(file: &'a FileInode<'_>, at: DirectAt, len: u64) -> Attempted<LockedTarget<'a>> {
     if let DirectAt::Offset(offset) = at {
         let end = offset.saturating_add(len);
         let shared = at_once(file.lock_shared(Wait::No), Refusal::InodeBusy)?;
@@ -138,14 +138,16 @@ fn lock<'a>(file: &'a FileInode<'_>, at: DirectAt, len: u64) -> Attempted<Target
             check_overwrites(&item)?;
             // Writeback of data that grows the file changes extents that this write relies on.
             unless(item.size != stored, Refusal::Delayed)?;
-            return Ok(Target { operations: Operations::Shared(shared), item, offset, end });
+            return Ok(LockedTarget { operations: Operations::Shared(shared), item, offset, end });
         }
     }
     alone(file, at, len)
 }
 
-fn alone<'a>(file: &'a FileInode<'_>, at: DirectAt, len: u64) -> Attempted<Target<'a>> {
-    let Some(locked) = file.try_lock_exclusive()? else { return Err(Stop::Refused(Refusal::InodeBusy)) };
+fn alone<'a>(file: &'a FileInode<'_>, at: DirectAt, len: u64) -> Attempted<LockedTarget<'a>> {
+    let Some(locked) = file.try_lock_exclusive()? else {
+        return Err(AttemptFailure::Refused(Refusal::InodeBusy));
+    };
     let offset = match at {
         DirectAt::Offset(offset) => {
             check_overwrites(&locked)?;
@@ -160,7 +162,7 @@ fn alone<'a>(file: &'a FileInode<'_>, at: DirectAt, len: u64) -> Attempted<Targe
     let end = end.map_err(Error::from)?;
     unless(file.delalloc().any(), Refusal::Delayed)?;
     let item = (*locked).clone();
-    Ok(Target { operations: Operations::Alone(locked), item, offset, end })
+    Ok(LockedTarget { operations: Operations::Alone(locked), item, offset, end })
 }
 
 /// Whether a file with this item may be written in place without changing checksums.

@@ -19,22 +19,22 @@
 
 use std::sync::Arc;
 
-use creamery_base::lock::{Held, Place, rank};
+use creamery_base::lock::{HeldNote, LockPosition, rank};
 use creamery_base::{Error, ErrorKind, Result, Wait};
 use creamery_txn::DelallocReservation;
 use creamery_volume::{WriteBatch, WriteReport, Written};
 
 use super::DirectPart;
 use super::answer::Answer;
-use super::landing::{Carries, Item, Landing};
+use super::landing::{Carries, Landing, LandingItem};
 use crate::context::Context;
 use crate::counters::Direct;
-use crate::data::{DirectlyWritten, Prepared};
+use crate::data::{DirectlyWritten, PreparedWrite};
 use crate::in_flight::Begun;
 use crate::inode::carried::{OwnedOperations, OwnedRange};
 use crate::inode::lock::{ExclusiveInode, HeldExtents, SharedInode};
 use crate::inode::{Inode, InodeItem, RangeGuard};
-use crate::subvolume::{Change, OwnedChange};
+use crate::subvolume::{OwnedChange, SubvolumeChange};
 
 /// The lock of operations that a write holds.
 pub(super) enum Operations<'a> {
@@ -44,22 +44,22 @@ pub(super) enum Operations<'a> {
 }
 
 /// The locks of a writing thread. The fields drop in order.
-pub(super) struct Locked<'a> {
+pub(super) struct WriterLocks<'a> {
     pub(super) range: RangeGuard<'a>,
     pub(super) operations: Operations<'a>,
-    pub(super) change: Change,
+    pub(super) change: SubvolumeChange,
 }
 
 /// A write that has its places and carries its locks. The fields drop in order.
-pub(crate) struct Flight {
-    carried: Carried,
+pub(crate) struct WriteFlight {
+    carried: WriteResources,
     /// The request is known until it is answered.
     begun: Begun,
 }
 
 /// The resources that a write carries to its end. The fields drop in order.
-pub(super) struct Carried {
-    data: Prepared,
+pub(super) struct WriteResources {
+    data: PreparedWrite,
     /// The inode's item as the write knows it.
     item: InodeItem,
     range: OwnedRange,
@@ -69,17 +69,17 @@ pub(super) struct Carried {
     room: DelallocReservation,
 }
 
-impl Flight {
+impl WriteFlight {
     /// Makes the flight of a write of `data`, which has its places in `room`, to a file that is `locked` and whose item is `item`.
     pub(super) fn new(
         inode: &Arc<Inode>,
-        locked: Locked<'_>,
-        (data, item): (Prepared, InodeItem),
+        locked: WriterLocks<'_>,
+        (data, item): (PreparedWrite, InodeItem),
         (mut room, begun): (DelallocReservation, Begun),
     ) -> Self {
         // A write in place needs no space.
         drop(room.take(room.data_bytes(), 0));
-        let Locked { range, operations, change } = locked;
+        let WriterLocks { range, operations, change } = locked;
         let range = OwnedRange::carry(inode, range);
         let lock = match operations {
             Operations::Shared(shared) => OwnedOperations::of_shared(inode, shared),
@@ -87,7 +87,7 @@ impl Flight {
         };
         let change = OwnedChange::carry(change);
         begun.is_carried();
-        Self { carried: Carried { data, item, range, lock, change, room }, begun }
+        Self { carried: WriteResources { data, item, range, lock, change, room }, begun }
     }
 
     /// Writes `batch`, which covers all its places, and completes the write, for a thread that waits for both.
@@ -116,11 +116,11 @@ impl Flight {
     }
 }
 
-impl Carried {
+impl WriteResources {
     /// Puts the data that the devices have `written` into the file, and gives all back. With `is`, the locked item, it waits for nothing.
     /// Errors: those of the devices; no space; damage; aborted.
     fn complete(self, written: Result<Written>, is: Option<HeldExtents<'_>>) -> Result<DirectPart> {
-        let _held = is.is_none().then(|| Held::wait(Place::of(rank::WRITEBACK)));
+        let _held = is.is_none().then(|| HeldNote::wait(LockPosition::of(rank::WRITEBACK)));
         // A panicking thread drops the bindings from the last to the first.
         let Self { mut room, change, lock, range, mut item, mut data } = self;
         let (file, size, offset) = (lock.file(), item.size, data.start());
@@ -142,7 +142,7 @@ impl Carried {
     }
 }
 
-impl Carries for Carried {
+impl Carries for WriteResources {
     type Landed = Result<Written>;
 
     fn inode(&self) -> &Arc<Inode> {
@@ -153,16 +153,16 @@ impl Carries for Carried {
         self.lock.wake_those_who_wait();
     }
 
-    fn ends_at_once<'i>(&self, inode: &'i Inode, landed: &Result<Written>) -> Option<Item<'i>> {
+    fn ends_at_once<'i>(&self, inode: &'i Inode, landed: &Result<Written>) -> Option<LandingItem<'i>> {
         let is_good = landed.is_ok() && self.lock.is_shared();
         let ends = is_good && self.data.overwrites(self.item.size) && inode.may_put_times_off(&self.item);
-        ends.then(|| inode.try_hold_extents()).flatten().map(Item::Held)
+        ends.then(|| inode.try_hold_extents()).flatten().map(LandingItem::Held)
     }
 
-    fn finish(self, landed: Result<Written>, _: &mut Answer, item: Item<'_>) -> Result<DirectPart> {
+    fn finish(self, landed: Result<Written>, _: &mut Answer, item: LandingItem<'_>) -> Result<DirectPart> {
         let is = match item {
-            Item::Held(is) => Some(is),
-            Item::Free => None,
+            LandingItem::Held(is) => Some(is),
+            LandingItem::Free => None,
         };
         self.complete(landed, is)
     }

@@ -45,14 +45,14 @@ pub(super) trait Carries: Send + 'static {
 
     /// Returns the lock of `inode` that `finish` needs, if `finish` then waits for nothing; `None` sends the request to the queue.
     /// Waits for nothing.
-    fn ends_at_once<'i>(&self, inode: &'i Inode, landed: &Self::Landed) -> Option<Item<'i>>;
+    fn ends_at_once<'i>(&self, inode: &'i Inode, landed: &Self::Landed) -> Option<LandingItem<'i>>;
 
     /// Does the remaining work, and gives all back.
-    fn finish(self, landed: Self::Landed, answer: &mut Answer, item: Item<'_>) -> Result<DirectPart>;
+    fn finish(self, landed: Self::Landed, answer: &mut Answer, item: LandingItem<'_>) -> Result<DirectPart>;
 }
 
 /// The item of the inode, for the end of a request.
-pub(super) enum Item<'i> {
+pub(super) enum LandingItem<'i> {
     /// The item is locked already, and `finish` waits for nothing else.
     Held(HeldExtents<'i>),
     /// `finish` locks the item itself, and may wait for it.
@@ -83,7 +83,7 @@ impl<C: Carries> Submitted for SubmittedRequest<C> {
 
     fn complete(self: Box<Self>) {
         let inode = Arc::clone(self.carried.inode());
-        self.complete_with(&inode, Item::Free);
+        self.complete_with(&inode, LandingItem::Free);
     }
 
     fn complete_at_once(self: Box<Self>) -> Option<Box<dyn Submitted>> {
@@ -110,7 +110,7 @@ impl<C: Carries> Submitted for SubmittedRequest<C> {
 
 impl<C: Carries> SubmittedRequest<C> {
     /// Completes the request, which is about `inode`, with its `item`.
-    fn complete_with(self, inode: &Arc<Inode>, item: Item<'_>) {
+    fn complete_with(self, inode: &Arc<Inode>, item: LandingItem<'_>) {
         // The request is known until it is answered, and until a panic has aborted the filesystem.
         let Self { carried, begun, outcome } = self;
         let (landed, mut answer) = outcome.take().expect("it has landed");

@@ -96,12 +96,12 @@ use creamery_device::AlignedBuffer;
 use crate::counters::Refusal;
 
 pub(crate) use answer::Answer;
-pub(crate) use attempt::{Attempted, Stop, attempt};
+pub(crate) use attempt::{AttemptFailure, Attempted, attempt};
 pub(crate) use read::submit as submit_read;
 pub(crate) use unwaiting::Unwaiting;
 pub use waiter::DirectWaiter;
 pub(crate) use way::Buffered;
-pub(crate) use write::{Started, Way, begin};
+pub(crate) use write::{DirectRoute, Started, begin};
 
 /// The position of a direct write in the file.
 ///

@@ -17,7 +17,7 @@
 
 use std::sync::Arc;
 
-use creamery_base::lock::{Held, Place as LockPlace, rank};
+use creamery_base::lock::{HeldNote, LockPosition as LockPlace, rank};
 use creamery_base::{Logical, Result, Wait};
 use creamery_device::AlignedBuffer;
 use creamery_txn::FoundCsums;
@@ -25,30 +25,30 @@ use creamery_volume::ReadReport;
 
 use super::DirectPart;
 use super::answer::Answer;
-use super::attempt::{Attempted, Stop, at_once, unless};
-use super::landing::{Carries, Item, Landing};
+use super::attempt::{AttemptFailure, Attempted, at_once, unless};
+use super::landing::{Carries, Landing, LandingItem};
 use super::way::Buffered;
 use crate::counters::{Direct, Refusal};
-use crate::data::{self, Place};
+use crate::data::{self, PlainExtent};
 use crate::fault::Fault;
 use crate::file;
-use crate::in_flight::{Begun, Purpose};
+use crate::in_flight::{Begun, RequestPurpose};
 use crate::inode::carried::OwnedRange;
 use crate::inode::{FileInode, Inode, InodeItem};
 
 /// The ranges that devices are asked for.
-type Ranges = Vec<(Logical, AlignedBuffer, FoundCsums)>;
+type DeviceRanges = Vec<(Logical, AlignedBuffer, FoundCsums)>;
 
 /// The source of the bytes that a read does not have when it begins.
-enum From {
+enum ByteSource {
     /// A device fills the caller's buffer.
     OnePlace(Logical, FoundCsums),
-    Places(Vec<(Place, FoundCsums)>),
+    Places(Vec<(PlainExtent, FoundCsums)>),
     /// A thread reads all of it.
     Thread,
 }
 
-impl From {
+impl ByteSource {
     /// Whether no device is asked.
     fn is_memory(&self) -> bool {
         matches!(self, Self::Places(places) if places.is_empty())
@@ -58,7 +58,7 @@ impl From {
 /// The resources that a read carries to its end. The fields drop in order.
 struct CarriedRead {
     /// The places in the buffer of the ranges that devices are asked for, except one that fills all of it.
-    places: Vec<Place>,
+    places: Vec<PlainExtent>,
     /// The number of ranges that devices are asked for.
     asked: usize,
     /// The inode's item as the read knows it.
@@ -69,9 +69,9 @@ struct CarriedRead {
 }
 
 /// A read that carries its range, and where it gets its bytes.
-struct Flight {
+struct ReadFlight {
     carried: CarriedRead,
-    from: From,
+    from: ByteSource,
     /// The request is known until it is answered.
     begun: Begun,
 }
@@ -101,7 +101,7 @@ fn begin(
     offset: u64,
     buffer: &mut AlignedBuffer,
     wait: Wait,
-) -> Attempted<Option<Flight>> {
+) -> Attempted<Option<ReadFlight>> {
     let engine = file.engine();
     engine.check_open()?;
     let end = offset.saturating_add(buffer.len() as u64);
@@ -117,16 +117,16 @@ fn begin(
     }
     let from = match (from_devices(file, (&item, stored), (offset, buffer), buffered, wait)?, wait) {
         (Ok(from), _) => from,
-        (Err(_), Wait::Yes) => From::Thread,
-        (Err(why), Wait::No) => return Err(Stop::Refused(why)),
+        (Err(_), Wait::Yes) => ByteSource::Thread,
+        (Err(why), Wait::No) => return Err(AttemptFailure::Refused(why)),
     };
     let must_ask_at_once = wait == Wait::No && !from.is_memory();
     unless(must_ask_at_once && !engine.volume().takes_at_once(), Refusal::DeviceBusy)?;
-    let begun = file.context().in_flight().begin(file.id, Purpose::Read)?;
+    let begun = file.context().in_flight().begin(file.id, RequestPurpose::Read)?;
     count(counters, buffered);
     let range = OwnedRange::carry(inode, range);
     begun.is_carried();
-    Ok(Some(Flight {
+    Ok(Some(ReadFlight {
         carried: CarriedRead { places: Vec::new(), asked: 0, item, offset, range },
         from,
         begun,
@@ -150,7 +150,7 @@ fn from_devices(
     (offset, buffer): (u64, &mut [u8]),
     buffered: Option<Buffered>,
     wait: Wait,
-) -> Attempted<std::result::Result<From, Refusal>> {
+) -> Attempted<std::result::Result<ByteSource, Refusal>> {
     match buffered {
         Some(Buffered::Sealed) => return Ok(Err(Refusal::Sealed)),
         Some(_) => return Ok(Err(Refusal::Misaligned)),
@@ -166,35 +166,36 @@ fn from_devices(
     let Some(places) = found else { return Ok(Err(Refusal::Compressed)) };
     let csums = data::csums_of(item);
     // Where there are no checksums, a thread that reads finds out why.
-    let found =
-        |place: Place| Some((place, file.engine().find_csums(place.disk, place.len(), csums, wait).ok()?));
+    let found = |place: PlainExtent| {
+        Some((place, file.engine().find_csums(place.disk, place.len(), csums, wait).ok()?))
+    };
     let Some(mut places) = places.into_iter().map(found).collect::<Option<Vec<_>>>() else {
         return Ok(Err(Refusal::ChecksumsCold));
     };
     let fills_all = matches!(places[..], [(place, _)] if place.len() == buffer.len());
     Ok(Ok(match places.pop_if(|_| fills_all) {
-        Some((place, found)) => From::OnePlace(place.disk, found),
-        None => From::Places(places),
+        Some((place, found)) => ByteSource::OnePlace(place.disk, found),
+        None => ByteSource::Places(places),
     }))
 }
 
-impl Flight {
+impl ReadFlight {
     /// Asks devices, and waits for nothing. `buffer` has all other bytes already. Without `wait` this thread does no I/O itself.
     fn submit(self, buffer: AlignedBuffer, wait: Wait, mut answer: Answer) {
         let Self { mut carried, from, begun } = self;
         let engine = Arc::clone(carried.inode().context().engine());
-        let mut ranges = Ranges::new();
-        let is_lent = matches!(from, From::OnePlace(..));
+        let mut ranges = DeviceRanges::new();
+        let is_lent = matches!(from, ByteSource::OnePlace(..));
         match from {
-            From::OnePlace(disk, found) => ranges.push((disk, buffer, found)),
-            From::Places(places) => {
+            ByteSource::OnePlace(disk, found) => ranges.push((disk, buffer, found)),
+            ByteSource::Places(places) => {
                 answer.take_back(buffer);
                 for (place, found) in places {
                     ranges.push((place.disk, AlignedBuffer::zeroed(place.len()), found));
                     carried.places.push(place);
                 }
             }
-            From::Thread => {
+            ByteSource::Thread => {
                 answer.take_back(buffer);
                 drop(Landing::new((carried, begun), None, answer)); // there is no device to wait for
                 return;
@@ -234,14 +235,14 @@ impl Carries for CarriedRead {
         self.range.wake_those_who_wait();
     }
 
-    fn ends_at_once<'i>(&self, _: &'i Inode, landed: &Self::Landed) -> Option<Item<'i>> {
-        landed.as_ref().filter(|reports| self.is_all_good(reports)).map(|_| Item::Free)
+    fn ends_at_once<'i>(&self, _: &'i Inode, landed: &Self::Landed) -> Option<LandingItem<'i>> {
+        landed.as_ref().filter(|reports| self.is_all_good(reports)).map(|_| LandingItem::Free)
     }
 
-    fn finish(self, landed: Self::Landed, answer: &mut Answer, _: Item<'_>) -> Result<DirectPart> {
+    fn finish(self, landed: Self::Landed, answer: &mut Answer, _: LandingItem<'_>) -> Result<DirectPart> {
         let landed = landed.filter(|reports| self.is_all_good(reports));
         // Only a repeated read waits.
-        let _held = landed.is_none().then(|| Held::wait(LockPlace::of(rank::WRITEBACK)));
+        let _held = landed.is_none().then(|| HeldNote::wait(LockPlace::of(rank::WRITEBACK)));
         // A panicking thread drops the bindings from the last to the first.
         let Self { range, places, item, offset, .. } = self;
         let (file, mut buffer) = (range.file(), answer.lend());

@@ -7,20 +7,20 @@ use creamery_device::SharedBytes;
 use creamery_txn::DelallocReservation;
 use creamery_volume::WriteBatch;
 
-use super::flight::{Flight, Locked, Operations, count};
+use super::flight::{Operations, WriteFlight, WriterLocks, count};
 use super::way::{Buffered, in_the_way};
 use super::{DirectAt, DirectPart};
 use crate::counters::Direct;
-use crate::data::{self, Prepared, reserve};
+use crate::data::{self, PreparedWrite, reserve};
 use crate::fault::Fault;
-use crate::in_flight::Purpose;
+use crate::in_flight::RequestPurpose;
 use crate::inode::lock::SharedInode;
 use crate::inode::permission::{check_appends, check_overwrites};
 use crate::inode::{FILE_SIZE_MAX, FileInode, Inode, InodeItem};
-use crate::subvolume::Change;
+use crate::subvolume::SubvolumeChange;
 
 /// The way in which a request is carried out.
-pub(crate) enum Way {
+pub(crate) enum DirectRoute {
     /// A direct write has begun.
     Direct(Started),
     /// The request has to go through memory; nothing has happened.
@@ -32,7 +32,7 @@ pub(crate) enum Started {
     /// The write has ended.
     Done(DirectPart),
     /// The write is in flight as soon as this batch is submitted.
-    Flight(Box<Flight>, WriteBatch),
+    Flight(Box<WriteFlight>, WriteBatch),
 }
 
 /// Begins to write `data`, which the caller gave away, to the inode, which is this file.
@@ -42,18 +42,18 @@ pub(crate) fn begin(
     (inode, file): (&Arc<Inode>, &FileInode<'_>),
     at: DirectAt,
     data: &SharedBytes,
-) -> Result<Way> {
+) -> Result<DirectRoute> {
     file.engine().check_open()?;
     file.check_writable()?;
     file.engine().check_writable()?;
     if data.is_empty() {
-        return write_nothing(file, at, Wait::Yes).map(|part| Way::Direct(Started::Done(part)));
+        return write_nothing(file, at, Wait::Yes).map(|part| DirectRoute::Direct(Started::Done(part)));
     }
     let sector = u64::from(file.engine().sector_size());
     let len = data.len() as u64;
     let is_whole = |at: u64| at.is_multiple_of(sector);
     if !is_whole(len) || matches!(at, DirectAt::Offset(offset) if !is_whole(offset)) {
-        return Ok(Way::Buffered(Buffered::Misaligned));
+        return Ok(DirectRoute::Buffered(Buffered::Misaligned));
     }
     let write = Beginning { inode, file, data, room: keep_room(file, len)? };
     let change = file.begin_change()?;
@@ -120,10 +120,10 @@ impl<'w> Beginning<'w> {
     /// Begins in a file that others may share.
     fn beside_others(
         self,
-        (shared, change): (SharedInode<'w>, Change),
+        (shared, change): (SharedInode<'w>, SubvolumeChange),
         item: InodeItem,
         offset: u64,
-    ) -> Result<Way> {
+    ) -> Result<DirectRoute> {
         check_overwrites(&item)?;
         let file = self.file;
         let end = offset + self.data.len() as u64;
@@ -131,11 +131,11 @@ impl<'w> Beginning<'w> {
         if file.delalloc().touches(offset, end) {
             file.flush_range((offset, end));
         }
-        self.locked(Locked { range, operations: Operations::Shared(shared), change }, item, offset)
+        self.locked(WriterLocks { range, operations: Operations::Shared(shared), change }, item, offset)
     }
 
     /// Begins in a file that this write has alone.
-    fn alone(self, change: Change, at: DirectAt) -> Result<Way> {
+    fn alone(self, change: SubvolumeChange, at: DirectAt) -> Result<DirectRoute> {
         let file = self.file;
         let mut locked = file.lock_exclusive()?;
         match at {
@@ -149,18 +149,18 @@ impl<'w> Beginning<'w> {
             DirectAt::End => locked.size,
         };
         if !offset.is_multiple_of(file.engine().sector_size().into()) {
-            return Ok(Way::Buffered(Buffered::Misaligned));
+            return Ok(DirectRoute::Buffered(Buffered::Misaligned));
         }
         let end = offset.checked_add(self.data.len() as u64).filter(|end| *end <= FILE_SIZE_MAX);
         let end = end.ok_or(ErrorKind::FileTooLarge)?;
         // Growing over a gap changes the bytes between the old end and the new data.
         let range = file.lock_range(offset.min(locked.size), end, Wait::Yes)?;
         let item = (*locked).clone();
-        self.locked(Locked { range, operations: Operations::Alone(locked), change }, item, offset)
+        self.locked(WriterLocks { range, operations: Operations::Alone(locked), change }, item, offset)
     }
 
     /// Begins in a file that is locked, with the range. `item` is its inode's item.
-    fn locked(self, locked: Locked<'w>, mut item: InodeItem, offset: u64) -> Result<Way> {
+    fn locked(self, locked: WriterLocks<'w>, mut item: InodeItem, offset: u64) -> Result<DirectRoute> {
         let Self { inode, file, data, room } = self;
         // Data that an abort keeps from being written back stays delayed.
         file.engine().check_writable()?;
@@ -170,22 +170,22 @@ impl<'w> Beginning<'w> {
             "DIRECT-7: nothing of what is written directly is delayed"
         );
         if let Some(why) = in_the_way(file, (offset, end))? {
-            return Ok(Way::Buffered(why));
+            return Ok(DirectRoute::Buffered(why));
         }
         if let Some(mut room) = room {
-            let begun = file.context().in_flight().begin(file.id, Purpose::Write)?;
-            if let Some((data, batch)) = Prepared::new(&mut room, file, &mut item, offset, data)? {
-                let flight = Flight::new(inode, locked, (data, item), (room, begun));
-                return Ok(Way::Direct(Started::Flight(Box::new(flight), batch)));
+            let begun = file.context().in_flight().begin(file.id, RequestPurpose::Write)?;
+            if let Some((data, batch)) = PreparedWrite::new(&mut room, file, &mut item, offset, data)? {
+                let flight = WriteFlight::new(inode, locked, (data, item), (room, begun));
+                return Ok(DirectRoute::Direct(Started::Flight(Box::new(flight), batch)));
             }
         }
-        at_once((file, &locked), item, offset, data).map(|part| Way::Direct(Started::Done(part)))
+        at_once((file, &locked), item, offset, data).map(|part| DirectRoute::Direct(Started::Done(part)))
     }
 }
 
 /// Writes to a file that is locked, piece by piece, and has other threads free the room that it takes.
 fn at_once(
-    (file, locked): (&FileInode<'_>, &Locked<'_>),
+    (file, locked): (&FileInode<'_>, &WriterLocks<'_>),
     mut item: InodeItem,
     offset: u64,
     data: &SharedBytes,

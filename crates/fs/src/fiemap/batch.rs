@@ -4,7 +4,7 @@ use creamery_base::{Error, ErrorKind, Result, Wait};
 use creamery_txn::Engine;
 
 use super::extent::{FiemapExtent, FiemapFlags};
-use super::layout::{From, Layout, Piece};
+use super::layout::{BatchStart, Layout, LayoutEntry};
 use super::listing::{Fiemap, FiemapBatch};
 use crate::inode::{FILE_SIZE_MAX, Inode};
 use crate::open_file::OpenFile;
@@ -83,14 +83,14 @@ impl OpenFile {
         let still = engine.commit_root_guard();
         let layout = Layout::of(inode, from, end)?;
         drop(locked);
-        let extents = shared(inode, engine, &layout.pieces, matches!(from, From::Anew(_)))?;
+        let extents = shared(inode, engine, &layout.pieces, matches!(from, BatchStart::Anew(_)))?;
         drop(still);
         Ok(FiemapBatch { extents, next: layout.next, ends_file: layout.ends_file })
     }
 }
 
 /// Where a batch begins, and where the listing ends, in whole sectors.
-fn range(request: &FiemapRequest, next: Option<u64>, sector: u64) -> Result<(From, u64)> {
+fn range(request: &FiemapRequest, next: Option<u64>, sector: u64) -> Result<(BatchStart, u64)> {
     if request.len == 0 {
         return Err(Error::invalid("a range without a length"));
     }
@@ -102,14 +102,14 @@ fn range(request: &FiemapRequest, next: Option<u64>, sector: u64) -> Result<(Fro
     }
     let end = request.offset.saturating_add(request.len);
     let end = end.checked_next_multiple_of(sector).unwrap_or(u64::MAX);
-    Ok((next.map_or(From::Anew(request.offset), From::Behind), end))
+    Ok((next.map_or(BatchStart::Anew(request.offset), BatchStart::Behind), end))
 }
 
 /// The entries, with who shares them (FIEMAP-3); the first ones of a listing as of now, which takes a commit.
 pub(super) fn shared(
     inode: &Inode,
     engine: &Engine,
-    pieces: &[Piece],
+    pieces: &[LayoutEntry],
     first: bool,
 ) -> Result<Vec<FiemapExtent>> {
     if pieces.iter().all(|piece| piece.extent.is_none()) {
@@ -119,7 +119,7 @@ pub(super) fn shared(
         engine.commit()?;
     }
     let mut sharing = engine.sharing()?;
-    let mut tell = |piece: &Piece| {
+    let mut tell = |piece: &LayoutEntry| {
         let mut entry = piece.entry;
         if let Some((at, base)) = piece.extent
             && sharing.is_shared(at, inode.id, base)?

@@ -1,13 +1,13 @@
 //! What of a file is delayed, as a listing looks at it.
 
-use crate::delalloc::{Delalloc, State};
+use crate::delalloc::{Delalloc, DelayedData};
 
 /// The delayed ranges of a file whose range is locked and whose extents are held, so that they stay what they are: what leaves the
 /// dirty pages meanwhile is in flight.
 #[derive(Clone, Copy)]
-pub(super) struct Delayed<'a>(pub(super) &'a Delalloc);
+pub(super) struct DelayedInRange<'a>(pub(super) &'a Delalloc);
 
-impl Delayed<'_> {
+impl DelayedInRange<'_> {
     /// The first part of `[start, end)` that is delayed, as far as it goes there.
     pub(super) fn first_in(self, start: u64, end: u64) -> Option<(u64, u64)> {
         if start >= end || !self.0.any() {
@@ -19,7 +19,7 @@ impl Delayed<'_> {
 }
 
 /// The first range that ends behind `start` and begins before `end`; pieces that touch are one.
-fn first_of(state: &State, start: u64, end: u64) -> Option<(u64, u64)> {
+fn first_of(state: &DelayedData, start: u64, end: u64) -> Option<(u64, u64)> {
     let mut flying = Some(state.in_flight_range()).filter(|range| range.1 > start);
     let mut dirty = state.pages().pieces_from(start).peekable();
     let mut found: Option<(u64, u64)> = None;
@@ -47,7 +47,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::delalloc::Ranges;
+    use crate::delalloc::PageRanges;
 
     const SECTOR: u64 = 4096;
 
@@ -56,10 +56,10 @@ mod tests {
         let delalloc = Delalloc::new();
         delalloc.begin(0, Duration::ZERO, |state| {
             for (start, sectors) in [(10, 6), (16, 4), (30, 10)] {
-                state.insert(start * SECTOR, &vec![7; (sectors * SECTOR) as usize], &Ranges::new());
+                state.insert(start * SECTOR, &vec![7; (sectors * SECTOR) as usize], &PageRanges::new());
             }
         });
-        let delayed = Delayed(&delalloc);
+        let delayed = DelayedInRange(&delalloc);
         let in_bytes = |(start, end): (u64, u64)| (start * SECTOR, end * SECTOR);
         for (range, found) in [
             ((0, 10), None),

@@ -2,11 +2,11 @@
 
 use creamery_base::{Logical, Result, Wait};
 use creamery_format::Compression;
-use creamery_format::file_extent::{Extent, FileExtent};
+use creamery_format::file_extent::{Extent, FileExtentItem};
 
-use super::delayed::Delayed;
+use super::delayed::DelayedInRange;
 use super::extent::{FiemapExtent, FiemapFlags};
-use crate::data::extent_map::{Item, Items};
+use crate::data::extent_map::{ExtentItem, ExtentItems};
 use crate::inode::FileInode;
 
 /// Entries of a batch, at most.
@@ -16,7 +16,7 @@ const ITEMS_MAX: usize = 4096;
 
 /// An entry, and the extent that it shows, where it shows one.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Piece {
+pub(super) struct LayoutEntry {
     pub(super) entry: FiemapExtent,
     /// Where the extent begins on the device, and where it would in the file, in 64 bits.
     pub(super) extent: Option<(Logical, u64)>,
@@ -24,14 +24,14 @@ pub(super) struct Piece {
 
 /// Where a batch begins.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum From {
+pub(super) enum BatchStart {
     /// A listing begins: an extent that begins before is listed whole.
     Anew(u64),
     /// Where another batch ended.
     Behind(u64),
 }
 
-impl From {
+impl BatchStart {
     pub(super) const fn offset(self) -> u64 {
         match self {
             Self::Anew(at) | Self::Behind(at) => at,
@@ -42,7 +42,7 @@ impl From {
 /// What was found.
 #[derive(Debug)]
 pub(super) struct Layout {
-    pub(super) pieces: Vec<Piece>,
+    pub(super) pieces: Vec<LayoutEntry>,
     /// Where to go on, when it is not all.
     pub(super) next: Option<u64>,
     /// When it is all: whether nothing lies behind it in the file.
@@ -57,13 +57,13 @@ pub(super) type Room = std::result::Result<(), Full>;
 impl Layout {
     /// The layout of `inode` up to `end`, a multiple of the sector size, in one moment; the caller has locked the range.
     /// Errors: device errors; damage.
-    pub(super) fn of(inode: &FileInode<'_>, from: From, end: u64) -> Result<Self> {
+    pub(super) fn of(inode: &FileInode<'_>, from: BatchStart, end: u64) -> Result<Self> {
         let sector = u64::from(inode.engine().sector_size());
         let start = from.offset() - from.offset() % sector;
         let _still = inode.hold_extents(Wait::Yes)?;
-        let items = Items::new(inode.tree(), inode.id.ino, (start, u64::MAX), sector, Wait::Yes)?;
-        let delayed = Delayed(inode.delalloc());
-        let cut = if let From::Behind(_) = from { start } else { 0 };
+        let items = ExtentItems::new(inode.tree(), inode.id.ino, (start, u64::MAX), sector, Wait::Yes)?;
+        let delayed = DelayedInRange(inode.delalloc());
+        let cut = if let BatchStart::Behind(_) = from { start } else { 0 };
         Walk { delayed, cut, end, layout: Self::empty() }.run(items, start)
     }
 
@@ -71,7 +71,7 @@ impl Layout {
         Self { pieces: Vec::new(), next: None, ends_file: true }
     }
 
-    pub(super) fn push(&mut self, piece: Piece) -> Room {
+    pub(super) fn push(&mut self, piece: LayoutEntry) -> Room {
         let last = self.pieces.last().map_or(0, |piece| piece.entry.end());
         assert!(piece.entry.logical >= last, "FIEMAP-1: entries come in order and do not overlap");
         if self.pieces.len() == ENTRIES_MAX {
@@ -91,7 +91,7 @@ impl Layout {
 
 /// Going through the items, with what is delayed between them.
 struct Walk<'a> {
-    delayed: Delayed<'a>,
+    delayed: DelayedInRange<'a>,
     /// Nothing is listed that lies before.
     cut: u64,
     end: u64,
@@ -99,7 +99,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    fn run(mut self, mut items: Items<'_>, start: u64) -> Result<Layout> {
+    fn run(mut self, mut items: ExtentItems<'_>, start: u64) -> Result<Layout> {
         let mut at = start;
         for _ in 0..ITEMS_MAX {
             let item = items.next()?;
@@ -112,7 +112,7 @@ impl Walk<'_> {
                 self.layout.ends_file = false;
             }
             let Some(item) = item else { return Ok(self.layout) };
-            let is_hole = matches!(item.extent, FileExtent::Hole { .. });
+            let is_hole = matches!(item.extent, FileExtentItem::Hole { .. });
             if item.start >= self.end && !is_hole {
                 self.layout.ends_file = false;
             }
@@ -132,27 +132,29 @@ impl Walk<'_> {
         let mut at = start;
         while let Some((first, last)) = self.delayed.first_in(at, end) {
             let entry = FiemapExtent::new(first, 0, last - first, FiemapFlags::DELAYED);
-            self.layout.push(Piece { entry, extent: None })?;
+            self.layout.push(LayoutEntry { entry, extent: None })?;
             at = last;
         }
         Ok(())
     }
 
     /// What an item shows, whole, if it begins before the end.
-    fn item(&mut self, item: &Item<'_>) -> Room {
+    fn item(&mut self, item: &ExtentItem<'_>) -> Room {
         if item.start >= self.end {
             return Ok(());
         }
         let (start, end) = (item.start.max(self.cut), item.end);
         match item.extent {
-            FileExtent::Hole { .. } => Ok(()),
-            FileExtent::Inline { compression, .. } => {
+            FileExtentItem::Hole { .. } => Ok(()),
+            FileExtentItem::Inline { compression, .. } => {
                 let flags = FiemapFlags::INLINE | encoded(compression);
                 let entry = FiemapExtent::new(start, 0, end - start, flags);
-                self.layout.push(Piece { entry, extent: None })
+                self.layout.push(LayoutEntry { entry, extent: None })
             }
-            FileExtent::Regular(extent) => self.show(item.start, &extent, (start, end), FiemapFlags::empty()),
-            FileExtent::Prealloc(extent) => {
+            FileExtentItem::Regular(extent) => {
+                self.show(item.start, &extent, (start, end), FiemapFlags::empty())
+            }
+            FileExtentItem::Prealloc(extent) => {
                 let mut at = start;
                 while at < end {
                     let (first, last) = self.delayed.first_in(at, end).unwrap_or((end, end));
@@ -180,7 +182,7 @@ impl Walk<'_> {
         let into = if flags.contains(FiemapFlags::ENCODED) { 0 } else { into };
         let entry = FiemapExtent::new(start, (extent.disk_bytenr + into).get(), end - start, flags);
         let base = item_start.wrapping_sub(extent.offset);
-        self.layout.push(Piece { entry, extent: Some((extent.disk_bytenr, base)) })
+        self.layout.push(LayoutEntry { entry, extent: Some((extent.disk_bytenr, base)) })
     }
 }
 

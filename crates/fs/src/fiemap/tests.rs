@@ -9,7 +9,7 @@ use std::sync::Arc;
 use creamery_base::{ErrorKind, Generation, Logical, ObjectId, Result};
 use creamery_format::file_extent::{Extent, encode_hole, encode_inline};
 
-use super::layout::{ENTRIES_MAX, From, Layout};
+use super::layout::{BatchStart, ENTRIES_MAX, Layout};
 use super::{FiemapExtent, FiemapFlags, FiemapRequest};
 use crate::data::tests::support::*;
 use crate::fallocate::Fallocate;
@@ -286,7 +286,9 @@ fn random_items_never_panic_and_entries_stay_in_order() {
         for FiemapRequest { offset, len, .. } in [FiemapRequest::default(), request] {
             // No commit: it refuses to write such items.
             let end = offset.saturating_add(len).checked_next_multiple_of(SECTOR).unwrap_or(u64::MAX);
-            let Ok(layout) = Layout::of(&file.inode().file(), From::Anew(offset), end) else { continue };
+            let Ok(layout) = Layout::of(&file.inode().file(), BatchStart::Anew(offset), end) else {
+                continue;
+            };
             let pieces = layout.pieces;
             assert!(pieces.windows(2).all(|pair| pair[0].entry.end() <= pair[1].entry.logical));
         }

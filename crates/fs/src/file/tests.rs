@@ -12,7 +12,7 @@ use creamery_base::{Error, ErrorKind, Result, Wait};
 use creamery_device::{AlignedBuffer, Hook, Request};
 use creamery_txn::Engine;
 
-use crate::data::tests::model::Model;
+use crate::data::tests::model::FileModel;
 use crate::data::tests::support::*;
 use crate::direct::DirectAt;
 use crate::fallocate::Fallocate;
@@ -22,7 +22,7 @@ use crate::names::NewInode;
 use crate::open_file::OpenFile;
 use crate::ops::{SetAttributes, set_attributes};
 use crate::options::FsOptions;
-use crate::seek::Want;
+use crate::seek::SeekTarget;
 
 const MIB: u64 = 1 << 20;
 
@@ -31,7 +31,7 @@ fn delayed(inode: &Inode) -> u64 {
 }
 
 /// Compares the file with the model, by all ways of reading, and checks the room that is kept for it.
-fn compare(engine: &Engine, file: &OpenFile, model: &Model, random: &mut Random) {
+fn compare(engine: &Engine, file: &OpenFile, model: &FileModel, random: &mut Random) {
     let inode = file.inode();
     assert_eq!(file.stat(Wait::Yes).expect("it lives").size, model.size());
     let (at, count) = match random.below(2) {
@@ -44,10 +44,10 @@ fn compare(engine: &Engine, file: &OpenFile, model: &Model, random: &mut Random)
     assert!(out[..got] == model.bytes[start..end], "content differs in {at}+{count}");
     for _ in 0..4 {
         let at = random.below(model.size() + SECTOR);
-        for want in [Want::Data, Want::Hole] {
+        for want in [SeekTarget::Data, SeekTarget::Hole] {
             let found = match want {
-                Want::Data => file.seek_data(at),
-                Want::Hole => file.seek_hole(at),
+                SeekTarget::Data => file.seek_data(at),
+                SeekTarget::Hole => file.seek_hole(at),
             };
             let found = found.map(Some).or_else(|error| match error.kind() {
                 ErrorKind::NotFound => Ok(None),
@@ -65,7 +65,7 @@ fn compare(engine: &Engine, file: &OpenFile, model: &Model, random: &mut Random)
     assert!((engine.delalloc_metadata_bytes() > 0) == (delayed(inode) > 0));
 }
 
-fn change(file: &OpenFile, model: &mut Model, scale: u64, random: &mut Random) {
+fn change(file: &OpenFile, model: &mut FileModel, scale: u64, random: &mut Random) {
     let size = model.size();
     let place = |random: &mut Random| match random.below(3) {
         0 => size,
@@ -138,7 +138,7 @@ fn random_changes_in_memory_read_back_as_a_vector_of_bytes() {
         println!("seed {seed}");
         let Some(mut fixture) = fixture(kind) else { return };
         let mut random = Random(seed);
-        let mut model = Model::default();
+        let mut model = FileModel::default();
         let scale = [3000, 20_000, 400_000][seed as usize % 3];
         let most = [64 << 10, MIB, 64 * MIB][seed as usize / 3 % 3];
         for _ in 0..4 {
@@ -232,11 +232,11 @@ fn times_that_are_set_are_not_overtaken_by_those_of_writes_before() {
 
 /// Lets writes of data pass, or fails them.
 #[derive(Default)]
-struct Failing(AtomicBool);
+struct FailsData(AtomicBool);
 
 const MARK: u8 = 0xee;
 
-impl Hook for Failing {
+impl Hook for FailsData {
     fn before(&self, request: &Request) -> Result<()> {
         match request {
             Request::Write { data, .. } if self.0.load(Ordering::Acquire) && data.iter().all(is_marked) => {
@@ -254,7 +254,7 @@ fn is_marked(data: &[u8]) -> bool {
 #[test]
 fn a_write_that_fails_later_is_told_once_to_each_who_had_the_file_open() {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };
-    let (engine, device) = fixture.behind(Failing::default());
+    let (engine, device) = fixture.behind(FailsData::default());
     let inode = Arc::new(new_delayed_file(&engine, 300, InodeFlags::empty(), 64 * MIB));
     let [one, other] = [(); 2].map(|()| opened(Arc::clone(&inode)));
     one.write_at(0, &vec![1; 64 << 10]).expect("room");
@@ -433,7 +433,7 @@ fn what_is_dirty_for_long_is_due_wherever_it_stands() {
     let last = make("last".to_owned());
     let writeback = last.inode().context().writeback();
     assert!(matches!(writeback.due(&fixture), creamery_txn::Due::In(_)));
-    last.inode().hasten();
+    last.inode().start_writeback();
     assert_eq!(writeback.due(&fixture), creamery_txn::Due::Now);
     assert!(writeback.step() && !writeback.step());
     assert_eq!(writeback.due(&fixture), creamery_txn::Due::Never);
@@ -470,7 +470,7 @@ fn dirty_pages_without_room_are_a_bug() {
     assert_noticed("DELALLOC-2", |engine| {
         let inode = Arc::new(new_delayed_file(&engine, 300, InodeFlags::empty(), MIB));
         inode.file().delalloc().begin(0, std::time::Duration::ZERO, |state| {
-            state.insert(0, &[0; SECTOR as usize], &crate::delalloc::Ranges::new());
+            state.insert(0, &[0; SECTOR as usize], &crate::delalloc::PageRanges::new());
             state.written(SECTOR, creamery_base::Timespec::default(), None);
         });
     });
@@ -488,10 +488,10 @@ fn what_is_complete_and_was_not_in_flight_is_a_bug() {
 #[test]
 fn who_writes_back_in_the_midst_of_that_is_noticed() {
     assert_noticed("LOCK-1", |engine| {
-        use creamery_base::lock::{Held, Place, rank};
+        use creamery_base::lock::{HeldNote, LockPosition, rank};
         let file = opened(Arc::new(new_delayed_file(&engine, 300, InodeFlags::empty(), MIB)));
         file.write_at(0, b"data").expect("room");
-        let _step = Held::wait(Place::of(rank::WRITEBACK));
+        let _step = HeldNote::wait(LockPosition::of(rank::WRITEBACK));
         file.inode().context().writeback().step();
     });
 }

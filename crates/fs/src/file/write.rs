@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::read;
 use crate::data::{self, reserve};
-use crate::delalloc::{Delayed, Ranges, State, without};
+use crate::delalloc::{Delayed, DelayedData, PageRanges, without};
 use crate::inode::{FileInode, Inode, InodeItem};
 
 /// A sector that a write covers in part, with its content before the write.
@@ -92,9 +92,9 @@ fn needed(
 
 /// One write, with the state locked.
 struct Write<'a> {
-    state: &'a mut State,
+    state: &'a mut DelayedData,
     sector: u64,
-    holes: &'a Ranges,
+    holes: &'a PageRanges,
     /// The number of runs that it begins, without pages beside them.
     runs: u32,
 }
@@ -132,7 +132,7 @@ impl Write<'_> {
     fn insert(&mut self, start: u64, bytes: &[u8]) {
         // Pages in flight were counted when they became dirty.
         let flying = self.state.in_flight_range();
-        let new: Ranges = self.holes.iter().flat_map(|hole| without(*hole, flying)).collect();
+        let new: PageRanges = self.holes.iter().flat_map(|hole| without(*hole, flying)).collect();
         self.runs += u32::from(self.state.insert(start, bytes, &new));
     }
 }
@@ -164,7 +164,7 @@ fn old_sector(inode: &FileInode<'_>, item: &InodeItem, start: u64, sector: u64) 
 }
 
 /// The parts of a range that have no space on a device.
-fn holes(inode: &FileInode<'_>, item: &InodeItem, range: (u64, u64)) -> Result<Ranges> {
+fn holes(inode: &FileInode<'_>, item: &InodeItem, range: (u64, u64)) -> Result<PageRanges> {
     let sector = u64::from(inode.engine().sector_size());
     let on_disk = inode.tree_item();
     let known = on_disk.size.next_multiple_of(sector);
@@ -177,7 +177,7 @@ fn holes(inode: &FileInode<'_>, item: &InodeItem, range: (u64, u64)) -> Result<R
         () => (range.0, range.1.min(known).max(range.0)),
     };
     let behind = if prealloc { (range.1, range.1) } else { (range.0.max(known), range.1) };
-    let mut holes = Ranges::new();
+    let mut holes = PageRanges::new();
     if looked_at.0 < looked_at.1 {
         holes.extend(data::holes_of(inode, looked_at)?);
     }

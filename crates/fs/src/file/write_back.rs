@@ -4,7 +4,7 @@ use creamery_base::{InodeId, Result};
 use creamery_txn::DelallocReservation;
 
 use crate::data;
-use crate::delalloc::{Delalloc, Delayed, Run, WriteErrors};
+use crate::delalloc::{Delalloc, DelallocRange, Delayed, WriteErrors};
 use crate::inode::{FileInode, Inode};
 
 /// The file of an inode that stands in line, or has to write its data back: it has data.
@@ -21,7 +21,7 @@ impl Delayed for Inode {
         file(self).delalloc()
     }
 
-    fn write_back(&self, run: &Run, room: &mut DelallocReservation) -> Result<()> {
+    fn write_back(&self, run: &DelallocRange, room: &mut DelallocReservation) -> Result<()> {
         data::write_back(&file(self), run, room)
     }
 

@@ -247,7 +247,7 @@ impl Filesystem {
     /// Errors: not found; invalid, when it is no subvolume; permission denied for the default; directory not empty when there are
     /// subvolumes in it; no space.
     pub fn delete_subvolume(&self, dir: InodeId, name: &[u8]) -> Result<TreeId> {
-        self.names.delete_subvolume(dir, name, crate::names::delete_subvolume::Content::Any)
+        self.names.delete_subvolume(dir, name, crate::names::delete_subvolume::DeletableContent::Any)
     }
 
     /// The subvolumes that were deleted and are not gone yet.

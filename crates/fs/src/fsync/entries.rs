@@ -9,8 +9,8 @@ use creamery_format::{Key, RawDirLogItem};
 use creamery_txn::{InodeLog, LogBase};
 use zerocopy::IntoBytes;
 
-use super::items::{Item, items};
-use crate::directory::Target;
+use super::items::{LogItem, items};
+use crate::directory::EntryTarget;
 use crate::inode::{DirectoryInode, Inode};
 use crate::keys;
 
@@ -76,7 +76,7 @@ pub(super) fn look(
 }
 
 /// The item with which the log covers a number.
-fn nothing_but_said(dir: ObjectId, number: u64) -> Item {
+fn nothing_but_said(dir: ObjectId, number: u64) -> LogItem {
     let item = RawDirLogItem { end: number.into() };
     (keys::dir_log_index(dir, number), item.as_bytes().to_vec())
 }
@@ -112,8 +112,8 @@ const fn all_of(dir: ObjectId) -> (Key, Key) {
 
 /// The inode of an entry; `None` if it is a subvolume's.
 fn inode_of(dir: &Inode, item: &[u8]) -> Result<Option<ObjectId>> {
-    match Target::of_entry(item, dir.id)? {
-        Target::Inode(ino) => Ok(Some(ino)),
-        Target::Subvolume(_) => Ok(None),
+    match EntryTarget::of_entry(item, dir.id)? {
+        EntryTarget::Inode(ino) => Ok(Some(ino)),
+        EntryTarget::Subvolume(_) => Ok(None),
     }
 }

@@ -1,11 +1,11 @@
 //! Extents: the parts that differ from the last commit, as items that replace those of the last commit in a replay.
 
 use creamery_base::{ObjectId, Result};
-use creamery_format::file_extent::{self, Extent, FileExtent};
+use creamery_format::file_extent::{self, Extent, FileExtentItem};
 use creamery_format::{Compression, KeyType};
 use creamery_txn::{InodeLog, LogBase, LogScope};
 
-use super::items::{Item, drop_others, end_of, extents_over};
+use super::items::{LogItem, drop_others, end_of, extents_over};
 use crate::inode::extent_changes::{Changes, Since};
 use crate::inode::{Inode, InodeFlags, InodeItem};
 use crate::keys::extent_data;
@@ -16,7 +16,7 @@ const COMPARED_MAX: usize = 4096;
 const PUT_MAX: usize = 256;
 
 /// A part of a file that one item covers.
-struct Piece {
+struct ItemSlice {
     start: u64,
     end: u64,
     /// Whether it is a hole.
@@ -100,7 +100,7 @@ fn look_at(
     let end_of_file = item.size.next_multiple_of(sector);
     let mut gaps = Gaps { pieces: pieces(&before, sector)?, logged_in: base.generation(), from: range.0 };
     for (key, data) in now {
-        let extent = FileExtent::check(&key, &data, sector)?;
+        let extent = FileExtentItem::check(&key, &data, sector)?;
         let end = key.offset + extent.len(sector);
         log.items.extend(gaps.before(key.offset.min(end_of_file), ino));
         gaps.from = gaps.from.max(end);
@@ -109,7 +109,7 @@ fn look_at(
         if is_known && end <= end_of_file {
             continue;
         }
-        if let FileExtent::Regular(extent) = extent
+        if let FileExtentItem::Regular(extent) = extent
             && !item.flags.contains(InodeFlags::NODATASUM)
         {
             log.data.push(read_of(&extent));
@@ -128,19 +128,19 @@ fn read_of(extent: &Extent) -> (creamery_base::Logical, u64) {
     }
 }
 
-fn pieces(items: &[Item], sector: u64) -> Result<Vec<Piece>> {
-    let piece = |(key, data): &Item| {
+fn pieces(items: &[LogItem], sector: u64) -> Result<Vec<ItemSlice>> {
+    let piece = |(key, data): &LogItem| {
         debug_assert!(key.kind == KeyType::EXTENT_DATA);
-        let extent = FileExtent::check(key, data, sector)?;
-        let is_hole = matches!(extent, FileExtent::Hole { .. });
-        Ok(Piece { start: key.offset, end: key.offset + extent.len(sector), is_hole })
+        let extent = FileExtentItem::check(key, data, sector)?;
+        let is_hole = matches!(extent, FileExtentItem::Hole { .. });
+        Ok(ItemSlice { start: key.offset, end: key.offset + extent.len(sector), is_hole })
     };
     items.iter().map(piece).collect()
 }
 
 /// Finds ranges that are holes now and had data at the last commit.
 struct Gaps {
-    pieces: Vec<Piece>,
+    pieces: Vec<ItemSlice>,
     logged_in: creamery_base::Generation,
     /// The end of the last item.
     from: u64,
@@ -148,7 +148,7 @@ struct Gaps {
 
 impl Gaps {
     /// A hole from the end of the last item to `to`, if the last commit has data there.
-    fn before(&self, to: u64, ino: ObjectId) -> Option<Item> {
+    fn before(&self, to: u64, ino: ObjectId) -> Option<LogItem> {
         let from = self.from;
         if from >= to {
             return None;

@@ -23,10 +23,10 @@ use creamery_txn::{InodeLog, LogBase, LogGroup, LogLink, LogScope, LogTicket};
 
 use super::{entries, extents, names};
 use crate::counters::Fsyncs;
-use crate::directory::{self, Target};
+use crate::directory::{self, EntryTarget};
 use crate::inode::extent_changes::Changes;
 use crate::inode::lock::SharedInode;
-use crate::inode::log_turn::Turn;
+use crate::inode::log_turn::LogGuard;
 use crate::inode::{DirectoryInode, FileType, Inode, InodeItem, Inodes};
 use crate::items::Name;
 use crate::keys;
@@ -39,7 +39,7 @@ const INODES_MAX: usize = 64;
 
 /// The part of a directory that goes into the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Want {
+enum DirectoryPart {
     /// The names of the directory.
     Names,
     /// The names and the entries of the directory.
@@ -47,7 +47,7 @@ enum Want {
 }
 
 /// The state of an inode that is to go along.
-enum Met<'i> {
+enum LogCandidate<'i> {
     /// The inode has no name any more.
     Gone,
     /// Another thread changes the inode.
@@ -55,7 +55,7 @@ enum Met<'i> {
     Here(&'i Inode, SharedInode<'i>),
 }
 
-impl<'i> Met<'i> {
+impl<'i> LogCandidate<'i> {
     fn inode(inode: &'i Inode) -> Result<Self> {
         match inode.lock_shared(Wait::No) {
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(Self::Busy),
@@ -67,19 +67,19 @@ impl<'i> Met<'i> {
 }
 
 /// Collects the group: the inodes that were visited, and those that are still to be visited.
-pub(super) struct Gathering<'a> {
+pub(super) struct LogContext<'a> {
     inodes: &'a Inodes,
     base: &'a LogBase,
     /// The subvolume in its present state.
     tree: &'a Tree,
     found: BTreeMap<ObjectId, InodeLog>,
     gone: BTreeSet<ObjectId>,
-    wanted: Vec<(ObjectId, Want)>,
+    wanted: Vec<(ObjectId, DirectoryPart)>,
     /// Directories that must still exist.
     needed: BTreeSet<ObjectId>,
 }
 
-impl<'a> Gathering<'a> {
+impl<'a> LogContext<'a> {
     pub(super) fn new(inodes: &'a Inodes, base: &'a LogBase, tree: &'a Tree) -> Self {
         let (found, gone) = (BTreeMap::new(), BTreeSet::new());
         Self { inodes, base, tree, found, gone, wanted: Vec::new(), needed: BTreeSet::new() }
@@ -87,8 +87,8 @@ impl<'a> Gathering<'a> {
 
     /// Puts the synced inode, which the caller has locked, and all inodes that go along. Returns `None` when a log cannot express
     /// the change.
-    pub(super) fn put_first(mut self, inode: &Inode, turn: &Turn<'_>) -> Result<Option<LogTicket>> {
-        self.look_and_go_on(inode, Some(turn), Want::Entries)
+    pub(super) fn put_first(mut self, inode: &Inode, turn: &LogGuard<'_>) -> Result<Option<LogTicket>> {
+        self.look_and_go_on(inode, Some(turn), DirectoryPart::Entries)
     }
 
     /// Visits the wanted inodes. Each one stays locked until all are put, so each is a step deeper in the recursion.
@@ -101,10 +101,10 @@ impl<'a> Gathering<'a> {
                 Err(error) if error.kind() == ErrorKind::Stale => None,
                 other => Some(other?),
             };
-            match inode.as_deref().map_or(Ok(Met::Gone), Met::inode)? {
-                Met::Gone if self.go_on_without(ino)? => {}
-                Met::Gone | Met::Busy => return Ok(self.cannot_say()),
-                Met::Here(inode, _names_stay) => {
+            match inode.as_deref().map_or(Ok(LogCandidate::Gone), LogCandidate::inode)? {
+                LogCandidate::Gone if self.go_on_without(ino)? => {}
+                LogCandidate::Gone | LogCandidate::Busy => return Ok(self.cannot_say()),
+                LogCandidate::Here(inode, _names_stay) => {
                     let engine = inode.engine();
                     if engine.is_logged(self.base, ino, inode.tree_item().sequence).is_some() {
                         continue; // unchanged since it went along last
@@ -117,7 +117,7 @@ impl<'a> Gathering<'a> {
     }
 
     /// Adds an inode that this thread has locked, then visits the rest.
-    fn go_on_with(&mut self, inode: &Inode, want: Want) -> Result<Option<LogTicket>> {
+    fn go_on_with(&mut self, inode: &Inode, want: DirectoryPart) -> Result<Option<LogTicket>> {
         if inode.context().policy().flush_on_commit && inode.has_delayed_data() {
             return Ok(self.cannot_say());
         }
@@ -136,12 +136,12 @@ impl<'a> Gathering<'a> {
             return Ok(false);
         }
         let logged = engine.logged_entries(self.base, ino);
-        self.wanted.extend(logged.into_iter().map(|(_, child)| (child, Want::Names)));
+        self.wanted.extend(logged.into_iter().map(|(_, child)| (child, DirectoryPart::Names)));
         if engine.is_logged(self.base, ino, 0).is_some() {
             // A replay that does not learn of the deletion must not find the inode in its state before the sync.
             let Some(names) = names::names_in(self.base.tree(), ino)? else { return Ok(false) };
             self.needed.extend(names.iter().map(|link| link.dir));
-            self.wanted.extend(names.iter().map(|link| (link.dir, Want::Entries)));
+            self.wanted.extend(names.iter().map(|link| (link.dir, DirectoryPart::Entries)));
         }
         self.gone.insert(ino);
         Ok(true)
@@ -151,8 +151,8 @@ impl<'a> Gathering<'a> {
     fn look_and_go_on(
         &mut self,
         inode: &Inode,
-        turn: Option<&Turn<'_>>,
-        want: Want,
+        turn: Option<&LogGuard<'_>>,
+        want: DirectoryPart,
     ) -> Result<Option<LogTicket>> {
         let item = inode.hold_extents(Wait::Yes)?;
         let sector = u64::from(inode.engine().sector_size());
@@ -171,9 +171,9 @@ impl<'a> Gathering<'a> {
     }
 
     /// The next wanted inode that was not visited yet.
-    fn next(&mut self) -> Option<(ObjectId, Want)> {
+    fn next(&mut self) -> Option<(ObjectId, DirectoryPart)> {
         while let Some((ino, want)) = self.wanted.pop() {
-            let is_enough = |log: &InodeLog| want == Want::Names || log.scope != LogScope::Names;
+            let is_enough = |log: &InodeLog| want == DirectoryPart::Names || log.scope != LogScope::Names;
             let is_found = self.found.get(&ino).is_some_and(is_enough);
             if !is_found && !self.gone.contains(&ino) {
                 return Some((ino, want));
@@ -203,10 +203,10 @@ impl<'a> Gathering<'a> {
         inode: &Inode,
         item: &InodeItem,
         changes: Option<Changes>,
-        want: Want,
+        want: DirectoryPart,
     ) -> Result<bool> {
         let ino = inode.id.ino;
-        let with_entries = inode.as_directory().filter(|_| want == Want::Entries);
+        let with_entries = inode.as_directory().filter(|_| want == DirectoryPart::Entries);
         let mut log = InodeLog { sequence: item.sequence, ..InodeLog::of(ino) };
         log.items.push((keys::inode_item(ino), item.encode().to_vec()));
         let is_said = item.nlink > 0
@@ -236,9 +236,9 @@ impl<'a> Gathering<'a> {
 
     fn look_at_entries(&mut self, dir: &DirectoryInode<'_>, log: &mut InodeLog) -> Result<bool> {
         let Some(differing) = entries::look(dir, self.base, log)? else { return Ok(false) };
-        self.wanted.extend(differing.lost.into_iter().map(|ino| (ino, Want::Names)));
+        self.wanted.extend(differing.lost.into_iter().map(|ino| (ino, DirectoryPart::Names)));
         for ino in differing.gained {
-            let want = if self.is_old(ino)? { Want::Names } else { Want::Entries };
+            let want = if self.is_old(ino)? { DirectoryPart::Names } else { DirectoryPart::Entries };
             self.wanted.push((ino, want));
         }
         Ok(true)
@@ -250,14 +250,14 @@ impl<'a> Gathering<'a> {
         let Some(became) = names::look(inode, self.base, &logged, log)? else { return Ok(false) };
         for link in &became.gained {
             if became.is_old {
-                self.wanted.push((link.dir, Want::Entries));
+                self.wanted.push((link.dir, DirectoryPart::Entries));
             }
             if !self.look_at_gained(link)? {
                 return Ok(false);
             }
         }
         for link in &became.lost {
-            self.wanted.push((link.dir, Want::Entries));
+            self.wanted.push((link.dir, DirectoryPart::Entries));
             self.needed.insert(link.dir);
             if !self.want_owner(link)? {
                 return Ok(false);
@@ -267,7 +267,7 @@ impl<'a> Gathering<'a> {
             return Ok(false);
         }
         let owners = engine.logged_owners(self.base, ino, &log.links);
-        self.wanted.extend(owners.into_iter().map(|owner| (owner, Want::Names)));
+        self.wanted.extend(owners.into_iter().map(|owner| (owner, DirectoryPart::Names)));
         log.links.iter().try_for_each(|link| self.want_logged_above(link.dir))?;
         Ok(true)
     }
@@ -281,7 +281,7 @@ impl<'a> Gathering<'a> {
             let names = names::names_in(self.tree, dir)?.unwrap_or_default();
             let logged = self.inodes.engine().logged_names(self.base, dir);
             if !logged.is_empty() && logged != names {
-                self.wanted.push((dir, Want::Names));
+                self.wanted.push((dir, DirectoryPart::Names));
                 break; // its own visit goes further up
             }
             let Some(link) = names.first() else { break };
@@ -300,7 +300,7 @@ impl<'a> Gathering<'a> {
             let dir = InodeId::new(self.base.subvolume(), link.dir);
             let had = directory::find(self.base.tree(), dir, Name::new(&link.name)?, Wait::Yes)?.found;
             if had.is_some() || said.iter().any(|(key, _)| *key == number) {
-                self.wanted.push((link.dir, Want::Entries));
+                self.wanted.push((link.dir, DirectoryPart::Entries));
             }
             if !self.want_owner(link)? {
                 return Ok(false);
@@ -315,8 +315,8 @@ impl<'a> Gathering<'a> {
         let dir = InodeId::new(self.base.subvolume(), link.dir);
         let now = directory::find(self.tree, dir, Name::new(&link.name)?, Wait::Yes)?.found;
         match now.map(|found| found.target) {
-            Some(Target::Subvolume(_)) => return Ok(false),
-            Some(Target::Inode(owner)) => self.wanted.push((owner, Want::Names)),
+            Some(EntryTarget::Subvolume(_)) => return Ok(false),
+            Some(EntryTarget::Inode(owner)) => self.wanted.push((owner, DirectoryPart::Names)),
             None => {}
         }
         Ok(true)
@@ -326,7 +326,7 @@ impl<'a> Gathering<'a> {
     fn look_at_gained(&mut self, link: &LogLink) -> Result<bool> {
         let (tree, dir) = (self.base.tree(), InodeId::new(self.base.subvolume(), link.dir));
         if !self.is_old(link.dir)? {
-            self.wanted.push((link.dir, Want::Names));
+            self.wanted.push((link.dir, DirectoryPart::Names));
             return Ok(true);
         }
         // Linux does not replay a number that another name had: the directory has left memory since, and counts from its last entry on.
@@ -337,8 +337,8 @@ impl<'a> Gathering<'a> {
         }
         let had_it = directory::find(tree, dir, Name::new(&link.name)?, Wait::Yes)?.found;
         match had_it.map(|found| found.target) {
-            Some(Target::Subvolume(_)) => return Ok(false),
-            Some(Target::Inode(owner)) => self.wanted.push((owner, Want::Names)),
+            Some(EntryTarget::Subvolume(_)) => return Ok(false),
+            Some(EntryTarget::Inode(owner)) => self.wanted.push((owner, DirectoryPart::Names)),
             None => {}
         }
         Ok(true)

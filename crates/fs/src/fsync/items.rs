@@ -1,17 +1,17 @@
 //! Items of a tree, all at once, as far as they are not too many.
 
 use creamery_base::{ObjectId, Result, Wait};
-use creamery_format::file_extent::FileExtent;
+use creamery_format::file_extent::FileExtentItem;
 use creamery_format::{Key, KeyType};
 use creamery_tree::{Cursor, Tree};
 
 use crate::keys::extent_data;
 
 /// A key and its data.
-pub(super) type Item = (Key, Vec<u8>);
+pub(super) type LogItem = (Key, Vec<u8>);
 
 /// The items from `first` to `last`; `None` when there are more than `most`.
-pub(super) fn items(tree: &Tree, first: &Key, last: &Key, most: usize) -> Result<Option<Vec<Item>>> {
+pub(super) fn items(tree: &Tree, first: &Key, last: &Key, most: usize) -> Result<Option<Vec<LogItem>>> {
     collect(tree.cursor(first, Wait::Yes)?, last, most)
 }
 
@@ -22,7 +22,7 @@ pub(super) fn extents_over(
     (start, end): (u64, u64),
     sector: u64,
     most: usize,
-) -> Result<Option<Vec<Item>>> {
+) -> Result<Option<Vec<LogItem>>> {
     let cursor = tree.cursor_at_or_before(&extent_data(ino, start), Wait::Yes)?;
     // The item before may be another than an extent of the file.
     let Some(mut items) = collect(cursor, &extent_data(ino, end - 1), most.saturating_add(1))? else {
@@ -33,7 +33,7 @@ pub(super) fn extents_over(
 }
 
 /// Drops the first of some items when it is no extent of the file that reaches past `start`.
-pub(super) fn drop_others(items: &mut Vec<Item>, ino: ObjectId, start: u64, sector: u64) -> Result<()> {
+pub(super) fn drop_others(items: &mut Vec<LogItem>, ino: ObjectId, start: u64, sector: u64) -> Result<()> {
     if let Some((key, data)) = items.first() {
         let is_of_it = key.objectid == ino && key.kind == KeyType::EXTENT_DATA;
         if !is_of_it || end_of(key, data, sector)? <= start {
@@ -45,10 +45,10 @@ pub(super) fn drop_others(items: &mut Vec<Item>, ino: ObjectId, start: u64, sect
 
 /// The end of an item's extent in its file.
 pub(super) fn end_of(key: &Key, data: &[u8], sector: u64) -> Result<u64> {
-    Ok(key.offset + FileExtent::check(key, data, sector)?.len(sector))
+    Ok(key.offset + FileExtentItem::check(key, data, sector)?.len(sector))
 }
 
-fn collect(mut cursor: Cursor<'_>, last: &Key, most: usize) -> Result<Option<Vec<Item>>> {
+fn collect(mut cursor: Cursor<'_>, last: &Key, most: usize) -> Result<Option<Vec<LogItem>>> {
     let mut items = Vec::new();
     while let Some((key, data)) = cursor.item().filter(|(key, _)| key <= last) {
         if items.len() == most {

@@ -46,7 +46,7 @@ use creamery_txn::LogTicket;
 
 use crate::fault::Fault;
 use crate::inode::{FileType, Inode, Inodes};
-use group::Gathering;
+use group::LogContext;
 
 /// Makes an inode durable, without its data that is in memory only. Errors: those of the devices, or of a commit.
 pub(crate) fn fsync(inodes: &Inodes, inode: &Inode) -> Result<()> {
@@ -78,6 +78,6 @@ fn log(inodes: &Inodes, inode: &Inode) -> Result<Option<LogTicket>> {
     }
     match engine.is_logged(&base, inode.id.ino, item.sequence) {
         Some(ticket) => Ok(Some(ticket)),
-        None => Gathering::new(inodes, &base, inode.tree()).put_first(inode, &turn),
+        None => LogContext::new(inodes, &base, inode.tree()).put_first(inode, &turn),
     }
 }

@@ -5,7 +5,7 @@ use creamery_format::{Key, KeyType};
 use creamery_tree::Tree;
 use creamery_txn::{InodeLog, LogBase, LogLink};
 
-use super::items::{Item, items};
+use super::items::{LogItem, items};
 use crate::inode::Inode;
 use crate::items::inode_ref;
 
@@ -69,7 +69,7 @@ pub(super) fn names_in(tree: &Tree, ino: ObjectId) -> Result<Option<Vec<LogLink>
 }
 
 /// Items of names and attributes.
-fn items_of(tree: &Tree, ino: ObjectId) -> Result<Option<Vec<Item>>> {
+fn items_of(tree: &Tree, ino: ObjectId) -> Result<Option<Vec<LogItem>>> {
     let (first, last) = (
         Key::new(ino, KeyType::INODE_REF, 0),
         Key::new(ino, KeyType::new(KeyType::DIR_LOG_ITEM.get() - 1), u64::MAX),
@@ -77,7 +77,7 @@ fn items_of(tree: &Tree, ino: ObjectId) -> Result<Option<Vec<Item>>> {
     items(tree, &first, &last, ITEMS_MAX)
 }
 
-fn links(items: &[Item]) -> Result<Vec<LogLink>> {
+fn links(items: &[LogItem]) -> Result<Vec<LogLink>> {
     let mut all = Vec::new();
     for (key, data) in items {
         all.extend(links_in(key, data)?);

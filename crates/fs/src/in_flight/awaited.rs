@@ -6,10 +6,10 @@
 use std::time::Duration;
 
 use creamery_base::gate::Reason;
-use creamery_base::lock::{Held, Place, RankedCondvar, RankedMutex, rank};
+use creamery_base::lock::{HeldNote, LockPosition, RankedCondvar, RankedMutex, rank};
 use creamery_base::{InodeId, TreeId};
 
-use super::{Helps, InFlight, Purpose, Request};
+use super::{Helps, InFlight, RequestInFlight, RequestPurpose};
 
 /// How long a caller that may give up waits before it is asked again.
 const ROUND: Duration = Duration::from_millis(100);
@@ -42,10 +42,10 @@ pub(crate) enum Carried {
 }
 
 impl Carried {
-    fn is_by(self, request: &Request) -> bool {
+    fn is_by(self, request: &RequestInFlight) -> bool {
         match self {
             Self::OfInode(id) => request.id == id,
-            Self::OfSubvolume(id) => request.id.subvolume == id && request.purpose == Purpose::Write,
+            Self::OfSubvolume(id) => request.id.subvolume == id && request.purpose == RequestPurpose::Write,
         }
     }
 }
@@ -77,7 +77,7 @@ impl Awaited<'_> {
         (lock, changed): (&RankedMutex<T, { rank::LEAF }>, &RankedCondvar),
         mut waits: impl FnMut(&mut T) -> bool,
     ) {
-        drop(Held::wait(Place::of(rank::WRITEBACK)));
+        drop(HeldNote::wait(LockPosition::of(rank::WRITEBACK)));
         let Self { in_flight, carried } = self;
         let (mut is_over, mut seen) = match gives_up {
             GivesUp::Never => (false, in_flight.landings_if_all_are_gone()),

@@ -27,12 +27,12 @@ impl BytesInFlight {
 }
 
 /// A request's place in the line, until this value drops.
-struct Turn {
+struct PlaceInLine {
     in_flight: Arc<InFlight>,
     number: u64,
 }
 
-impl Drop for Turn {
+impl Drop for PlaceInLine {
     fn drop(&mut self) {
         self.in_flight.requests.lock().line.retain(|number| *number != self.number);
         self.in_flight.changed.notify_all();
@@ -76,11 +76,11 @@ impl InFlight {
         Some(BytesInFlight { in_flight: Arc::clone(self), bytes })
     }
 
-    fn take_turn(self: &Arc<Self>) -> Turn {
+    fn take_turn(self: &Arc<Self>) -> PlaceInLine {
         let mut requests = self.requests.lock();
         let number = requests.next_turn;
         requests.next_turn += 1;
         requests.line.push_back(number);
-        Turn { in_flight: Arc::clone(self), number }
+        PlaceInLine { in_flight: Arc::clone(self), number }
     }
 }

@@ -64,7 +64,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::Waker;
 
 use creamery_base::gate::Reason;
-use creamery_base::lock::{Held, Place, RankedCondvar, RankedMutex, rank};
+use creamery_base::lock::{HeldNote, LockPosition, RankedCondvar, RankedMutex, rank};
 use creamery_base::{Error, ErrorKind, InodeId, Result};
 use creamery_txn::Reclaimer;
 
@@ -94,7 +94,7 @@ pub(crate) trait Submitted: Send {
 
 /// The purpose of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Purpose {
+pub(crate) enum RequestPurpose {
     /// Changes nothing, and keeps no room.
     Read,
     Write,
@@ -126,7 +126,7 @@ struct Requests {
     /// The turns of requests that wait until there is room for their bytes.
     line: VecDeque<u64>,
     /// All requests, in the order in which they began.
-    begun: BTreeMap<u64, Request>,
+    begun: BTreeMap<u64, RequestInFlight>,
     /// Requests that devices have not answered yet.
     submitted: BTreeMap<u64, Box<dyn Submitted>>,
     /// Requests that wait to be completed, in the order in which they landed.
@@ -148,17 +148,17 @@ impl Requests {
     }
 
     /// The place in the queue of the first request that is `wanted`.
-    fn first_landed(&self, wanted: impl Fn(&Request) -> bool) -> Option<usize> {
+    fn first_landed(&self, wanted: impl Fn(&RequestInFlight) -> bool) -> Option<usize> {
         self.landed.iter().position(|(ticket, _)| wanted(&self.begun[ticket]))
     }
 
     /// The place of the first `wanted` request in the queue of those that owe a sync.
-    fn first_owed(&self, wanted: impl Fn(&Request) -> bool) -> Option<usize> {
+    fn first_owed(&self, wanted: impl Fn(&RequestInFlight) -> bool) -> Option<usize> {
         self.owed.iter().position(|(ticket, _)| wanted(&self.begun[ticket]))
     }
 
     /// Whether a `wanted` request has work for a thread that `helps` so far.
-    fn has_work(&self, wanted: impl Fn(&Request) -> bool, helps: Helps) -> bool {
+    fn has_work(&self, wanted: impl Fn(&RequestInFlight) -> bool, helps: Helps) -> bool {
         self.first_landed(&wanted).is_some() || helps == Helps::Syncs && self.first_owed(wanted).is_some()
     }
 }
@@ -174,24 +174,24 @@ enum Helps {
 
 impl Helps {
     /// The thread holds no lock of this rank or behind it.
-    fn place(self) -> Place {
-        Place::of(if self == Self::Syncs { rank::INODE } else { rank::WRITEBACK })
+    fn place(self) -> LockPosition {
+        LockPosition::of(if self == Self::Syncs { rank::INODE } else { rank::WRITEBACK })
     }
 }
 
 /// A request that began.
-struct Request {
+struct RequestInFlight {
     /// The inode that it is about.
     id: InodeId,
-    purpose: Purpose,
+    purpose: RequestPurpose,
     /// The request has all that it needs to end, and no thread holds any of that.
     is_carried: bool,
 }
 
-impl Request {
+impl RequestInFlight {
     /// Whether its end gives room back, and waits for nothing that a thread holds while it looks for room.
     fn keeps_room(&self) -> bool {
-        self.is_carried && self.purpose == Purpose::Write
+        self.is_carried && self.purpose == RequestPurpose::Write
     }
 }
 
@@ -230,14 +230,14 @@ impl InFlight {
     }
 
     /// Begins a request about data of the inode `id`. Errors: the filesystem is being closed.
-    pub(crate) fn begin(self: &Arc<Self>, id: InodeId, purpose: Purpose) -> Result<Begun> {
+    pub(crate) fn begin(self: &Arc<Self>, id: InodeId, purpose: RequestPurpose) -> Result<Begun> {
         let mut requests = self.requests.lock();
         if requests.is_closed {
             return Err(Error::new(ErrorKind::Stale, "the filesystem is being closed")); // DIRECT-3
         }
         let ticket = requests.next_ticket;
         requests.next_ticket += 1;
-        requests.begun.insert(ticket, Request { id, purpose, is_carried: false });
+        requests.begun.insert(ticket, RequestInFlight { id, purpose, is_carried: false });
         drop(requests);
         Ok(Begun { in_flight: Arc::clone(self), ticket })
     }
@@ -359,8 +359,8 @@ impl InFlight {
 
     /// Completes the `wanted` request that landed first. Where there is none and the thread syncs, makes the first `wanted` one
     /// durable that owes a sync. False when there was nothing to do.
-    fn help_with(&self, wanted: impl Fn(&Request) -> bool, helps: Helps) -> bool {
-        drop(Held::wait(helps.place()));
+    fn help_with(&self, wanted: impl Fn(&RequestInFlight) -> bool, helps: Helps) -> bool {
+        drop(HeldNote::wait(helps.place()));
         let next = {
             let mut requests = self.requests.lock();
             let landed = requests.first_landed(&wanted).and_then(|at| requests.landed.remove(at));
@@ -382,11 +382,11 @@ impl InFlight {
 
     /// Waits for the writes to `wanted` inodes that began before. Completes them as they land (DIRECT-10).
     pub(crate) fn wait_for_those_begun(&self, wanted: impl Fn(InodeId) -> bool) {
-        self.wait_for(|request| request.purpose == Purpose::Write && wanted(request.id), Helps::Syncs);
+        self.wait_for(|request| request.purpose == RequestPurpose::Write && wanted(request.id), Helps::Syncs);
     }
 
     /// Waits for the `awaited` requests that began before. Completes them as they land.
-    fn wait_for(&self, awaited: impl Fn(&Request) -> bool, helps: Helps) {
+    fn wait_for(&self, awaited: impl Fn(&RequestInFlight) -> bool, helps: Helps) {
         let before = {
             let requests = self.requests.lock();
             if !requests.begun.values().any(&awaited) {
@@ -402,11 +402,11 @@ impl InFlight {
     /// Waits until `has_ended`. Completes `awaited` requests as they land.
     fn wait_until(
         &self,
-        awaited: impl Fn(&Request) -> bool,
+        awaited: impl Fn(&RequestInFlight) -> bool,
         helps: Helps,
         has_ended: impl Fn(&Requests) -> bool,
     ) {
-        drop(Held::wait(helps.place()));
+        drop(HeldNote::wait(helps.place()));
         loop {
             let requests = self.requests.lock();
             if has_ended(&requests) {
@@ -429,7 +429,7 @@ impl InFlight {
 /// help, the thread waits for the writes that are on their way (DIRECT-12).
 impl Reclaimer for InFlight {
     fn reclaim_step(&self) -> Result<bool> {
-        Ok(self.help_with(Request::keeps_room, Helps::Completes))
+        Ok(self.help_with(RequestInFlight::keeps_room, Helps::Completes))
     }
 
     /// False: a commit follows on the wait for requests on their way, and gives back space freed by other operations as well.
@@ -438,7 +438,7 @@ impl Reclaimer for InFlight {
     }
 
     fn wait_for_work(&self) -> bool {
-        self.wait_for(Request::keeps_room, Helps::Completes);
+        self.wait_for(RequestInFlight::keeps_room, Helps::Completes);
         self.requests.lock().next_ticket > 0
     }
 }
@@ -470,7 +470,7 @@ mod tests {
 
         fn complete(self: Box<Self>) {
             let Self { own, begins } = *self;
-            let next = own.in_flight.begin(id(2), Purpose::Write).expect("it is open");
+            let next = own.in_flight.begin(id(2), RequestPurpose::Write).expect("it is open");
             *begins.lock() = Some(next);
             drop(own);
         }
@@ -486,7 +486,7 @@ mod tests {
     fn who_syncs_waits_for_the_requests_that_began_before() {
         let in_flight = Arc::<InFlight>::default();
         let (own, elsewhere) =
-            (in_flight.begin(id(2), Purpose::Write), in_flight.begin(id(1), Purpose::Write));
+            (in_flight.begin(id(2), RequestPurpose::Write), in_flight.begin(id(1), RequestPurpose::Write));
         let (own, elsewhere) = (own.expect("it is open"), elsewhere.expect("it is open"));
         let begins = Arc::default();
         let ticket = own.ticket();
@@ -536,7 +536,7 @@ mod tests {
     #[should_panic(expected = "DIRECT-1")]
     fn a_request_that_ends_twice_is_a_bug() {
         let in_flight = Arc::<InFlight>::default();
-        let begun = in_flight.begin(id(1), Purpose::Write).expect("it is open");
+        let begun = in_flight.begin(id(1), RequestPurpose::Write).expect("it is open");
         drop(Begun { in_flight: Arc::clone(&in_flight), ticket: begun.ticket });
         drop(begun);
     }

@@ -5,7 +5,7 @@ use std::task::Waker;
 
 use creamery_base::InodeId;
 
-use super::{Helps, InFlight, Request};
+use super::{Helps, InFlight, RequestInFlight};
 
 /// A caller that polls for an answer to a request about an inode, until this value drops.
 #[must_use]
@@ -38,7 +38,7 @@ impl Poller {
     /// Completes the requests of the inode that have landed, unless background threads do that. `waker` is woken when there may be
     /// something to complete again (DIRECT-15).
     pub(crate) fn poll(&self, waker: &Waker, has_background: impl Fn() -> bool) {
-        let wanted = |request: &Request| request.id == self.id;
+        let wanted = |request: &RequestInFlight| request.id == self.id;
         // Wakers run foreign code, so none is cloned or dropped with the lock held.
         let mut waker = Some(waker.clone());
         loop {

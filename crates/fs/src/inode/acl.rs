@@ -49,7 +49,7 @@ impl Tag {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Entry {
+struct AclEntry {
     tag: Tag,
     perm: u16,
     id: u32,
@@ -59,7 +59,7 @@ struct Entry {
 /// if it has a named user or group.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Acl {
-    entries: SmallVec<[Entry; 8]>,
+    entries: SmallVec<[AclEntry; 8]>,
 }
 
 /// The result of [`Acl::for_new_inode`] for a default ACL and a mode.
@@ -73,7 +73,8 @@ pub(crate) struct Inherited {
 impl Acl {
     /// The memory of a shared ACL, bytes.
     pub(crate) fn memory(&self) -> u64 {
-        let outside = if self.entries.spilled() { memory::vec::<Entry>(self.entries.capacity()) } else { 0 };
+        let outside =
+            if self.entries.spilled() { memory::vec::<AclEntry>(self.entries.capacity()) } else { 0 };
         memory::shared::<Self>() + outside
     }
 
@@ -99,7 +100,7 @@ impl Acl {
                 Tag::User | Tag::Group => u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]),
                 _ => NO_ID,
             };
-            entries.push(Entry { tag, perm, id });
+            entries.push(AclEntry { tag, perm, id });
         }
         if entries.is_empty() {
             return Ok(None);
@@ -183,7 +184,7 @@ mod tests {
     use super::*;
 
     fn list(rows: &[(Tag, u16, u32)]) -> Vec<u8> {
-        let entries = rows.iter().map(|&(tag, perm, id)| Entry { tag, perm, id }).collect();
+        let entries = rows.iter().map(|&(tag, perm, id)| AclEntry { tag, perm, id }).collect();
         Acl { entries }.encode()
     }
 

@@ -8,7 +8,7 @@
 use creamery_base::Generation;
 use creamery_base::lock::{RankedMutex, rank};
 
-use super::log_turn::Turn;
+use super::log_turn::LogGuard;
 use crate::items::InodeItem;
 
 /// The most ranges that are kept apart. With more, the bytes between two of them count as changed, too.
@@ -67,7 +67,7 @@ impl ExtentChanges {
     /// into the log has to [`forget`](Self::forget) these.
     pub(crate) fn take(
         &self,
-        _: &Turn<'_>,
+        _: &LogGuard<'_>,
         generation: Generation,
         item: &InodeItem,
         sector: u64,

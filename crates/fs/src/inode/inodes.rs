@@ -4,17 +4,17 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use creamery_base::lock::{RankedMutex, rank};
-use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, Striped, Wait};
+use creamery_base::{Error, ErrorKind, InodeId, ObjectId, PerThread, Result, Wait};
 use creamery_txn::Engine;
 
 use super::attributes::Attributes;
 use super::lost_directories::LostDirectories;
-use super::table::{InodeTable, Known};
+use super::table::{InodeTable, KnownInode};
 use super::{FileType, Inode, InodeItem};
 use crate::context::Context;
 use crate::fault::Fault;
 use crate::keys;
-use crate::subvolume::{Change, Subvolume, SubvolumeRef, Subvolumes};
+use crate::subvolume::{Subvolume, SubvolumeChange, SubvolumeRef, Subvolumes};
 
 /// How often an operation repeats a lookup whose result keeps changing.
 pub(crate) const LOOKUP_ROUNDS_MAX: usize = 64;
@@ -25,7 +25,7 @@ const ASKED_MAX: usize = if cfg!(feature = "shuttle") { 4 } else { 512 };
 /// An inode that is being changed: its subvolume does not become read-only before this goes.
 pub(crate) struct InodeToChange {
     inode: Arc<Inode>,
-    _change: Change,
+    _change: SubvolumeChange,
 }
 
 impl Deref for InodeToChange {
@@ -44,7 +44,7 @@ pub(crate) struct Inodes {
     /// Directories of which only the entries can be read.
     lost: LostDirectories,
     /// Inodes without an object whose attributes a thread asked for lately, by the last digits of their numbers.
-    asked: Striped<RankedMutex<Vec<Option<InodeId>>, { rank::LEAF }>>,
+    asked: PerThread<RankedMutex<Vec<Option<InodeId>>, { rank::LEAF }>>,
 }
 
 impl Drop for Inodes {
@@ -61,7 +61,7 @@ impl Inodes {
             subvolumes,
             table: InodeTable::new(cached),
             lost: LostDirectories::default(),
-            asked: Striped::default(),
+            asked: PerThread::default(),
         }
     }
 
@@ -91,8 +91,8 @@ impl Inodes {
         self.engine().check_open()?;
         for _ in 0..LOOKUP_ROUNDS_MAX {
             let stamp = match self.table.get(id) {
-                Known::Here(inode) => return Ok(inode),
-                Known::Absent(stamp) => stamp,
+                KnownInode::Here(inode) => return Ok(inode),
+                KnownInode::Absent(stamp) => stamp,
             };
             let subvolume = self.subvolume_of(id, wait)?;
             let item = self.read_item(&subvolume, id.ino, wait)?;
@@ -118,12 +118,12 @@ impl Inodes {
         self.engine().check_open()?;
         for _ in 0..LOOKUP_ROUNDS_MAX {
             let stamp = match self.table.get(id) {
-                Known::Here(inode) if !self.context().has(Fault::ObjectPassedOver) => {
+                KnownInode::Here(inode) if !self.context().has(Fault::ObjectPassedOver) => {
                     return inode.stat(wait);
                 }
-                Known::Here(_) => return Ok(Attributes::new(id, &self.item(id, wait)?)),
-                Known::Absent(_) if self.asked_again(id) => return self.get(id, wait)?.stat(wait),
-                Known::Absent(stamp) => stamp,
+                KnownInode::Here(_) => return Ok(Attributes::new(id, &self.item(id, wait)?)),
+                KnownInode::Absent(_) if self.asked_again(id) => return self.get(id, wait)?.stat(wait),
+                KnownInode::Absent(stamp) => stamp,
             };
             let item = self.item(id, wait)?;
             if self.table.is_current(id, stamp) {

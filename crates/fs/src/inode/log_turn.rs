@@ -7,16 +7,16 @@ use creamery_base::lock::{RankedGuard, RankedMutex, rank};
 pub(crate) struct LogTurn(RankedMutex<(), { rank::FSYNC }>);
 
 /// The witness that no other thread puts the inode into the logs.
-pub(crate) type Turn<'a> = RankedGuard<'a, (), { rank::FSYNC }>;
+pub(crate) type LogGuard<'a> = RankedGuard<'a, (), { rank::FSYNC }>;
 
 impl LogTurn {
     /// Waits for the turn to put the inode into the logs.
-    pub(crate) fn take(&self) -> Turn<'_> {
+    pub(crate) fn take(&self) -> LogGuard<'_> {
         self.0.lock()
     }
 
     /// Takes the turn if it is free.
-    pub(crate) fn try_take(&self) -> Option<Turn<'_>> {
+    pub(crate) fn try_take(&self) -> Option<LogGuard<'_>> {
         self.0.try_lock()
     }
 }

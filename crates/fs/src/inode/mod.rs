@@ -68,7 +68,7 @@ pub use range_lock::{RangeGuard, RangeLocks};
 use crate::context::Context;
 use crate::delalloc::Delayed;
 use crate::fault::Fault;
-use crate::subvolume::{Change, SubvolumeRef};
+use crate::subvolume::{SubvolumeChange, SubvolumeRef};
 use body::Body;
 pub(crate) use directory::DirectoryInode;
 use directory_state::DirectoryState;
@@ -146,10 +146,10 @@ impl Inode {
     }
 
     /// Has its delayed data written back soon. Only a file has any.
-    pub(crate) fn hasten(self: &Arc<Self>) {
+    pub(crate) fn start_writeback(self: &Arc<Self>) {
         if self.has_delayed_data() {
             let file: Arc<dyn Delayed> = Arc::<Self>::clone(self);
-            self.context().writeback().hasten(&file, self.engine());
+            self.context().writeback().start_writeback(&file, self.engine());
         }
     }
 
@@ -190,8 +190,8 @@ impl Inode {
     }
 
     /// Begins a change in the subvolume, which does not become read-only before the change ends. Errors: it is read-only.
-    pub(crate) fn begin_change(&self) -> Result<Change> {
-        Change::begin(&self.subvolume)
+    pub(crate) fn begin_change(&self) -> Result<SubvolumeChange> {
+        SubvolumeChange::begin(&self.subvolume)
     }
 
     /// The kind of the inode.

@@ -20,7 +20,7 @@
 //! call takes its range on the thread that begins it and carries it from there on (`carried`).
 
 use creamery_base::gate::Reason;
-use creamery_base::lock::{Held, Place, RankedCondvar, RankedMutex, rank};
+use creamery_base::lock::{HeldNote, LockPosition, RankedCondvar, RankedMutex, rank};
 use creamery_base::{ErrorKind, Result, Wait, memory};
 use smallvec::SmallVec;
 
@@ -48,18 +48,18 @@ pub struct RangeLocks {
 struct Table {
     next_ticket: u64,
     /// In order of arrival.
-    requests: SmallVec<[Request; 1]>,
+    requests: SmallVec<[RangeRequest; 1]>,
 }
 
 #[derive(Clone, Copy)]
-struct Request {
+struct RangeRequest {
     ticket: u64,
     start: u64,
     end: u64,
     exclusive: bool,
 }
 
-impl Request {
+impl RangeRequest {
     const fn conflicts(&self, other: &Self) -> bool {
         (self.exclusive || other.exclusive) && self.start < other.end && other.start < self.end
     }
@@ -67,7 +67,7 @@ impl Request {
 
 impl Table {
     /// Whether an earlier request conflicts with `request`.
-    fn must_wait(&self, request: &Request) -> bool {
+    fn must_wait(&self, request: &RangeRequest) -> bool {
         self.requests
             .iter()
             .take_while(|earlier| earlier.ticket < request.ticket)
@@ -129,7 +129,7 @@ impl RangeLocks {
     /// The heap memory of the requests, bytes.
     pub(crate) fn memory(&self) -> u64 {
         let requests = &self.table.lock().requests;
-        if requests.spilled() { memory::vec::<Request>(requests.capacity()) } else { 0 }
+        if requests.spilled() { memory::vec::<RangeRequest>(requests.capacity()) } else { 0 }
     }
 
     fn lock(
@@ -140,9 +140,9 @@ impl RangeLocks {
         awaited: Option<Awaited<'_>>,
     ) -> Result<RangeGuard<'_>> {
         assert!(start <= end);
-        let held = Held::before(Place::of(rank::RANGE), wait);
+        let held = HeldNote::before(LockPosition::of(rank::RANGE), wait);
         let mut table = self.table.lock();
-        let request = Request { ticket: table.next_ticket, start, end, exclusive };
+        let request = RangeRequest { ticket: table.next_ticket, start, end, exclusive };
         let in_order = table.requests.last().is_none_or(|last| last.ticket < request.ticket);
         assert!(in_order, "RANGE-2: requests stand in the order in which they came");
         if table.must_wait(&request) {
@@ -198,7 +198,7 @@ pub struct RangeGuard<'a> {
     locks: &'a RangeLocks,
     /// `None` when a request carries the range.
     ticket: Option<u64>,
-    _held: Held,
+    _held: HeldNote,
 }
 
 impl RangeGuard<'_> {
@@ -249,8 +249,8 @@ mod tests {
         }
     }
 
-    fn request(ticket: u64) -> Request {
-        Request { ticket, start: 0, end: 10, exclusive: true }
+    fn request(ticket: u64) -> RangeRequest {
+        RangeRequest { ticket, start: 0, end: 10, exclusive: true }
     }
 
     #[test]
@@ -259,7 +259,11 @@ mod tests {
         let locks = RangeLocks::new();
         let _first = locks.exclusive(0, 10, Wait::Yes).expect("an empty table");
         locks.table.lock().requests.push(request(1));
-        drop(RangeGuard { locks: &locks, ticket: Some(1), _held: Held::tried(Place::of(rank::RANGE)) });
+        drop(RangeGuard {
+            locks: &locks,
+            ticket: Some(1),
+            _held: HeldNote::tried(LockPosition::of(rank::RANGE)),
+        });
     }
 
     #[test]

@@ -57,7 +57,7 @@ pub(crate) struct InodeTable {
 
 #[derive(Default)]
 struct Shard {
-    map: HashMap<InodeId, Slot, BuildHasherDefault<IdHasher>>,
+    map: HashMap<InodeId, TableSlot, BuildHasherDefault<IdHasher>>,
     /// Ids of inodes that were made lately, oldest first. They may have left the map.
     made_lately: VecDeque<InodeId>,
     /// The map's other keys in the order of the clock's hand.
@@ -68,12 +68,12 @@ struct Shard {
     spare: Vec<Arc<Inode>>,
 }
 
-struct Slot {
-    object: Held,
+struct TableSlot {
+    object: InodeReference,
     asked_for: AtomicBool,
 }
 
-impl Slot {
+impl TableSlot {
     /// Notes that an operation asks for the object.
     fn ask(&self) {
         // Most objects are asked for again and again: all threads can share an unchanged cache line.
@@ -83,12 +83,12 @@ impl Slot {
     }
 }
 
-enum Held {
+enum InodeReference {
     Strong(Arc<Inode>),
     Weak(Weak<Inode>),
 }
 
-impl Held {
+impl InodeReference {
     fn get(&self) -> Option<Arc<Inode>> {
         match self {
             Self::Strong(inode) => Some(Arc::clone(inode)),
@@ -116,7 +116,7 @@ fn shard_of(id: InodeId) -> usize {
 }
 
 /// The answer of [`InodeTable::get`].
-pub(crate) enum Known {
+pub(crate) enum KnownInode {
     /// The object.
     Here(Arc<Inode>),
     /// No object; the stamp goes with the item read next (TABLE-2).
@@ -145,16 +145,16 @@ impl InodeTable {
     }
 
     /// The object of `id`, if there is one.
-    pub(crate) fn get(&self, id: InodeId) -> Known {
+    pub(crate) fn get(&self, id: InodeId) -> KnownInode {
         let shard = self.shards[shard_of(id)].read();
         let departures = shard.departures;
         if let Some(slot) = shard.map.get(&id)
             && let Some(inode) = slot.object.get()
         {
             slot.ask();
-            return Known::Here(inode);
+            return KnownInode::Here(inode);
         }
-        Known::Absent(Stamp(departures))
+        KnownInode::Absent(Stamp(departures))
     }
 
     /// Makes `inode`, whose item was read after `stamp` was given, the object of its id, or returns the object that another
@@ -195,14 +195,18 @@ impl InodeTable {
         let id = inode.id;
         let weak = inode.own_item().nlink == 0;
         let inode = shard.place(inode);
-        let object = if weak { Held::Weak(Arc::downgrade(&inode)) } else { Held::Strong(Arc::clone(&inode)) };
+        let object = if weak {
+            InodeReference::Weak(Arc::downgrade(&inode))
+        } else {
+            InodeReference::Strong(Arc::clone(&inode))
+        };
         match shard.map.entry(id) {
             MapEntry::Occupied(mut dead) => {
                 assert!(dead.get().object.get().is_none(), "INODE-1: {id} has an object already");
                 dead.get_mut().object = object;
             }
             MapEntry::Vacant(place) => {
-                place.insert(Slot { object, asked_for: AtomicBool::new(false) });
+                place.insert(TableSlot { object, asked_for: AtomicBool::new(false) });
                 queue(shard).push_back(id);
             }
         }
@@ -213,7 +217,7 @@ impl InodeTable {
     /// Holds the object weakly from now on: its last name is gone. Returns whether the caller is its only user.
     pub(crate) fn doom(&self, inode: &Arc<Inode>) -> bool {
         let mut shard = self.shards[shard_of(inode.id)].write();
-        let weak = Held::Weak(Arc::downgrade(inode));
+        let weak = InodeReference::Weak(Arc::downgrade(inode));
         let slot = shard.map.get_mut(&inode.id).expect("an object in use is in the table");
         slot.object = weak;
         shard.departures += 1;
@@ -224,7 +228,7 @@ impl InodeTable {
     pub(crate) fn keep(&self, inode: &Arc<Inode>) {
         let mut shard = self.shards[shard_of(inode.id)].write();
         let slot = shard.map.get_mut(&inode.id).expect("an object in use is in the table");
-        slot.object = Held::Strong(Arc::clone(inode));
+        slot.object = InodeReference::Strong(Arc::clone(inode));
     }
 
     /// Holds the objects of a deleted subvolume weakly from now on: their unwritten changes are of no use.
@@ -235,7 +239,7 @@ impl InodeTable {
             for slot in shard.map.iter_mut().filter(|(id, _)| id.subvolume == subvolume).map(|(_, slot)| slot)
             {
                 if let Some(inode) = slot.object.get() {
-                    slot.object = Held::Weak(Arc::downgrade(&inode));
+                    slot.object = InodeReference::Weak(Arc::downgrade(&inode));
                     held.push(inode);
                 }
             }
@@ -271,11 +275,11 @@ impl Shard {
 
     fn memory(&self) -> u64 {
         // An object that is held weakly keeps its memory, but the memory of its parts is its users' matter.
-        let held = |slot: &Slot| match &slot.object {
-            Held::Strong(inode) => inode.memory(),
-            Held::Weak(_) => memory::shared::<Inode>(),
+        let held = |slot: &TableSlot| match &slot.object {
+            InodeReference::Strong(inode) => inode.memory(),
+            InodeReference::Weak(_) => memory::shared::<Inode>(),
         };
-        memory::hash_map::<InodeId, Slot>(self.map.capacity())
+        memory::hash_map::<InodeId, TableSlot>(self.map.capacity())
             + memory::vec::<InodeId>(self.made_lately.capacity() + self.clock.capacity())
             + memory::vec::<Arc<Inode>>(self.spare.capacity())
             + self.map.values().map(held).sum::<u64>()
@@ -330,7 +334,7 @@ impl Shard {
             if forget {
                 let slot = self.map.remove(&id);
                 self.departures += 1;
-                if let Some(Slot { object: Held::Strong(inode), .. }) = slot {
+                if let Some(TableSlot { object: InodeReference::Strong(inode), .. }) = slot {
                     assert!(
                         !inode.has_to_stay(),
                         "DELAYED-4, DELALLOC-5, ATIME-2, ERRSEQ-1, TABLE-1: {id} is forgotten too early"

@@ -134,7 +134,7 @@ pub(crate) fn default_acl(dir: &DirectoryInode<'_>) -> Result<Option<Arc<Acl>>> 
 }
 
 /// A change of one attribute.
-pub(crate) struct Change<'a> {
+pub(crate) struct XattrChange<'a> {
     pub(crate) name: &'a [u8],
     /// `None` removes the attribute.
     pub(crate) value: Option<&'a [u8]>,
@@ -142,7 +142,7 @@ pub(crate) struct Change<'a> {
 }
 
 /// A change that can be made.
-pub(crate) struct Prepared {
+pub(crate) struct PreparedXattr {
     key: Key,
     /// Whether the attribute was there before.
     was_there: bool,
@@ -150,7 +150,7 @@ pub(crate) struct Prepared {
     item: Option<ItemBytes>,
 }
 
-impl Change<'_> {
+impl XattrChange<'_> {
     /// Makes the change; when it fails, nothing was changed. Returns whether the attribute was there before.
     pub(crate) fn apply(&self, handle: &Handle<'_>, tree: &Tree, ino: ObjectId) -> Result<bool> {
         let prepared = self.prepare(handle, tree, ino)?;
@@ -159,7 +159,7 @@ impl Change<'_> {
     }
 
     /// Checks whether the change can be made, and reads the present item.
-    pub(crate) fn prepare(&self, handle: &Handle<'_>, tree: &Tree, ino: ObjectId) -> Result<Prepared> {
+    pub(crate) fn prepare(&self, handle: &Handle<'_>, tree: &Tree, ino: ObjectId) -> Result<PreparedXattr> {
         let key = keys::xattr(ino, self.name);
         let old = tree.get(&key, Wait::Yes, |item| -> Result<(ItemBytes, bool)> {
             Ok(match dir_item::without(item, self.name)? {
@@ -187,11 +187,11 @@ impl Change<'_> {
             }
         }
         let changes = self.value.is_some() || was_there;
-        Ok(Prepared { key, was_there, item: changes.then_some(item) })
+        Ok(PreparedXattr { key, was_there, item: changes.then_some(item) })
     }
 }
 
-impl Prepared {
+impl PreparedXattr {
     /// Makes the change. Any error comes after the first change: the caller aborts.
     pub(crate) fn store(&self, handle: &Handle<'_>, tree: &Tree) -> Result<()> {
         match &self.item {
@@ -351,7 +351,7 @@ impl Inode {
             check_size(self.tree(), name, value)?;
         }
         let handle = self.engine().start(Units::items(2).of(self.id.subvolume))?;
-        let change = Change { name, value, mode };
+        let change = XattrChange { name, value, mode };
         let (handle, _) = or_end(handle, |handle| change.apply(handle, self.tree(), self.id.ino))?;
         let now = self.engine().now();
         let updated = self.update(&handle, |item| {

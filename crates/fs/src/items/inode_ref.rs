@@ -23,14 +23,14 @@ use crate::keys;
 
 /// One name of an inode, as a lookup found it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Link {
+pub(crate) struct FoundLink {
     /// The number of its DIR_INDEX.
     pub(crate) index: u64,
-    place: Place,
+    place: RefItemKind,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Place {
+enum RefItemKind {
     Ref,
     Extref,
 }
@@ -47,10 +47,10 @@ fn damaged(damage: CorruptKind) -> Error {
 }
 
 /// Finds (`parent`, `name`) in an item. An INODE_REF item has its parent in the key.
-fn find_in(item: &[u8], place: Place, parent: ObjectId, name: &[u8]) -> Result<Option<Spot>> {
+fn find_in(item: &[u8], place: RefItemKind, parent: ObjectId, name: &[u8]) -> Result<Option<Spot>> {
     let mut start = 0;
     match place {
-        Place::Ref => {
+        RefItemKind::Ref => {
             for found in InodeRefs::new(item) {
                 let found = found.map_err(damaged)?;
                 let end = start + RawInodeRef::LEN + found.name.len();
@@ -61,7 +61,7 @@ fn find_in(item: &[u8], place: Place, parent: ObjectId, name: &[u8]) -> Result<O
                 start = end;
             }
         }
-        Place::Extref => {
+        RefItemKind::Extref => {
             for found in InodeExtrefs::new(item) {
                 let found = found.map_err(damaged)?;
                 let end = start + RawInodeExtref::LEN + found.name.len();
@@ -76,28 +76,33 @@ fn find_in(item: &[u8], place: Place, parent: ObjectId, name: &[u8]) -> Result<O
     Ok(None)
 }
 
-fn key(place: Place, ino: ObjectId, parent: ObjectId, name: &[u8]) -> Key {
+fn key(place: RefItemKind, ino: ObjectId, parent: ObjectId, name: &[u8]) -> Key {
     match place {
-        Place::Ref => keys::inode_ref(ino, parent),
-        Place::Extref => keys::inode_extref(ino, parent, name),
+        RefItemKind::Ref => keys::inode_ref(ino, parent),
+        RefItemKind::Extref => keys::inode_extref(ino, parent, name),
     }
 }
 
 /// Finds the name `name` of `ino` in `parent`.
-pub(crate) fn find(tree: &Tree, ino: ObjectId, parent: ObjectId, name: Name<'_>) -> Result<Option<Link>> {
-    for place in [Place::Ref, Place::Extref] {
+pub(crate) fn find(
+    tree: &Tree,
+    ino: ObjectId,
+    parent: ObjectId,
+    name: Name<'_>,
+) -> Result<Option<FoundLink>> {
+    for place in [RefItemKind::Ref, RefItemKind::Extref] {
         let spot = tree.get(&key(place, ino, parent, name.bytes()), Wait::Yes, |item| {
             find_in(item, place, parent, name.bytes())
         })?;
         if let Some(spot) = spot.transpose()?.flatten() {
-            return Ok(Some(Link { index: spot.index, place }));
+            return Ok(Some(FoundLink { index: spot.index, place }));
         }
     }
     Ok(None)
 }
 
 /// Finds the name of a directory entry, as [`find`] does. A missing name is damage.
-pub(crate) fn find_entry(tree: &Tree, id: InodeId, parent: ObjectId, name: Name<'_>) -> Result<Link> {
+pub(crate) fn find_entry(tree: &Tree, id: InodeId, parent: ObjectId, name: Name<'_>) -> Result<FoundLink> {
     find(tree, id.ino, parent, name)?.ok_or_else(|| {
         let text = format!("inode {id}: no reference to directory {parent} for one of its names");
         Error::new(ErrorKind::Corrupt, text)
@@ -184,7 +189,7 @@ fn put(handle: &Handle<'_>, tree: &Tree, key: &Key, bytes: &[u8]) -> Result<()> 
 }
 
 /// The bytes of the item without the name.
-fn cut(tree: &Tree, key: &Key, place: Place, parent: ObjectId, name: Name<'_>) -> Result<ItemBytes> {
+fn cut(tree: &Tree, key: &Key, place: RefItemKind, parent: ObjectId, name: Name<'_>) -> Result<ItemBytes> {
     let rest = tree.get(key, Wait::Yes, |item| -> Result<Option<ItemBytes>> {
         let Some(spot) = find_in(item, place, parent, name.bytes())? else { return Ok(None) };
         let mut rest = ItemBytes::from_slice(&item[..spot.start]);
@@ -203,7 +208,7 @@ pub(crate) fn remove(
     ino: ObjectId,
     parent: ObjectId,
     name: Name<'_>,
-    link: Link,
+    link: FoundLink,
 ) -> Result<()> {
     let key = key(link.place, ino, parent, name.bytes());
     let rest = cut(tree, &key, link.place, parent, name)?;
@@ -234,15 +239,15 @@ pub(crate) fn respell(
     handle: &Handle<'_>,
     tree: &Tree,
     ino: ObjectId,
-    (old, link): (Spelling<'_>, Link),
+    (old, link): (Spelling<'_>, FoundLink),
     (new, index): (Spelling<'_>, u64),
     extrefs: Extrefs,
 ) -> Result<Respelled> {
-    if link.place == Place::Ref && old.dir == new.dir {
+    if link.place == RefItemKind::Ref && old.dir == new.dir {
         let key = keys::inode_ref(ino, old.dir);
         let more = single(index, new.name);
         if fits(tree, &key, more.len())? {
-            let mut item = cut(tree, &key, Place::Ref, old.dir, old.name)?;
+            let mut item = cut(tree, &key, RefItemKind::Ref, old.dir, old.name)?;
             item.extend_from_slice(&more);
             tree.upsert(handle, &key, &item)?;
             return Ok(Respelled::Whole);
@@ -260,7 +265,7 @@ impl Respelled {
         tree: &Tree,
         ino: ObjectId,
         old: Spelling<'_>,
-        link: Link,
+        link: FoundLink,
     ) -> Result<()> {
         match self {
             Self::Whole => Ok(()),
@@ -388,13 +393,13 @@ mod tests {
         let parent = ObjectId::new(256);
         let mut item = single(2, name(b"a"));
         item.extend_from_slice(&single(7, name(b"abc")));
-        let spot = find_in(&item, Place::Ref, parent, b"abc").expect("valid").expect("there");
+        let spot = find_in(&item, RefItemKind::Ref, parent, b"abc").expect("valid").expect("there");
         assert_eq!((spot.index, spot.start, spot.end), (7, 11, 24));
-        assert!(find_in(&item, Place::Ref, parent, b"ab").expect("valid").is_none());
+        assert!(find_in(&item, RefItemKind::Ref, parent, b"ab").expect("valid").is_none());
         let mut item = single_extref(ObjectId::new(300), 4, name(b"x"));
         item.extend_from_slice(&single_extref(parent, 5, name(b"x")));
         assert_eq!(
-            find_in(&item, Place::Extref, parent, b"x").expect("valid").map(|spot| spot.index),
+            find_in(&item, RefItemKind::Extref, parent, b"x").expect("valid").map(|spot| spot.index),
             Some(5)
         );
     }
@@ -402,9 +407,10 @@ mod tests {
     #[test]
     fn a_reference_that_is_cut_short_is_damage() {
         let parent = ObjectId::new(256);
-        for (place, item) in
-            [(Place::Ref, single(2, name(b"abcd"))), (Place::Extref, single_extref(parent, 2, name(b"abcd")))]
-        {
+        for (place, item) in [
+            (RefItemKind::Ref, single(2, name(b"abcd"))),
+            (RefItemKind::Extref, single_extref(parent, 2, name(b"abcd"))),
+        ] {
             for cut in 1..item.len() {
                 assert!(find_in(&item[..cut], place, parent, b"abcd").is_err(), "{place:?} cut to {cut}");
             }

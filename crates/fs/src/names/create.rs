@@ -13,7 +13,7 @@ use creamery_txn::Units;
 use super::Names;
 use super::new_inode::{Draft, NewInode, NewKind};
 use crate::data::FileContent;
-use crate::directory::{self, Target};
+use crate::directory::{self, EntryTarget};
 use crate::inode::attributes::Attributes;
 use crate::inode::permission::check_not_immutable;
 use crate::inode::{DirectoryInode, Inode, InodeItem};
@@ -95,7 +95,7 @@ impl Names {
         let running = handle.generation();
         let (handle, (id, head)) = or_end(handle, |handle| {
             let id = InodeId::new(dir.id.subvolume, subvolume.allocate_ino()?);
-            let location = Target::Inode(id.ino).location();
+            let location = EntryTarget::Inode(id.ino).location();
             let head = Head { location, transid: running, kind: draft.kind() };
             directory::add_item(handle, &dir, name, &head)?;
             Ok((id, head))

@@ -23,7 +23,7 @@ use creamery_txn::{Handle, NewSnapshot, Units};
 use super::Names;
 use super::create::check_may_add;
 use super::create_subvolume::items_of_groups;
-use crate::directory::{self, Target};
+use crate::directory::{self, EntryTarget};
 use crate::in_flight::GivesUp;
 use crate::inode::{FileType, Inode, Inodes};
 use crate::items::Name;
@@ -75,7 +75,7 @@ impl Pending {
     }
 
     fn add_entry(&self, handle: &Handle<'_>) -> Result<()> {
-        let (location, name) = (Target::Subvolume(self.new.id).location(), Name::to_make(&self.name)?);
+        let (location, name) = (EntryTarget::Subvolume(self.new.id).location(), Name::to_make(&self.name)?);
         let head = Head { location, transid: handle.generation(), kind: FileType::Directory };
         directory::add_item(handle, &self.dir, name, &head)?;
         let index = keys::dir_index(self.dir.id.ino, self.index);

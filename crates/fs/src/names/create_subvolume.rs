@@ -10,7 +10,7 @@ use creamery_txn::Units;
 use super::Names;
 use super::create::check_may_add;
 use super::new_inode::{Draft, NewInode, NewKind};
-use crate::directory::{self, Target};
+use crate::directory::{self, EntryTarget};
 use crate::inode::FileType;
 use crate::items::Name;
 use crate::keys;
@@ -52,8 +52,11 @@ impl Names {
         let units = Units::items(10 + draft.item_count() + items_of_groups(groups)).of(dir.id.subvolume);
         let handle = self.engine().start(units)?;
         let running = handle.generation();
-        let head =
-            Head { location: Target::Subvolume(id).location(), transid: running, kind: FileType::Directory };
+        let head = Head {
+            location: EntryTarget::Subvolume(id).location(),
+            transid: running,
+            kind: FileType::Directory,
+        };
         let (handle, ()) = or_end(handle, |handle| directory::add_item(handle, &dir, name, &head))?;
         let size = dir_item.size.saturating_add(name.size_in_directory());
         let done = (|| {

@@ -4,7 +4,7 @@ use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, TreeId, Wait};
 use creamery_txn::{Handle, Units};
 
 use super::Names;
-use crate::directory::{self, Found, Target};
+use crate::directory::{self, EntryTarget, Found};
 use crate::inode::guards::Guards;
 use crate::inode::permission::{check_may_remove, check_not_append_only};
 use crate::inode::{DirectoryInode, Inode};
@@ -16,7 +16,7 @@ use crate::operation::finish;
 const ITEMS: u32 = 10;
 
 /// A subvolume that is deleted, by its entry.
-struct Deleted<'a> {
+struct DeletedEntry<'a> {
     id: TreeId,
     dir: DirectoryInode<'a>,
     name: Name<'a>,
@@ -27,7 +27,7 @@ struct Deleted<'a> {
 
 /// The allowed content of a subvolume that is deleted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Content {
+pub(crate) enum DeletableContent {
     Any,
     /// No entries, as for rmdir(2).
     None,
@@ -36,7 +36,12 @@ pub(crate) enum Content {
 impl Names {
     /// Deletes the subvolume called `name` in `dir`. No path leads to it then. Steps of the cleaner free its space when no file
     /// of it is open any more.
-    pub(crate) fn delete_subvolume(&self, dir: InodeId, name: &[u8], content: Content) -> Result<TreeId> {
+    pub(crate) fn delete_subvolume(
+        &self,
+        dir: InodeId,
+        name: &[u8],
+        content: DeletableContent,
+    ) -> Result<TreeId> {
         let name = Name::new(name)?;
         if dir.ino == keys::EMPTY_SUBVOLUME_DIR {
             return Err(ErrorKind::NotFound.into());
@@ -55,13 +60,13 @@ impl Names {
         if found_id != id {
             return Err(Error::new(ErrorKind::Busy, "deleting a subvolume whose name changes"));
         }
-        if content == Content::None && !directory::is_empty(root.tree(), root.id.ino)? {
+        if content == DeletableContent::None && !directory::is_empty(root.tree(), root.id.ino)? {
             return Err(ErrorKind::DirectoryNotEmpty.into());
         }
         let changing = self.subvolumes().changing();
         self.subvolumes().check_may_delete(id)?;
         let index = self.subvolumes().index_of(dir.id, name.bytes(), id)?;
-        let deleted = Deleted { id, dir, name, found, index };
+        let deleted = DeletedEntry { id, dir, name, found, index };
         let handle = self.engine().start(Units::dropping(ITEMS).of(dir.id.subvolume))?;
         let done = self.remove_subvolume(&handle, &guards, &deleted);
         let deleted_in = handle.generation();
@@ -82,7 +87,7 @@ impl Names {
         let entry = Name::new(name)?;
         let (id, _) = find_subvolume(&at, entry)?;
         if !self.is_stub(&at, entry, id)? {
-            return self.delete_subvolume(dir, name, Content::None).map(drop);
+            return self.delete_subvolume(dir, name, DeletableContent::None).map(drop);
         }
         let item = at.lock_exclusive()?;
         let at = check_may_remove(&at, &item)?;
@@ -109,9 +114,9 @@ impl Names {
         &self,
         handle: &Handle<'_>,
         guards: &Guards<'_>,
-        deleted: &Deleted<'_>,
+        deleted: &DeletedEntry<'_>,
     ) -> Result<()> {
-        let Deleted { id, dir, name, found, index } = deleted;
+        let DeletedEntry { id, dir, name, found, index } = deleted;
         let now = self.engine().now();
         let size = guards.item(dir.id).size.saturating_sub(name.size_in_directory());
         // Logs do not record that a subvolume is gone, nor the new state of its directory.
@@ -129,7 +134,7 @@ impl Names {
 fn find_subvolume(dir: &Inode, name: Name<'_>) -> Result<(TreeId, Found)> {
     let found = directory::find(dir.tree(), dir.id, name, Wait::Yes)?.found.ok_or(ErrorKind::NotFound)?;
     match found.target {
-        Target::Subvolume(id) => Ok((id, found)),
-        Target::Inode(_) => Err(Error::invalid("not a subvolume")),
+        EntryTarget::Subvolume(id) => Ok((id, found)),
+        EntryTarget::Inode(_) => Err(Error::invalid("not a subvolume")),
     }
 }

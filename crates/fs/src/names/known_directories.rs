@@ -12,7 +12,7 @@ use std::hash::BuildHasherDefault;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use creamery_base::lock::{RankedMutex, rank};
-use creamery_base::{CachePadded, IdHasher, InodeId, Striped, memory};
+use creamery_base::{CachePadded, IdHasher, InodeId, PerThread, memory};
 
 use crate::inode::guards::Guards;
 
@@ -27,12 +27,12 @@ pub(crate) struct Epoch(u64);
 #[derive(Default)]
 pub(crate) struct KnownDirectories {
     epoch: CachePadded<AtomicU64>,
-    near: Striped<RankedMutex<Known, { rank::LEAF }>>,
+    near: PerThread<RankedMutex<ThreadDirectories, { rank::LEAF }>>,
 }
 
 /// The cache of one thread.
 #[derive(Default)]
-struct Known {
+struct ThreadDirectories {
     epoch: Epoch,
     children: HashMap<InodeId, Children, BuildHasherDefault<IdHasher>>,
     names: usize,
@@ -41,7 +41,7 @@ struct Known {
 /// The names in one directory.
 type Children = HashMap<Box<[u8]>, InodeId>;
 
-impl Known {
+impl ThreadDirectories {
     fn memory(&self) -> u64 {
         let of_one = |names: &Children| {
             let bytes: u64 = names.keys().map(|name| memory::vec::<u8>(name.len())).sum();
@@ -74,7 +74,7 @@ impl KnownDirectories {
     /// The memory of all caches, bytes.
     pub(crate) fn memory(&self) -> u64 {
         let known = self.near.all().map(|known| known.lock().memory()).sum::<u64>();
-        known + Striped::<RankedMutex<Known, { rank::LEAF }>>::memory()
+        known + PerThread::<RankedMutex<ThreadDirectories, { rank::LEAF }>>::memory()
     }
 
     /// Remembers a directory whose entry was read after the call that returned `epoch`.

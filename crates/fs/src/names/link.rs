@@ -7,7 +7,7 @@ use creamery_txn::Units;
 
 use super::Names;
 use super::create::check_may_add;
-use crate::directory::{self, Target};
+use crate::directory::{self, EntryTarget};
 use crate::inode::InodeItem;
 use crate::inode::attributes::Attributes;
 use crate::inode::guards::Guards;
@@ -59,8 +59,11 @@ impl Names {
         let was_nameless = guards.item(target.id).nlink == 0;
         let dir_item = guards.item(dir.id);
         let size = dir_item.size.saturating_add(name.size_in_directory());
-        let head =
-            Head { location: Target::Inode(target.id.ino).location(), transid: running, kind: target.kind() };
+        let head = Head {
+            location: EntryTarget::Inode(target.id.ino).location(),
+            transid: running,
+            kind: target.kind(),
+        };
 
         // The reference first: it may fail, and then nothing has changed.
         let (handle, ()) = or_end(handle, |handle| {

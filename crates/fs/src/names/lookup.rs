@@ -3,7 +3,7 @@
 use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, TreeId, Wait};
 
 use super::Names;
-use crate::directory::{self, Target};
+use crate::directory::{self, EntryTarget};
 use crate::fault::Fault;
 use crate::inode::FileType;
 use crate::inode::LOOKUP_ROUNDS_MAX;
@@ -70,7 +70,7 @@ impl Names {
         }
         let found =
             directory::find(inode.tree(), dir, Name::new(name)?, wait)?.found.ok_or(ErrorKind::NotFound)?;
-        if found.target == Target::Subvolume(TreeId::FS) {
+        if found.target == EntryTarget::Subvolume(TreeId::FS) {
             let shown = String::from_utf8_lossy(name);
             let message =
                 format!("directory {dir}: entry '{shown}' leads to the top level, which is in no directory");
@@ -115,10 +115,16 @@ impl Names {
     }
 
     /// The inode of an entry `name` of `dir`.
-    pub(super) fn resolve(&self, dir: InodeId, name: &[u8], target: Target, wait: Wait) -> Result<InodeId> {
+    pub(super) fn resolve(
+        &self,
+        dir: InodeId,
+        name: &[u8],
+        target: EntryTarget,
+        wait: Wait,
+    ) -> Result<InodeId> {
         match target {
-            Target::Inode(ino) => Ok(InodeId::new(dir.subvolume, ino)),
-            Target::Subvolume(child) => self.subvolumes().resolve(dir, name, child, wait),
+            EntryTarget::Inode(ino) => Ok(InodeId::new(dir.subvolume, ino)),
+            EntryTarget::Subvolume(child) => self.subvolumes().resolve(dir, name, child, wait),
         }
     }
 

@@ -11,7 +11,7 @@ use creamery_txn::Handle;
 use crate::inode::table::InodeTable;
 use crate::inode::{FileInode, Inode, InodeItem};
 use crate::items::Name;
-use crate::items::inode_ref::{self, Link};
+use crate::items::inode_ref::{self, FoundLink};
 use crate::ops::eviction::{self, FewItems};
 use crate::subvolume::orphan_item;
 
@@ -34,7 +34,7 @@ pub(crate) struct LosingName<'a> {
     pub(crate) inode: &'a Arc<Inode>,
     pub(crate) dir: ObjectId,
     pub(crate) name: Name<'a>,
-    pub(crate) link: Link,
+    pub(crate) link: FoundLink,
     pub(crate) ending: Ending,
 }
 

@@ -15,7 +15,7 @@ use creamery_txn::Units;
 use super::Names;
 use super::create::check_may_add;
 use super::rename::RenameMode;
-use crate::directory::{self, Found, Target};
+use crate::directory::{self, EntryTarget, Found};
 use crate::inode::guards::Guards;
 use crate::inode::permission::{check_may_remove, check_not_append_only};
 use crate::items::Name;
@@ -50,7 +50,7 @@ impl Names {
         let to = check_may_add(&to, guards.item(to.id))?;
         let found = directory::find(from.tree(), from.id, name, Wait::Yes)?.found;
         let found = found.ok_or(ErrorKind::NotFound)?;
-        let Target::Subvolume(id) = found.target else { return Err(elsewhere()) };
+        let EntryTarget::Subvolume(id) = found.target else { return Err(elsewhere()) };
         if id != called {
             return Err(Error::new(ErrorKind::Busy, "moving a subvolume whose name changes"));
         }
@@ -109,14 +109,18 @@ impl Names {
     fn subvolume_called(&self, dir: InodeId, name: Name<'_>) -> Option<TreeId> {
         let dir = self.inodes.get(dir, Wait::Yes).ok()?;
         match directory::find(dir.tree(), dir.id, name, Wait::Yes).ok()?.found?.target {
-            Target::Subvolume(id) => Some(id).filter(|id| !self.is_stub(&dir, name, *id).unwrap_or(true)),
-            Target::Inode(_) => None,
+            EntryTarget::Subvolume(id) => {
+                Some(id).filter(|id| !self.is_stub(&dir, name, *id).unwrap_or(true))
+            }
+            EntryTarget::Inode(_) => None,
         }
     }
 
     /// The reason why a subvolume cannot replace an entry, as Linux reports it, if Linux has an error for that.
     fn refusal_to_replace(&self, dir: InodeId, other: &Found) -> Result<Option<Error>> {
-        let Target::Inode(ino) = other.target else { return Ok(Some(ErrorKind::DirectoryNotEmpty.into())) };
+        let EntryTarget::Inode(ino) = other.target else {
+            return Ok(Some(ErrorKind::DirectoryNotEmpty.into()));
+        };
         let other = self.inodes.get(InodeId::new(dir.subvolume, ino), Wait::Yes)?;
         if !other.is_dir() {
             return Ok(Some(ErrorKind::NotADirectory.into()));

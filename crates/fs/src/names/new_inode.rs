@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 
 use crate::compression;
 use crate::context::Context;
-use crate::data::{Content, FileContent, Packing};
+use crate::data::{FileContent, NewContent, Packing};
 use crate::directory;
 use crate::inode::acl::{self, Acl};
 use crate::inode::attributes::{DeviceNumber, MODE_BITS, S_ISGID, Times};
@@ -141,7 +141,7 @@ pub(crate) struct Draft<'a> {
     xattrs: BTreeMap<u64, SmallVec<[Attribute; 1]>>,
     default_acl: Option<Arc<Acl>>,
     /// Data of a file that is created with some.
-    content: Option<Content>,
+    content: Option<NewContent>,
 }
 
 struct Attribute {
@@ -349,7 +349,7 @@ impl<'a> Draft<'a> {
             packing.take_ahead(ahead, bytes);
         }
         let content = (content.size, content.stretches);
-        let written = Content::write(context, tree, self.item.flags, packing, content)?;
+        let written = NewContent::write(context, tree, self.item.flags, packing, content)?;
         written.count(&mut self.item);
         self.content = Some(written);
         Ok(())

@@ -15,7 +15,7 @@ use creamery_tree::{ReadAhead, Walk};
 use smallvec::SmallVec;
 
 use super::Names;
-use crate::directory::{FIRST_INDEX, Target};
+use crate::directory::{EntryTarget, FIRST_INDEX};
 use crate::inode::{DirectoryInode, FileType};
 use crate::keys;
 
@@ -43,14 +43,14 @@ pub struct DirEntry<'a> {
 }
 
 #[derive(Default)]
-struct Batch {
+struct EntryBatch {
     names: Vec<u8>,
     entries: SmallVec<[Record; 32]>,
 }
 
 struct Record {
     index: u64,
-    target: Target,
+    target: EntryTarget,
     kind: FileType,
     name_end: usize,
 }
@@ -108,7 +108,7 @@ impl Names {
         wait: Wait,
         each: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
-        let mut batch = Batch::default();
+        let mut batch = EntryBatch::default();
         // The listing stops at the last number: it would report an entry there again and again.
         while at < u64::MAX {
             let more = batch.fill(dir, at, wait)?;
@@ -148,7 +148,7 @@ impl Names {
     }
 }
 
-impl Batch {
+impl EntryBatch {
     /// Copies entries from number `from` on; returns whether there are more. An error behind some of them shows in the next call.
     fn fill(&mut self, dir: &DirectoryInode<'_>, from: u64, wait: Wait) -> Result<bool> {
         self.names.clear();
@@ -201,7 +201,7 @@ impl Batch {
         let (entry, _) = dir_item::entries(item).next().ok_or_else(|| damaged("is empty"))??;
         let kind = entry.file_type().filter(|kind| kind.mode_bits() != 0);
         let kind = kind.ok_or_else(|| damaged("has an unknown type"))?;
-        let target = Target::from_location(entry.location, dir)?;
+        let target = EntryTarget::from_location(entry.location, dir)?;
         self.names.extend_from_slice(entry.name);
         self.entries.push(Record { index, target, kind, name_end: self.names.len() });
         Ok(())

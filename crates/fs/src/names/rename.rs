@@ -24,7 +24,7 @@ use super::Names;
 use super::create::check_may_add;
 use super::losing_name::LosingName;
 use super::new_inode::{Draft, NewInode, NewKind};
-use crate::directory::{self, Found, Slot, Target};
+use crate::directory::{self, EntryTarget, Found, NameSlot};
 use crate::inode::LOOKUP_ROUNDS_MAX;
 use crate::inode::attributes::DeviceNumber;
 use crate::inode::guards::Guards;
@@ -32,10 +32,10 @@ use crate::inode::permission::check_may_remove;
 use crate::inode::permission::check_not_append_only;
 use crate::inode::{DirectoryInode, Inode, InodeItem};
 use crate::items::Name;
-use crate::items::inode_ref::{self, Link, Spelling};
+use crate::items::inode_ref::{self, FoundLink, Spelling};
 use crate::keys;
 use crate::operation::{finish, or_end};
-use crate::subvolume::{Still, Subvolume, SubvolumeEntry};
+use crate::subvolume::{RenameGuard, Subvolume, SubvolumeEntry};
 
 /// The most directories between a directory and the root of its subvolume: more mean damage.
 const DEPTH_MAX: usize = 1 << 20;
@@ -91,15 +91,15 @@ struct Renaming<'a> {
 
 /// The object that moves: an inode, or a subvolume (whose root directory stays as it is).
 enum Moved<'a> {
-    Inode(&'a Arc<Inode>, Link),
+    Inode(&'a Arc<Inode>, FoundLink),
     Subvolume(TreeId),
 }
 
 impl Moved<'_> {
-    fn target(&self) -> Target {
+    fn target(&self) -> EntryTarget {
         match self {
-            Self::Inode(inode, _) => Target::Inode(inode.id.ino),
-            Self::Subvolume(id) => Target::Subvolume(*id),
+            Self::Inode(inode, _) => EntryTarget::Inode(inode.id.ino),
+            Self::Subvolume(id) => EntryTarget::Subvolume(*id),
         }
     }
 
@@ -119,7 +119,7 @@ fn check_new_name(
     mode: RenameMode,
     guards: &Guards<'_>,
     found: &Found,
-    slot: &Slot,
+    slot: &NameSlot,
 ) -> Result<bool> {
     match (slot.found, mode) {
         (Some(_), RenameMode::NoReplace) => return Err(ErrorKind::AlreadyExists.into()),
@@ -132,7 +132,7 @@ fn check_new_name(
     Ok(false)
 }
 
-enum Round {
+enum RenameRound {
     Done,
     /// The inodes that could not be locked out of order.
     Again(SmallVec<[Arc<Inode>; 2]>),
@@ -161,8 +161,8 @@ impl Names {
         let mut known = SmallVec::new();
         for _ in 0..LOOKUP_ROUNDS_MAX {
             match self.rename_round(&subvolume, (&from, name), (&to, new_name), mode, &known)? {
-                Round::Again(inodes) => known = inodes,
-                Round::Done => {
+                RenameRound::Again(inodes) => known = inodes,
+                RenameRound::Done => {
                     drop(known);
                     self.cleaner.help();
                     return Ok(());
@@ -179,14 +179,14 @@ impl Names {
         (to, new_name): (&Inode, Name<'_>),
         mode: RenameMode,
         known: &[Arc<Inode>],
-    ) -> Result<Round> {
+    ) -> Result<RenameRound> {
         let (source, target);
         let still = (from.id != to.id).then(|| subvolume.hold_still());
         let mut inodes: SmallVec<[&Inode; 4]> = SmallVec::from_slice(&[from, to]);
         inodes.extend(known.iter().map(|inode| &**inode));
         let mut guards = match Guards::lock(&inodes) {
             Err(error) if error.kind() == ErrorKind::Stale && !known.is_empty() => {
-                return Ok(Round::Again(SmallVec::new()));
+                return Ok(RenameRound::Again(SmallVec::new()));
             }
             other => other?,
         };
@@ -199,7 +199,7 @@ impl Names {
         let slot = directory::find(tree, ends.to.id, ends.new_name, Wait::Yes)?;
         // Two names of one inode: POSIX requires that nothing happens.
         if check_new_name(&ends, mode, &guards, &found, &slot)? {
-            return Ok(Round::Done);
+            return Ok(RenameRound::Done);
         }
         let root = self.subvolume_root(&ends, found.target)?;
         if let Some(root) = root {
@@ -207,7 +207,7 @@ impl Names {
                 // A subvolume is opened without any inode lock.
                 drop(guards);
                 drop(still);
-                return Ok(Round::Again(SmallVec::from_iter([self.inodes.get(root, Wait::Yes)?])));
+                return Ok(RenameRound::Again(SmallVec::from_iter([self.inodes.get(root, Wait::Yes)?])));
             }
             self.check_subvolume_may_move(&ends, &guards, root)?;
         }
@@ -223,7 +223,7 @@ impl Names {
         if !all {
             drop(guards);
             let root = known.iter().find(|inode| Some(inode.id) == root).cloned();
-            return Ok(Round::Again([root, source, target].into_iter().flatten().collect()));
+            return Ok(RenameRound::Again([root, source, target].into_iter().flatten().collect()));
         }
         self.check_rename(&ends, mode, &guards, still.as_ref(), (source.as_ref(), target.as_ref()))?;
         let renaming = Renaming { subvolume, ends, mode, found };
@@ -239,7 +239,7 @@ impl Names {
             drop(inode);
             self.table().forget_dead(id);
         }
-        Ok(Round::Done)
+        Ok(RenameRound::Done)
     }
 
     fn carry_out(
@@ -254,8 +254,8 @@ impl Names {
         };
         let moved = match (source, found.target) {
             (Some(inode), _) => Moved::Inode(inode, link(inode, ends.present())?),
-            (None, Target::Subvolume(id)) => Moved::Subvolume(id),
-            (None, Target::Inode(_)) => unreachable!("an inode was looked up"),
+            (None, EntryTarget::Subvolume(id)) => Moved::Subvolume(id),
+            (None, EntryTarget::Inode(_)) => unreachable!("an inode was looked up"),
         };
         match (&moved, target, mode) {
             (Moved::Inode(source, source_link), Some(target), RenameMode::Exchange) => {
@@ -268,10 +268,10 @@ impl Names {
     }
 
     /// The object of an entry's inode; `None` for a subvolume.
-    fn renamed_inode(&self, dir: InodeId, target: Target) -> Result<Option<Arc<Inode>>> {
+    fn renamed_inode(&self, dir: InodeId, target: EntryTarget) -> Result<Option<Arc<Inode>>> {
         match target {
-            Target::Inode(ino) => self.inodes.get(InodeId::new(dir.subvolume, ino), Wait::Yes).map(Some),
-            Target::Subvolume(_) => Ok(None),
+            EntryTarget::Inode(ino) => self.inodes.get(InodeId::new(dir.subvolume, ino), Wait::Yes).map(Some),
+            EntryTarget::Subvolume(_) => Ok(None),
         }
     }
 
@@ -282,9 +282,9 @@ impl Names {
     }
 
     /// The root directory of the subvolume that moves; `None` for anything else.
-    fn subvolume_root(&self, ends: &Ends<'_>, target: Target) -> Result<Option<InodeId>> {
+    fn subvolume_root(&self, ends: &Ends<'_>, target: EntryTarget) -> Result<Option<InodeId>> {
         match target {
-            Target::Subvolume(id) if !self.is_stub(&ends.from, ends.name, id)? => {
+            EntryTarget::Subvolume(id) if !self.is_stub(&ends.from, ends.name, id)? => {
                 Ok(Some(InodeId::new(id, ObjectId::FIRST_FREE)))
             }
             _ => Ok(None),
@@ -295,7 +295,7 @@ impl Names {
     fn replaced_inode(
         &self,
         dir: InodeId,
-        target: Target,
+        target: EntryTarget,
         mode: RenameMode,
         source: Option<&Arc<Inode>>,
     ) -> Result<Arc<Inode>> {
@@ -313,7 +313,7 @@ impl Names {
         ends: &Ends<'_>,
         mode: RenameMode,
         guards: &Guards<'_>,
-        still: Option<&Still<'_>>,
+        still: Option<&RenameGuard<'_>>,
         (source, target): (Option<&Arc<Inode>>, Option<&Arc<Inode>>),
     ) -> Result<()> {
         let still =
@@ -389,7 +389,7 @@ impl Names {
             losing.done();
             // A program that writes a new file and renames it over the old one relies on having one of the two after a crash.
             if let Moved::Inode(inode, _) = moved {
-                inode.hasten();
+                inode.start_writeback();
             }
         }
         if let Some((ino, draft)) = step.whiteout {
@@ -426,8 +426,8 @@ impl Names {
         &self,
         ends: &Ends<'_>,
         guards: &Guards<'_>,
-        (source, source_link): (&Arc<Inode>, Link),
-        (target, target_link): (&Arc<Inode>, Link),
+        (source, source_link): (&Arc<Inode>, FoundLink),
+        (target, target_link): (&Arc<Inode>, FoundLink),
     ) -> Result<()> {
         let now = self.engine().now();
         let tree = ends.from.tree();
@@ -436,7 +436,7 @@ impl Names {
         let handle = self.engine().start(Units::items(14).of(ends.from.id.subvolume))?;
         let running = handle.generation();
         let head = |inode: &Arc<Inode>| Head {
-            location: Target::Inode(inode.id.ino).location(),
+            location: EntryTarget::Inode(inode.id.ino).location(),
             transid: running,
             kind: inode.kind(),
         };
@@ -571,7 +571,7 @@ fn update_dirs(
 }
 
 /// Fails when `dir` is `ancestor` or lies below it.
-fn check_not_inside(_still: &Still<'_>, dir: &Inode, ancestor: InodeId) -> Result<()> {
+fn check_not_inside(_still: &RenameGuard<'_>, dir: &Inode, ancestor: InodeId) -> Result<()> {
     let mut at = dir.id;
     for _ in 0..DEPTH_MAX {
         if at == ancestor {

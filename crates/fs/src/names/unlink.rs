@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::Names;
 use super::losing_name::LosingName;
-use crate::directory::{self, Found, Target};
+use crate::directory::{self, EntryTarget, Found};
 use crate::inode::LOOKUP_ROUNDS_MAX;
 use crate::inode::guards::Guards;
 use crate::inode::permission::{check_may_remove, check_not_append_only};
@@ -25,13 +25,13 @@ enum Expect {
 }
 
 /// An entry to remove, as it was found with its directory locked.
-struct Entry<'a> {
+struct EntryToRemove<'a> {
     dir: DirectoryInode<'a>,
     name: Name<'a>,
     found: Found,
 }
 
-enum Round {
+enum UnlinkRound {
     Done,
     /// The inode that could not be locked out of order.
     Again(Option<Arc<Inode>>),
@@ -60,8 +60,8 @@ impl Names {
         let mut known = None;
         for _ in 0..LOOKUP_ROUNDS_MAX {
             match self.remove_round(&dir, name, expect, known.as_ref())? {
-                Round::Again(inode) => known = inode,
-                Round::Done => {
+                UnlinkRound::Again(inode) => known = inode,
+                UnlinkRound::Done => {
                     drop(known);
                     self.cleaner.help();
                     return Ok(());
@@ -77,13 +77,13 @@ impl Names {
         name: Name<'_>,
         expect: Expect,
         known: Option<&Arc<Inode>>,
-    ) -> Result<Round> {
+    ) -> Result<UnlinkRound> {
         let target;
         let inodes: SmallVec<[&Inode; 2]> =
             std::iter::once(&**dir).chain(known.map(|inode| &**inode)).collect();
         let mut guards = match Guards::lock(&inodes) {
             Err(error) if error.kind() == ErrorKind::Stale && known.is_some() => {
-                return Ok(Round::Again(None));
+                return Ok(UnlinkRound::Again(None));
             }
             other => other?,
         };
@@ -92,19 +92,19 @@ impl Names {
         target = self.inodes.get(target_id(&dir, &found, expect)?, Wait::Yes)?;
         if !guards.try_add(&target)? {
             drop(guards);
-            return Ok(Round::Again(Some(target)));
+            return Ok(UnlinkRound::Again(Some(target)));
         }
-        self.remove_locked(&Entry { dir, name, found }, &target, &guards, expect)?;
+        self.remove_locked(&EntryToRemove { dir, name, found }, &target, &guards, expect)?;
         drop(guards);
         let id = target.id;
         drop(target);
         self.table().forget_dead(id);
-        Ok(Round::Done)
+        Ok(UnlinkRound::Done)
     }
 
     fn remove_locked(
         &self,
-        Entry { dir, name, found }: &Entry<'_>,
+        EntryToRemove { dir, name, found }: &EntryToRemove<'_>,
         target: &Arc<Inode>,
         guards: &Guards<'_>,
         expect: Expect,
@@ -146,9 +146,9 @@ impl Names {
 
 fn target_id(dir: &Inode, found: &Found, expect: Expect) -> Result<InodeId> {
     match (found.target, expect) {
-        (Target::Inode(ino), _) => Ok(InodeId::new(dir.id.subvolume, ino)),
-        (Target::Subvolume(_), Expect::NoDirectory) => Err(ErrorKind::IsADirectory.into()),
-        (Target::Subvolume(id), Expect::Directory) => {
+        (EntryTarget::Inode(ino), _) => Ok(InodeId::new(dir.id.subvolume, ino)),
+        (EntryTarget::Subvolume(_), Expect::NoDirectory) => Err(ErrorKind::IsADirectory.into()),
+        (EntryTarget::Subvolume(id), Expect::Directory) => {
             Err(Error::unsupported(format!("removing subvolume {id}")))
         }
     }

@@ -8,8 +8,8 @@ use creamery_device::{AlignedBuffer, SharedBytes};
 use super::OpenFile;
 use crate::counters::{Direct, Nowait, Refusal};
 use crate::direct::{
-    self, Answer, Attempted, DirectAt, DirectCompletion, DirectPart, DirectRequest, Refused, Started, Stop,
-    Unwaiting,
+    self, Answer, AttemptFailure, Attempted, DirectAt, DirectCompletion, DirectPart, DirectRequest, Refused,
+    Started, Unwaiting,
 };
 use crate::inode::Inodes;
 
@@ -76,7 +76,7 @@ impl OpenFile {
         let answer = Answer::of_read(buffer, done, bytes);
         let ended = match self.inode.regular() {
             Ok(file) => direct::submit_read((&self.inode, &file), offset, Wait::No, answer),
-            Err(error) => Some((answer, Err(Stop::Failed(error)))),
+            Err(error) => Some((answer, Err(AttemptFailure::Failed(error)))),
         };
         Attempt::of(ended, back)
     }
@@ -98,10 +98,10 @@ impl OpenFile {
         let data = SharedBytes::from(data);
         let attempted = match self.inode.regular() {
             Ok(file) => direct::attempt((&self.inode, &file), at, &data),
-            Err(error) => Err(Stop::Failed(error)),
+            Err(error) => Err(AttemptFailure::Failed(error)),
         };
         drop(data);
-        if !matches!(attempted, Err(Stop::Refused(_))) {
+        if !matches!(attempted, Err(AttemptFailure::Refused(_))) {
             Direct::count(&context.counters().direct.writes);
         }
         let ended = match attempted {
@@ -133,11 +133,11 @@ impl Attempt {
     ) -> Self {
         match ended {
             None => Self::Submitted,
-            Some((answer, Err(Stop::Refused(why)))) => {
+            Some((answer, Err(AttemptFailure::Refused(why)))) => {
                 let (buffer, done) = answer.withdraw();
                 Self::Refused(back(buffer, done, why))
             }
-            Some((answer, Err(Stop::Failed(error)))) => Self::Ended(answer, Err(error)),
+            Some((answer, Err(AttemptFailure::Failed(error)))) => Self::Ended(answer, Err(error)),
             Some((answer, Ok(part))) => Self::Ended(answer, Ok(part)),
         }
     }

@@ -95,7 +95,7 @@ fn drop_reference(handle: &Handle<'_>, id: InodeId, key: &Key, item: &[u8]) -> R
 
 /// The progress of a deletion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Deleted {
+pub(crate) enum DeletionProgress {
     /// Items are left, with `nbytes` bytes of data.
     Partly {
         nbytes: u64,
@@ -140,7 +140,7 @@ impl LastItems {
 /// Deletes items of an inode without a name and a user, in one handle: the end of its data, or else the last of its items, maybe
 /// all.
 /// Errors: no space; damage; aborted.
-pub(crate) fn evict_some(subvolume: &SubvolumeRef, id: InodeId) -> Result<Deleted> {
+pub(crate) fn evict_some(subvolume: &SubvolumeRef, id: InodeId) -> Result<DeletionProgress> {
     match evict_last(subvolume, id, ITEMS_AT_ONCE) {
         Err(error) if error.kind() == ErrorKind::NoSpace => evict_last(subvolume, id, ITEMS_WHEN_FULL),
         done => done,
@@ -148,7 +148,7 @@ pub(crate) fn evict_some(subvolume: &SubvolumeRef, id: InodeId) -> Result<Delete
 }
 
 /// Deletes at most `most` items of an inode, as [`evict_some`] does.
-fn evict_last(subvolume: &SubvolumeRef, id: InodeId, most: usize) -> Result<Deleted> {
+fn evict_last(subvolume: &SubvolumeRef, id: InodeId, most: usize) -> Result<DeletionProgress> {
     let context = subvolume.context();
     let tree = subvolume.tree();
     let corrupt = |what: &str| Error::new(ErrorKind::Corrupt, format!("inode {id}{what}"));
@@ -170,14 +170,14 @@ fn evict_last(subvolume: &SubvolumeRef, id: InodeId, most: usize) -> Result<Dele
         inode.set_gone(); // dropping the object must not ask for this once more
         if let Some(generation) = data::drop_last(&inode.regular()?, locked.item_mut(), most)? {
             context.note_deleted(generation);
-            return Ok(Deleted::Partly { nbytes: locked.nbytes });
+            return Ok(DeletionProgress::Partly { nbytes: locked.nbytes });
         }
     }
     let handle = context.engine().start(Units::reclaiming(last.units + 1).of(id.subvolume))?;
     context.note_deleted(handle.generation());
     let done = purge(&handle, tree, id, &last.first).and_then(|()| match wholly {
-        true => orphan_item::remove(&handle, tree, id.ino).map(|_| Deleted::Wholly),
-        false => Ok(Deleted::Partly { nbytes: 0 }),
+        true => orphan_item::remove(&handle, tree, id.ino).map(|_| DeletionProgress::Wholly),
+        false => Ok(DeletionProgress::Partly { nbytes: 0 }),
     });
     finish(handle, done)
 }

@@ -6,6 +6,6 @@ pub(crate) mod eviction;
 mod set_attributes;
 mod symlink;
 
-pub use set_attributes::{SetAttributes, Time, Writer};
+pub use set_attributes::{SetAttributes, Time, WritingUser};
 pub(crate) use set_attributes::{kill_privileges, set_attributes};
 pub(crate) use symlink::{check_target, read_link};

@@ -9,7 +9,7 @@ use crate::data;
 use crate::inode::acl::{self, Acl};
 use crate::inode::attributes::{Attributes, MODE_BITS, S_ISGID, Times};
 use crate::inode::permission::{check_not_append_only, check_not_immutable, check_not_sealed};
-use crate::inode::xattr::{self, Change, Prepared, XattrMode};
+use crate::inode::xattr::{self, PreparedXattr, XattrChange, XattrMode};
 use crate::inode::{FILE_SIZE_MAX, FileType, Inode, InodeFlags, InodeItem};
 use crate::operation::{finish, or_end};
 
@@ -69,12 +69,12 @@ pub struct SetAttributes {
 ///
 /// ```
 /// # fn fallocate(file: &creamery_fs::OpenFile, own: u32) -> creamery_base::Result<bool> {
-/// use creamery_fs::Writer;
+/// use creamery_fs::WritingUser;
 /// file.kill_privileges(|group| if group == own { Writer::OfTheGroup } else { Writer::Stranger })
 /// # }
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Writer {
+pub enum WritingUser {
     /// Keeps both bits (`CAP_FSETID`).
     Privileged,
     /// A member of the file's group, or a user whose groups are not known.
@@ -221,15 +221,15 @@ impl SetAttributes {
 
 /// Clears set-user-id and set-group-id for a write to the file; calls `writer` with the file's group. Returns whether there was
 /// anything to clear. Mostly there is not, and nothing changes.
-pub(crate) fn kill_privileges(inode: &Inode, writer: impl FnOnce(u32) -> Writer) -> Result<bool> {
+pub(crate) fn kill_privileges(inode: &Inode, writer: impl FnOnce(u32) -> WritingUser) -> Result<bool> {
     let item = inode.item(Wait::Yes)?;
     if item.is_dir() || item.mode & (S_ISUID | S_ISGID) == 0 {
         return Ok(false);
     }
     let kill_sgid = match writer(item.gid) {
-        Writer::Privileged => return Ok(false),
-        Writer::OfTheGroup => false,
-        Writer::Stranger => true,
+        WritingUser::Privileged => return Ok(false),
+        WritingUser::OfTheGroup => false,
+        WritingUser::Stranger => true,
     };
     if without_privileges(&item) == item.mode && !(kill_sgid && item.mode & S_ISGID != 0) {
         return Ok(false);
@@ -270,14 +270,14 @@ pub(crate) fn set_attributes(inode: &Inode, set: &SetAttributes) -> Result<Attri
     let access = changed_access_acl(inode, &set)?;
     let access = access.as_deref();
     let access =
-        access.map(|value| Change { name: acl::ACCESS, value: Some(value), mode: XattrMode::Replace });
+        access.map(|value| XattrChange { name: acl::ACCESS, value: Some(value), mode: XattrMode::Replace });
     let property = flags.map(|flags| compression::property(inode.context().compression().option(), flags));
-    let property = property.as_ref().map(|value| Change {
+    let property = property.as_ref().map(|value| XattrChange {
         name: xattr::COMPRESSION,
         value: value.as_deref().map(str::as_bytes),
         mode: XattrMode::Any,
     });
-    let changes: SmallVec<[Change<'_>; 2]> = access.into_iter().chain(property).collect();
+    let changes: SmallVec<[XattrChange<'_>; 2]> = access.into_iter().chain(property).collect();
     let attributes = u32::try_from(changes.len()).expect("two at most");
     let units = Units::items(1 + attributes);
     // A limit does not stop an operation that has already cut the file.
@@ -285,8 +285,8 @@ pub(crate) fn set_attributes(inode: &Inode, set: &SetAttributes) -> Result<Attri
     let handle = inode.engine().start(units.of(inode.id.subvolume))?;
     // If one change fails, none is made.
     let (handle, prepared) = or_end(handle, |handle| {
-        let prepare = |change: &Change<'_>| change.prepare(handle, inode.tree(), inode.id.ino);
-        changes.iter().map(prepare).collect::<Result<SmallVec<[Prepared; 2]>>>()
+        let prepare = |change: &XattrChange<'_>| change.prepare(handle, inode.tree(), inode.id.ino);
+        changes.iter().map(prepare).collect::<Result<SmallVec<[PreparedXattr; 2]>>>()
     })?;
     let now = inode.engine().now();
     let stored = prepared.iter().try_for_each(|change| change.store(&handle, inode.tree()));

@@ -44,7 +44,7 @@ pub(super) struct Kept {
 /// The remembered places.
 #[derive(Default)]
 pub(super) struct Remembered {
-    pub(super) dirty: Batch,
+    pub(super) dirty: DirtyBatch,
     /// The leaf, and the state of the extents when it was visited.
     pub(super) leaf: Option<(ExtentsSeen, Bookmark)>,
     /// The last answer: a search that begins there goes through the file.
@@ -67,7 +67,7 @@ impl SeekCursor {
 
 /// Dirty ranges that were copied ahead: all that end in `from..to`.
 #[derive(Default)]
-pub(super) struct Batch {
+pub(super) struct DirtyBatch {
     /// The version of the set of ranges; 0 is that of none.
     version: u64,
     from: u64,
@@ -78,7 +78,7 @@ pub(super) struct Batch {
 }
 
 /// The answer of a batch.
-enum Known {
+enum KnownBatch {
     /// The first range that ends behind a place, if there is any.
     Range(Option<Range>),
     /// The batch does not cover that place.
@@ -87,21 +87,21 @@ enum Known {
     Stale,
 }
 
-impl Batch {
+impl DirtyBatch {
     /// The first dirty range that ends behind `at`; the next one may touch it. Looks into the map only when the batch does not know.
     pub(super) fn first(&mut self, pages: &Pages, at: u64, cost: &mut SeekCounters) -> Option<Range> {
         match self.look(pages.version(), at) {
-            Known::Range(range) => {
+            KnownBatch::Range(range) => {
                 let is_so = || covered(range, at) == covered(pages.pieces_from(at).next(), at);
                 debug_assert!(is_so(), "SEEK-4: what is remembered is what the map says");
                 cost.cursor_hits += 1;
                 return range;
             }
-            Known::Miss => {
+            KnownBatch::Miss => {
                 cost.cursor_misses += 1;
                 self.wanted = if at >= self.to { (2 * self.wanted).clamp(1, RANGES_MAX) } else { 1 };
             }
-            Known::Stale => {
+            KnownBatch::Stale => {
                 cost.cursor_stale += 1;
                 self.wanted = 1;
             }
@@ -109,15 +109,15 @@ impl Batch {
         self.fill(pages, at, cost)
     }
 
-    fn look(&self, version: u64, at: u64) -> Known {
+    fn look(&self, version: u64, at: u64) -> KnownBatch {
         if self.version != version {
-            return if self.version == 0 { Known::Miss } else { Known::Stale };
+            return if self.version == 0 { KnownBatch::Miss } else { KnownBatch::Stale };
         }
         if at < self.from || at >= self.to {
-            return Known::Miss;
+            return KnownBatch::Miss;
         }
         let index = self.ranges.partition_point(|range| range.1 <= at);
-        Known::Range(self.ranges.get(index).copied())
+        KnownBatch::Range(self.ranges.get(index).copied())
     }
 
     /// Copies the ranges from `at` on, joined with the range before if that goes on there; returns the first.
@@ -157,7 +157,7 @@ fn covered(range: Option<Range>, at: u64) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::delalloc::Ranges;
+    use crate::delalloc::PageRanges;
 
     const SECTOR: u64 = 4096;
 
@@ -165,14 +165,14 @@ mod tests {
     fn pages(count: u64) -> Pages {
         let mut pages = Pages::new(1);
         (0..count).for_each(|number| {
-            pages.insert(2 * number * SECTOR, &[7; 4096], &Ranges::new());
+            pages.insert(2 * number * SECTOR, &[7; 4096], &PageRanges::new());
         });
         pages
     }
 
     #[test]
     fn batches_double_while_they_are_used_up_and_begin_anew_when_pages_change() {
-        let (mut pages, mut batch, mut cost) = (pages(1000), Batch::default(), SeekCounters::default());
+        let (mut pages, mut batch, mut cost) = (pages(1000), DirtyBatch::default(), SeekCounters::default());
         for number in 0..1000 {
             let at = 2 * number * SECTOR;
             assert_eq!(batch.first(&pages, at, &mut cost), Some((at, at + SECTOR)));
@@ -180,14 +180,14 @@ mod tests {
         assert_eq!(batch.first(&pages, 2000 * SECTOR, &mut cost), None);
         // 1, 2, 4 and so on up to 64, then fourteen full ones.
         assert_eq!((cost.map_descents, cost.cursor_misses, cost.cursor_hits), (21, 21, 980));
-        pages.insert(3000 * SECTOR, &[7; 4096], &Ranges::new());
+        pages.insert(3000 * SECTOR, &[7; 4096], &PageRanges::new());
         assert_eq!(batch.first(&pages, 0, &mut cost), Some((0, SECTOR)));
         assert_eq!((cost.cursor_stale, batch.ranges.len()), (1, 1));
     }
 
     #[test]
     fn who_goes_back_gets_what_is_there() {
-        let (pages, mut batch, mut cost) = (pages(100), Batch::default(), SeekCounters::default());
+        let (pages, mut batch, mut cost) = (pages(100), DirtyBatch::default(), SeekCounters::default());
         for at in [50_u64, 52, 54, 0, 198, 3, 199] {
             let first = (at.div_ceil(2) * 2 * SECTOR, (at.div_ceil(2) * 2 + 1) * SECTOR);
             let wanted = Some(first).filter(|range| range.0 < 200 * SECTOR);
@@ -197,8 +197,9 @@ mod tests {
 
     #[test]
     fn what_lies_side_by_side_is_one_range_as_far_as_a_batch_goes() {
-        let (mut pages, mut batch, mut cost) = (Pages::new(1), Batch::default(), SeekCounters::default());
-        pages.insert(0, &vec![7; 1 << 20], &Ranges::new());
+        let (mut pages, mut batch, mut cost) =
+            (Pages::new(1), DirtyBatch::default(), SeekCounters::default());
+        pages.insert(0, &vec![7; 1 << 20], &PageRanges::new());
         let (mut at, mut answers) = (0, 0);
         while let Some(range) = batch.first(&pages, at, &mut cost) {
             (at, answers) = (range.1, answers + 1);
@@ -213,7 +214,7 @@ mod tests {
     #[should_panic(expected = "SEEK-4")]
     fn a_memory_that_is_wrong_is_a_bug() {
         let pages = pages(1);
-        let mut batch = Batch { version: pages.version(), to: u64::MAX, ..Batch::default() };
+        let mut batch = DirtyBatch { version: pages.version(), to: u64::MAX, ..DirtyBatch::default() };
         batch.first(&pages, 0, &mut SeekCounters::default());
     }
 }

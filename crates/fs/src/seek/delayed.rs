@@ -1,8 +1,8 @@
 //! The delayed data of a file, for one search: dirty pages and the run in flight, as one list of ranges that is asked in order.
 
-use super::cursor::{Batch, Range};
+use super::cursor::{DirtyBatch, Range};
 use crate::counters::SeekCounters;
-use crate::delalloc::{Delalloc, State};
+use crate::delalloc::{Delalloc, DelayedData};
 
 /// The delayed ranges of a file whose extents are held.
 pub(super) struct DelayedRanges<'a> {
@@ -13,7 +13,7 @@ pub(super) struct DelayedRanges<'a> {
 
 /// The memory of the dirty ranges.
 pub(super) struct DirtyMemory<'m> {
-    pub(super) batch: &'m mut Batch,
+    pub(super) batch: &'m mut DirtyBatch,
     /// Whether the memory is the open file's, or this search's alone: then its content does not count as a cursor's.
     pub(super) is_cursor: bool,
 }
@@ -44,7 +44,7 @@ impl<'a> DelayedRanges<'a> {
 }
 
 fn of_state(
-    state: &State,
+    state: &DelayedData,
     memory: &mut DirtyMemory<'_>,
     (at, end): Range,
     cost: &mut SeekCounters,

@@ -58,10 +58,10 @@ const STEPS_PER_ASKING: u64 = 256;
 /// The kind of place that a search looks for.
 ///
 /// ```
-/// assert_ne!(creamery_fs::Want::Data, creamery_fs::Want::Hole);
+/// assert_ne!(creamery_fs::SeekTarget::Data, creamery_fs::SeekTarget::Hole);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Want {
+pub enum SeekTarget {
     /// Bytes that were written, also zeros.
     Data,
     /// A range that was never written, or given back; the end of the file.
@@ -69,9 +69,9 @@ pub enum Want {
 }
 
 /// One search.
-struct Search<'a> {
+struct SeekSearch<'a> {
     inode: &'a FileInode<'a>,
-    want: Want,
+    want: SeekTarget,
     delayed: DelayedRanges<'a>,
     memory: &'a mut Remembered,
     /// Whether the memory is the open file's.
@@ -86,7 +86,7 @@ struct Search<'a> {
 /// Errors: device errors; damage; interrupted; the inode was deleted.
 pub(crate) fn seek(
     inode: &FileInode<'_>,
-    place: (u64, Want),
+    place: (u64, SeekTarget),
     cursor: Option<&SeekCursor>,
     is_interrupted: &dyn Fn() -> bool,
 ) -> Result<Option<u64>> {
@@ -100,7 +100,7 @@ pub(crate) fn seek_within(
     inode: &FileInode<'_>,
     _held: &HeldExtents<'_>,
     size: u64,
-    (offset, want): (u64, Want),
+    (offset, want): (u64, SeekTarget),
     cursor: Option<&SeekCursor>,
     is_interrupted: &dyn Fn() -> bool,
 ) -> Result<Option<u64>> {
@@ -118,7 +118,7 @@ pub(crate) fn seek_within(
         }
         None => (own.insert(Remembered::default()), None),
     };
-    let mut search = Search {
+    let mut search = SeekSearch {
         inode,
         want,
         delayed: DelayedRanges::new(inode.delalloc()),
@@ -135,7 +135,7 @@ pub(crate) fn seek_within(
         None => seeks.add(&search.cost),
     }
     let found = found?;
-    let found = found.or((want == Want::Hole).then_some(size));
+    let found = found.or((want == SeekTarget::Hole).then_some(size));
     search.memory.answer = found;
     assert!(
         found.is_none_or(|at| offset <= at && at <= size),
@@ -144,11 +144,11 @@ pub(crate) fn seek_within(
     Ok(found)
 }
 
-impl<'a> Search<'a> {
+impl<'a> SeekSearch<'a> {
     /// The answer, or `None` when the end is reached.
     fn run(&mut self, offset: u64, size: u64) -> Result<Option<u64>> {
         let Some(at) = self.pass_delayed(offset, size)? else { return Ok(None) };
-        if self.want == Want::Data && at > offset {
+        if self.want == SeekTarget::Data && at > offset {
             return Ok(Some(offset));
         }
         let seen = self.inode.extents_seen();
@@ -198,7 +198,7 @@ impl<'a> Search<'a> {
             let found = match map.kind {
                 ExtentKind::Hole | ExtentKind::Prealloc => self.in_hole(start, map.end)?,
                 ExtentKind::Inline | ExtentKind::Data(_) | ExtentKind::Compressed(_) => {
-                    (self.want == Want::Data).then_some(start)
+                    (self.want == SeekTarget::Data).then_some(start)
                 }
             };
             if found.is_some() {
@@ -214,7 +214,7 @@ impl<'a> Search<'a> {
         let mut at = offset;
         while let Some(range) = self.first_delayed(at, size).filter(|range| range.0 <= at) {
             at = range.1;
-            if self.want == Want::Data {
+            if self.want == SeekTarget::Data {
                 break;
             }
             if at >= size {
@@ -231,9 +231,9 @@ impl<'a> Search<'a> {
         while at < end {
             let range = self.first_delayed(at, end).filter(|range| range.0 < end);
             match (self.want, range) {
-                (Want::Data, range) => return Ok(range.map(|range| range.0.max(start))),
-                (Want::Hole, Some(range)) if range.0 <= at => at = range.1,
-                (Want::Hole, _) => return Ok(Some(at)),
+                (SeekTarget::Data, range) => return Ok(range.map(|range| range.0.max(start))),
+                (SeekTarget::Hole, Some(range)) if range.0 <= at => at = range.1,
+                (SeekTarget::Hole, _) => return Ok(Some(at)),
             }
             self.step(false)?;
         }

@@ -7,21 +7,21 @@ use std::sync::Arc;
 
 use creamery_base::ErrorKind;
 
-use super::Want;
-use crate::data::tests::model::Model;
+use super::SeekTarget;
+use crate::data::tests::model::FileModel;
 use crate::data::tests::support::*;
 use crate::inode::{Inode, InodeFlags};
 use crate::open_file::OpenFile;
 use creamery_base::Wait;
 
 const MIB: u64 = 1 << 20;
-const WANTS: [Want; 2] = [Want::Data, Want::Hole];
+const WANTS: [SeekTarget; 2] = [SeekTarget::Data, SeekTarget::Hole];
 
 /// The answer of an open file; `None` for "not found".
-fn ask(file: &OpenFile, at: u64, want: Want) -> Option<u64> {
+fn ask(file: &OpenFile, at: u64, want: SeekTarget) -> Option<u64> {
     let found = match want {
-        Want::Data => file.seek_data(at),
-        Want::Hole => file.seek_hole(at),
+        SeekTarget::Data => file.seek_data(at),
+        SeekTarget::Hole => file.seek_hole(at),
     };
     match found {
         Ok(at) => Some(at),
@@ -31,13 +31,13 @@ fn ask(file: &OpenFile, at: u64, want: Want) -> Option<u64> {
 }
 
 /// The answer of a search without a memory.
-fn ask_forgetful(file: &OpenFile, at: u64, want: Want) -> Option<u64> {
+fn ask_forgetful(file: &OpenFile, at: u64, want: SeekTarget) -> Option<u64> {
     let item = file.inode().item(Wait::Yes).expect("it lives");
     seek(file.inode(), &item, at, want).expect("a search")
 }
 
 /// Asks at and around every sector, with and without a memory, and in turn.
-fn compare(file: &OpenFile, model: &Model, state: &str) {
+fn compare(file: &OpenFile, model: &FileModel, state: &str) {
     let size = model.size();
     let around = |at: u64| [at.saturating_sub(1), at, at + 1];
     let sectors = (0..=size.div_ceil(SECTOR)).flat_map(|sector| around(sector * SECTOR));
@@ -55,25 +55,25 @@ fn compare(file: &OpenFile, model: &Model, state: &str) {
 fn partition(file: &OpenFile, size: u64) -> Vec<(u64, u64)> {
     let (mut ranges, mut at) = (Vec::new(), 0);
     while at < size {
-        let Some(start) = ask(file, at, Want::Data) else { break };
+        let Some(start) = ask(file, at, SeekTarget::Data) else { break };
         assert!(at == 0 || start > at, "two ranges of data without a hole between them");
-        at = ask(file, start, Want::Hole).expect("the end is a hole");
+        at = ask(file, start, SeekTarget::Hole).expect("the end is a hole");
         assert!(at > start && at <= size);
         ranges.push((start, at));
     }
     ranges
 }
 
-fn partition_of(model: &Model) -> Vec<(u64, u64)> {
+fn partition_of(model: &FileModel) -> Vec<(u64, u64)> {
     let (mut ranges, mut at) = (Vec::new(), 0);
-    while let Some(start) = model.seek(at, Want::Data) {
-        at = model.seek(start, Want::Hole).expect("the end is a hole");
+    while let Some(start) = model.seek(at, SeekTarget::Data) {
+        at = model.seek(start, SeekTarget::Hole).expect("the end is a hole");
         ranges.push((start, at));
     }
     ranges
 }
 
-fn write(file: &OpenFile, model: &mut Model, at: u64, len: u64) {
+fn write(file: &OpenFile, model: &mut FileModel, at: u64, len: u64) {
     let data = vec![MARK; usize::try_from(len).expect("small")];
     assert_eq!(file.write_at(at, &data).expect("room"), data.len());
     model.write(at, &data);
@@ -93,7 +93,7 @@ fn scatter(inode: &Inode, count: u64) {
     inode.file().delalloc().begin(0, std::time::Duration::ZERO, |state| {
         for number in 0..count {
             let new =
-                crate::delalloc::Ranges::from_slice(&[(2 * number * SECTOR, (2 * number + 1) * SECTOR)]);
+                crate::delalloc::PageRanges::from_slice(&[(2 * number * SECTOR, (2 * number + 1) * SECTOR)]);
             state.insert(2 * number * SECTOR, &[MARK; SECTOR as usize], &new);
         }
         state.written(2 * count * SECTOR, creamery_base::Timespec::default(), room.take());

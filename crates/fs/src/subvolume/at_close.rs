@@ -7,15 +7,15 @@ use creamery_base::Result;
 use creamery_base::lock::{RankedMutex, rank};
 use creamery_txn::{CommitParticipant, Handle, KeptPromise};
 
-type Change = Box<dyn FnOnce(&Handle<'_>) -> Result<()> + Send>;
+type ChangeAtClose = Box<dyn FnOnce(&Handle<'_>) -> Result<()> + Send>;
 
 /// The changes that wait for the running transaction to close.
 #[derive(Default)]
-pub(crate) struct AtClose(RankedMutex<Vec<(Change, KeptPromise)>, { rank::LEAF }>);
+pub(crate) struct AtClose(RankedMutex<Vec<(ChangeAtClose, KeptPromise)>, { rank::LEAF }>);
 
 impl AtClose {
     /// Queues `change` to run when the transaction closes that `room` was reserved in.
-    pub(crate) fn push(&self, change: Change, room: KeptPromise) {
+    pub(crate) fn push(&self, change: ChangeAtClose, room: KeptPromise) {
         self.0.lock().push((change, room));
     }
 

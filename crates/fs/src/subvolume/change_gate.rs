@@ -20,9 +20,9 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use creamery_base::Striped;
+use creamery_base::PerThread;
 use creamery_base::gate::Reason;
-use creamery_base::lock::{Held, Place, RankedCondvar, RankedMutex, rank};
+use creamery_base::lock::{HeldNote, LockPosition, RankedCondvar, RankedMutex, rank};
 use creamery_base::{ErrorKind, Result};
 
 use crate::in_flight::Awaited;
@@ -33,7 +33,7 @@ pub(crate) struct ChangeGate {
     /// The number of reasons to stay closed: one for each closer, and one while the subvolume is read-only.
     closed: AtomicU32,
     read_only: AtomicBool,
-    within: Striped<AtomicU64>,
+    within: PerThread<AtomicU64>,
     /// Operations that requests carry.
     carried: AtomicU64,
     /// Closers wait here until no operation is within.
@@ -48,7 +48,7 @@ pub(crate) struct Closed<'g>(&'g ChangeGate);
 impl ChangeGate {
     /// Bytes of memory that one gate takes beside itself.
     pub(super) fn striped_memory() -> u64 {
-        Striped::<AtomicU64>::memory()
+        PerThread::<AtomicU64>::memory()
     }
 
     /// The gate of a subvolume. `read_only` says whether the subvolume is read-only.
@@ -112,7 +112,7 @@ impl ChangeGate {
 
     /// Closes the gate and waits until no operation is within, completing the `awaited` requests meanwhile. The caller has no inode locked, and is not within.
     pub(crate) fn close(&self, awaited: Awaited<'_>) -> Closed<'_> {
-        let _held = Held::wait(Place::of(rank::IN_PLACE));
+        let _held = HeldNote::wait(LockPosition::of(rank::IN_PLACE));
         self.closed.fetch_add(1, Ordering::SeqCst);
         let closed = Closed(self);
         // Threads first: an operation whose thread leaves between the two checks is carried by then.

@@ -155,11 +155,11 @@ impl Subvolumes {
 }
 
 /// Extents, the inode and offset where the next batch begins, and the transaction that had changed the tree last at the start.
-type Batch = (Vec<NewExtent>, Option<(ObjectId, u64)>, Generation);
+type NewExtentBatch = (Vec<NewExtent>, Option<(ObjectId, u64)>, Generation);
 
 /// The new extents among the next items from `start` on, without paths, and where the next batch begins; `None` at the end of the tree. Leaves that are older than
 /// `since` are not read.
-fn batch(tree: &Tree, start: &Key, since: Generation) -> Result<Batch> {
+fn batch(tree: &Tree, start: &Key, since: Generation) -> Result<NewExtentBatch> {
     let (mut found, mut seen) = (Vec::new(), 0_u64);
     let mut cursor = tree.commit_cursor(start, since, Walk::new(Wait::Yes, ReadAhead::ForwardAlways))?;
     let generation = cursor.generation();

@@ -17,7 +17,7 @@
 
 use creamery_base::ObjectId;
 use creamery_base::gate::Reason;
-use creamery_base::lock::{Held, Place, RankedCondvar, RankedMutex, rank};
+use creamery_base::lock::{HeldNote, LockPosition, RankedCondvar, RankedMutex, rank};
 use smallvec::SmallVec;
 
 use crate::in_flight::{Awaited, GivesUp};
@@ -25,12 +25,12 @@ use crate::in_flight::{Awaited, GivesUp};
 /// The writers in place of a subvolume, and the snapshots that bar them.
 #[derive(Default)]
 pub(crate) struct InPlaceWriters {
-    state: RankedMutex<State, { rank::LEAF }>,
+    state: RankedMutex<InPlaceState, { rank::LEAF }>,
     nobody_left: RankedCondvar,
 }
 
 #[derive(Default)]
-struct State {
+struct InPlaceState {
     /// The file of each write in place, in the order in which the writes began.
     writers: SmallVec<[ObjectId; 4]>,
     snapshots: u32,
@@ -40,7 +40,7 @@ struct State {
 #[must_use]
 pub(crate) struct InPlaceBarred<'w> {
     writers: &'w InPlaceWriters,
-    _held: Held,
+    _held: HeldNote,
 }
 
 impl InPlaceWriters {
@@ -79,10 +79,10 @@ impl InPlaceWriters {
         awaited: Awaited<'_>,
         gives_up: GivesUp<'_>,
     ) -> Result<InPlaceBarred<'_>, ObjectId> {
-        let held = Held::wait(Place::of(rank::IN_PLACE));
+        let held = HeldNote::wait(LockPosition::of(rank::IN_PLACE));
         self.state.lock().snapshots += 1;
         let barred = InPlaceBarred { writers: self, _held: held };
-        let waits = |state: &mut State| !state.writers.is_empty();
+        let waits = |state: &mut InPlaceState| !state.writers.is_empty();
         awaited.wait_unless(gives_up, Reason::Writeback, (&self.state, &self.nobody_left), waits);
         // No writer has entered since, so an empty list stays empty.
         let still_writes = self.state.lock().writers.first().copied();

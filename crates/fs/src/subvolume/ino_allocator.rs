@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use creamery_base::lock::{RankedMutex, rank};
-use creamery_base::{ObjectId, Striped};
+use creamery_base::{ObjectId, PerThread};
 
 /// Numbers in a run: its inodes fill more than a hundred leaves, so that threads seldom meet at the ends of their runs.
 const RUN_LEN: u64 = 8192;
@@ -20,18 +20,18 @@ const RUN_LEN: u64 = 8192;
 pub(crate) struct InoAllocator {
     /// Where the next run begins.
     next: AtomicU64,
-    runs: Striped<RankedMutex<Range<u64>, { rank::LEAF }>>,
+    runs: PerThread<RankedMutex<Range<u64>, { rank::LEAF }>>,
 }
 
 impl InoAllocator {
     /// Allocates numbers behind `last`, the highest in use.
     pub(crate) fn behind(last: ObjectId) -> Self {
-        Self { next: AtomicU64::new(last.get() + 1), runs: Striped::default() }
+        Self { next: AtomicU64::new(last.get() + 1), runs: PerThread::default() }
     }
 
     /// Bytes of memory that one allocator takes beside itself.
     pub(super) fn striped_memory() -> u64 {
-        Striped::<RankedMutex<Range<u64>, { rank::LEAF }>>::memory()
+        PerThread::<RankedMutex<Range<u64>, { rank::LEAF }>>::memory()
     }
 
     /// Allocates a number; `None` when all are used up.

@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use creamery_base::gate::Reason;
 use creamery_base::lock::{RankedGuard, RankedMutex, rank};
-use creamery_base::{Error, ErrorKind, Near, ObjectId, Result};
+use creamery_base::{Error, ErrorKind, ObjectId, Result, ShardedArc};
 use creamery_tree::Tree;
 
 pub use find_new::{NewExtent, NewExtents};
@@ -58,20 +58,20 @@ pub(crate) struct Subvolume {
 }
 
 /// A reference to a subvolume. Every inode has one.
-pub(crate) type SubvolumeRef = Near<Subvolume>;
+pub(crate) type SubvolumeRef = ShardedArc<Subvolume>;
 
 /// The witness that no directory of a subvolume moves to another directory.
-pub(crate) type Still<'a> = RankedGuard<'a, (), { rank::DIRECTORY_RENAME }>;
+pub(crate) type RenameGuard<'a> = RankedGuard<'a, (), { rank::DIRECTORY_RENAME }>;
 
 /// An operation that changes a subvolume. The subvolume does not become read-only before this is dropped (RDONLY-1).
 #[must_use]
-pub(crate) struct Change {
+pub(crate) struct SubvolumeChange {
     subvolume: SubvolumeRef,
     /// A change ends on the thread that began it (RDONLY-2).
     on_this_thread: PhantomData<*const ()>,
 }
 
-impl Change {
+impl SubvolumeChange {
     /// Begins a change. Errors: the subvolume is read-only, or about to be.
     pub(crate) fn begin(subvolume: &SubvolumeRef) -> Result<Self> {
         subvolume.change_gate.enter().map_err(|error| subvolume.named(error))?;
@@ -85,7 +85,7 @@ pub(crate) struct OwnedChange(SubvolumeRef);
 
 impl OwnedChange {
     /// Moves the change of a thread into a request.
-    pub(crate) fn carry(change: Change) -> Self {
+    pub(crate) fn carry(change: SubvolumeChange) -> Self {
         let owned = Self(change.subvolume.clone());
         if !owned.context().has(Fault::ChangeNotCarried) {
             owned.0.change_gate.carry();
@@ -108,7 +108,7 @@ impl Drop for OwnedChange {
     }
 }
 
-impl Drop for Change {
+impl Drop for SubvolumeChange {
     fn drop(&mut self) {
         self.subvolume.change_gate.leave();
     }
@@ -194,7 +194,7 @@ impl Subvolume {
         Ok(())
     }
 
-    /// Refuses a change early if the subvolume is read-only, or about to be. A change needs a [`Change`] besides.
+    /// Refuses a change early if the subvolume is read-only, or about to be. A change needs a [`SubvolumeChange`] besides.
     pub(crate) fn check_writable(&self) -> Result<()> {
         self.change_gate.check_open().map_err(|error| self.named(error))
     }
@@ -209,7 +209,7 @@ impl Subvolume {
     }
 
     /// Keeps every directory's chain of parents as it is: no directory moves to another one meanwhile.
-    pub(crate) fn hold_still(&self) -> Still<'_> {
+    pub(crate) fn hold_still(&self) -> RenameGuard<'_> {
         self.rename.lock_for(Reason::InodeLock)
     }
 

@@ -19,7 +19,7 @@ use crate::inode::attributes::Attributes;
 use crate::inode::xattr::XattrMode;
 use crate::names::{NewInode, RenameMode};
 use crate::open_file::OpenFile;
-use crate::ops::{SetAttributes, Writer};
+use crate::ops::{SetAttributes, WritingUser};
 use crate::options::FsOptions;
 
 /// Sends one message when this thread has to wait, and then runs `then`, which waits.
@@ -103,49 +103,53 @@ impl Scene {
 
 /// The inode that an operation waits for.
 #[derive(Clone, Copy)]
-enum Locked {
+enum LockedInode {
     Root,
     File,
 }
 
 type Operation = fn(&Scene) -> Result<()>;
 
-fn operations() -> Vec<(&'static str, Locked, Operation)> {
+fn operations() -> Vec<(&'static str, LockedInode, Operation)> {
     vec![
-        ("create", Locked::Root, |on| on.fs.create(on.root, b"new", &NewInode::file(0o644)).map(drop)),
-        ("mkdir", Locked::Root, |on| on.fs.create(on.root, b"new", &NewInode::directory(0o755)).map(drop)),
-        ("link", Locked::Root, |on| on.fs.link(on.file.id(), on.root, b"new").map(drop)),
-        ("unlink", Locked::Root, |on| on.fs.unlink(on.root, b"source")),
-        ("rename", Locked::Root, |on| {
+        ("create", LockedInode::Root, |on| on.fs.create(on.root, b"new", &NewInode::file(0o644)).map(drop)),
+        ("mkdir", LockedInode::Root, |on| {
+            on.fs.create(on.root, b"new", &NewInode::directory(0o755)).map(drop)
+        }),
+        ("link", LockedInode::Root, |on| on.fs.link(on.file.id(), on.root, b"new").map(drop)),
+        ("unlink", LockedInode::Root, |on| on.fs.unlink(on.root, b"source")),
+        ("rename", LockedInode::Root, |on| {
             on.fs.rename(on.root, b"source", on.root, b"new", RenameMode::default())
         }),
-        ("create subvolume", Locked::Root, |on| {
+        ("create subvolume", LockedInode::Root, |on| {
             on.fs.create_subvolume(on.root, b"new", &NewInode::directory(0o755)).map(drop)
         }),
-        ("create snapshot", Locked::Root, |on| {
+        ("create snapshot", LockedInode::Root, |on| {
             on.fs.create_snapshot(TreeId::FS, on.root, b"new", false).map(drop)
         }),
-        ("delete subvolume", Locked::Root, |on| on.fs.delete_subvolume(on.root, b"nested").map(drop)),
-        ("chmod", Locked::File, |on| {
+        ("delete subvolume", LockedInode::Root, |on| on.fs.delete_subvolume(on.root, b"nested").map(drop)),
+        ("chmod", LockedInode::File, |on| {
             let set = SetAttributes { mode: Some(0o600), ..SetAttributes::default() };
             on.fs.set_attributes(on.file.id(), &set).map(drop)
         }),
-        ("truncate", Locked::File, |on| {
+        ("truncate", LockedInode::File, |on| {
             on.fs.set_attributes(on.file.id(), &SetAttributes::truncate(5)).map(drop)
         }),
-        ("set-user-id", Locked::File, |on| on.file.kill_privileges(|_| Writer::Stranger).map(drop)),
-        ("set xattr", Locked::File, |on| {
+        ("set-user-id", LockedInode::File, |on| on.file.kill_privileges(|_| WritingUser::Stranger).map(drop)),
+        ("set xattr", LockedInode::File, |on| {
             on.fs.set_xattr(on.file.id(), b"user.new", b"value", XattrMode::Any)
         }),
-        ("remove xattr", Locked::File, |on| on.fs.remove_xattr(on.file.id(), b"user.old")),
-        ("overwrite", Locked::File, |on| on.file.write_at(0, b"new").map(drop)),
-        ("write behind the end", Locked::File, |on| on.file.write_at(3 * SECTOR, b"new").map(drop)),
-        ("append", Locked::File, |on| on.file.append(b"new").map(drop)),
-        ("fallocate", Locked::File, |on| {
+        ("remove xattr", LockedInode::File, |on| on.fs.remove_xattr(on.file.id(), b"user.old")),
+        ("overwrite", LockedInode::File, |on| on.file.write_at(0, b"new").map(drop)),
+        ("write behind the end", LockedInode::File, |on| on.file.write_at(3 * SECTOR, b"new").map(drop)),
+        ("append", LockedInode::File, |on| on.file.append(b"new").map(drop)),
+        ("fallocate", LockedInode::File, |on| {
             on.file.fallocate(Fallocate::Allocate { keep_size: false }, 0, 8 * SECTOR)
         }),
-        ("clone", Locked::File, |on| on.file.clone_range(&on.source, 0, SECTOR, 4 * SECTOR)),
-        ("defragment", Locked::File, |on| on.file.defragment(&Defragment::default(), &|| false).map(drop)),
+        ("clone", LockedInode::File, |on| on.file.clone_range(&on.source, 0, SECTOR, 4 * SECTOR)),
+        ("defragment", LockedInode::File, |on| {
+            on.file.defragment(&Defragment::default(), &|| false).map(drop)
+        }),
     ]
 }
 
@@ -157,8 +161,8 @@ fn a_change_ends_before_its_subvolume_is_read_only_or_is_refused() {
         let fs = Filesystem::open(Arc::clone(&fixture.engine), FsOptions::default()).expect("it opens");
         let on = Scene::new(fs);
         let inode = match locked {
-            Locked::Root => on.fs.inode(on.root, Wait::Yes).expect("it is there"),
-            Locked::File => Arc::clone(on.file.inode()),
+            LockedInode::Root => on.fs.inode(on.root, Wait::Yes).expect("it is there"),
+            LockedInode::File => Arc::clone(on.file.inode()),
         };
         let ((waits, it_waits), (closes, it_closes)) = (channel(), channel());
         let before = on.seen();

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use creamery_base::gate::Reason;
 use creamery_base::lock::{RankedGuard, RankedMutex, RankedRwLock, rank};
 use creamery_base::{
-    Error, ErrorKind, Generation, ObjectId, QgroupId, Result, Striped, Timespec, TreeId, Uuid, Wait, memory,
+    Error, ErrorKind, Generation, ObjectId, PerThread, QgroupId, Result, Timespec, TreeId, Uuid, Wait, memory,
 };
 use creamery_format::{FileType, Incompat, Key, KeyType, RootFlags, dir_item};
 use creamery_tree::Tree;
@@ -38,7 +38,7 @@ pub(crate) struct Subvolumes {
     default: AtomicU64,
     open: RankedRwLock<BTreeMap<TreeId, Arc<Subvolume>>, { rank::TABLE }>,
     /// The lookups of each thread; a subvolume in use stays in use.
-    near: Striped<RankedRwLock<BTreeMap<TreeId, SubvolumeRef>, { rank::LEAF }>>,
+    near: PerThread<RankedRwLock<BTreeMap<TreeId, SubvolumeRef>, { rank::LEAF }>>,
     loading: RankedMutex<(), { rank::SUBVOLUME_LOAD }>,
     changing: RankedMutex<(), { rank::SUBVOLUME_CHANGE }>,
     dead: DeadSubvolumes,
@@ -67,7 +67,7 @@ impl Subvolumes {
             root_tree,
             default: AtomicU64::new(default.get()),
             open: RankedRwLock::new(BTreeMap::new()),
-            near: Striped::default(),
+            near: PerThread::default(),
             loading: RankedMutex::new(()),
             changing: RankedMutex::new(()),
             dead: DeadSubvolumes::default(),

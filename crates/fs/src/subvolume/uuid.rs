@@ -38,11 +38,11 @@ impl ItemsDigest {
         self.waiting.extend_from_slice(&len.to_le_bytes());
         self.waiting.extend_from_slice(item);
         if self.waiting.len() >= BATCH {
-            self.waiting = self.sum();
+            self.waiting = self.checksum();
         }
     }
 
-    fn sum(&self) -> Vec<u8> {
+    fn checksum(&self) -> Vec<u8> {
         checksum(ChecksumType::Blake2b, &self.waiting).as_bytes(ChecksumType::Blake2b).to_vec()
     }
 }
@@ -120,6 +120,6 @@ impl Subvolumes {
                 cursor.advance()?;
             }
         }
-        Ok(digest.sum())
+        Ok(digest.checksum())
     }
 }

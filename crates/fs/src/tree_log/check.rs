@@ -2,7 +2,7 @@
 //! leaves that are written: it is copied into one. This module checks for the other damage that `creamery check` reports.
 
 use creamery_base::{Error, ErrorKind, ObjectId, Result};
-use creamery_format::file_extent::FileExtent;
+use creamery_format::file_extent::FileExtentItem;
 use creamery_format::{
     FILE_EXTENT_INLINE, InodeExtrefs, InodeRefs, Key, KeyType, RawFileExtent, RawFileExtentHead, dir_item,
 };
@@ -85,11 +85,11 @@ fn check_item(
         }
         KeyType::EXTENT_DATA if matches!(kind, FileType::File | FileType::Symlink) => {
             check_extent(data)?;
-            match FileExtent::check(key, data, sector)? {
-                FileExtent::Regular(extent) | FileExtent::Prealloc(extent) => {
+            match FileExtentItem::check(key, data, sector)? {
+                FileExtentItem::Regular(extent) | FileExtentItem::Prealloc(extent) => {
                     replay.withhold_extent(extent.disk_bytenr, extent.disk_num_bytes)
                 }
-                FileExtent::Inline { .. } | FileExtent::Hole { .. } => Ok(()),
+                FileExtentItem::Inline { .. } | FileExtentItem::Hole { .. } => Ok(()),
             }
         }
         KeyType::DIR_ITEM | KeyType::DIR_LOG_ITEM | KeyType::DIR_LOG_INDEX if kind == FileType::Directory => {

@@ -11,7 +11,7 @@ use zerocopy::FromBytes;
 
 use super::LogReplay;
 use super::items::{each_item, range_of};
-use crate::directory::{self, Target};
+use crate::directory::{self, EntryTarget};
 use crate::items::{Name, inode_ref};
 use crate::keys;
 
@@ -20,7 +20,7 @@ const NAME_ITEMS: u32 = 4;
 
 /// A name of an inode.
 #[derive(Clone, Copy)]
-struct Link<'a> {
+struct LoggedLink<'a> {
     dir: ObjectId,
     index: u64,
     name: Name<'a>,
@@ -60,7 +60,7 @@ impl LogReplay<'_, '_> {
             })?;
             match ino {
                 Some(ino) if !stays.transpose()?.unwrap_or(false) => {
-                    self.remove_link(Link { dir, index: key.offset, name, ino })
+                    self.remove_link(LoggedLink { dir, index: key.offset, name, ino })
                 }
                 _ => Ok(()),
             }
@@ -72,7 +72,7 @@ impl LogReplay<'_, '_> {
         let (first, last) = range_of(dir, KeyType::DIR_INDEX);
         let tree = Arc::clone(&self.tree);
         each_item(&tree, first, last, &mut |key, data| match entry_of(key, data)? {
-            (name, Some(ino)) => self.remove_link(Link { dir, index: key.offset, name, ino }),
+            (name, Some(ino)) => self.remove_link(LoggedLink { dir, index: key.offset, name, ino }),
             (_, None) => Err(Error::new(
                 ErrorKind::Corrupt,
                 format!("{key}: a directory is gone and a subvolume in it is not"),
@@ -85,7 +85,7 @@ impl LogReplay<'_, '_> {
         let (first, last) = range_of(dir, KeyType::DIR_INDEX);
         let log = self.log;
         each_item(log, first, last, &mut |key, data| match entry_of(key, data)? {
-            (name, Some(ino)) => self.set_link(Link { dir, index: key.offset, name, ino }),
+            (name, Some(ino)) => self.set_link(LoggedLink { dir, index: key.offset, name, ino }),
             (_, None) => Ok(()), // making a subvolume commits
         })
     }
@@ -104,11 +104,11 @@ impl LogReplay<'_, '_> {
                     .iter()
                     .any(|&(other, _, kept)| (other, kept) == (dir, name));
                 if !stays {
-                    self.remove_link(Link { dir, index, name: Name::new(name)?, ino })?;
+                    self.remove_link(LoggedLink { dir, index, name: Name::new(name)?, ino })?;
                 }
             }
             for (dir, index, name) in inode_ref::names_in(key, data)? {
-                self.set_link(Link { dir, index, name: Name::new(name)?, ino })?;
+                self.set_link(LoggedLink { dir, index, name: Name::new(name)?, ino })?;
             }
             Ok(())
         })
@@ -116,8 +116,8 @@ impl LogReplay<'_, '_> {
 
     /// Makes `link` a name, in place of the owner of its name or its number. Nothing happens where its directory or inode does not
     /// exist: the log has the entry from before a rename or removal.
-    fn set_link(&mut self, link: Link<'_>) -> Result<()> {
-        let Link { dir, index, name, ino } = link;
+    fn set_link(&mut self, link: LoggedLink<'_>) -> Result<()> {
+        let LoggedLink { dir, index, name, ino } = link;
         let Some(inode) = self.item(ino)? else { return Ok(()) };
         if !self.item(dir)?.is_some_and(|dir| dir.is_dir()) {
             return Ok(());
@@ -127,22 +127,22 @@ impl LogReplay<'_, '_> {
         let key = keys::dir_index(dir, index);
         let by_number = self.tree.get(&key, Wait::Yes, <[u8]>::to_vec)?;
         let by_number = by_number.as_deref().map(|data| entry_of(&key, data)).transpose()?;
-        let is_named = by_name.is_some_and(|found| found.target == Target::Inode(ino));
+        let is_named = by_name.is_some_and(|found| found.target == EntryTarget::Inode(ino));
         if is_named && reference == Some(index) && by_number == Some((name, Some(ino))) {
             return Ok(());
         }
         match by_name.map(|found| found.target) {
             None => {}
-            Some(Target::Inode(other)) => {
+            Some(EntryTarget::Inode(other)) => {
                 let index = self.index_of(dir, name, other)?;
-                self.remove_link(Link { dir, index, name, ino: other })?;
+                self.remove_link(LoggedLink { dir, index, name, ino: other })?;
             }
-            Some(Target::Subvolume(id)) => return Err(in_the_way(dir, &format!("subvolume {id}"))),
+            Some(EntryTarget::Subvolume(id)) => return Err(in_the_way(dir, &format!("subvolume {id}"))),
         }
         match by_number {
             Some((other, _)) if other == name => {} // it went just now
             None => {}
-            Some((name, Some(ino))) => self.remove_link(Link { dir, index, name, ino })?,
+            Some((name, Some(ino))) => self.remove_link(LoggedLink { dir, index, name, ino })?,
             Some((_, None)) => return Err(in_the_way(dir, &format!("the subvolume at {key}"))),
         }
         self.add_link(link, inode.kind())
@@ -153,8 +153,8 @@ impl LogReplay<'_, '_> {
         inode_ref::find_entry(&self.tree, self.inode_id(ino), dir, name).map(|found| found.index)
     }
 
-    fn add_link(&mut self, link: Link<'_>, kind: FileType) -> Result<()> {
-        let Link { dir, index, name, ino } = link;
+    fn add_link(&mut self, link: LoggedLink<'_>, kind: FileType) -> Result<()> {
+        let LoggedLink { dir, index, name, ino } = link;
         self.relinked.insert(ino);
         self.change(NAME_ITEMS, |handle| {
             let head = Head { location: keys::inode_item(ino), transid: handle.generation(), kind };
@@ -173,8 +173,8 @@ impl LogReplay<'_, '_> {
         })
     }
 
-    fn remove_link(&mut self, link: Link<'_>) -> Result<()> {
-        let Link { dir, index, name, ino } = link;
+    fn remove_link(&mut self, link: LoggedLink<'_>) -> Result<()> {
+        let LoggedLink { dir, index, name, ino } = link;
         self.relinked.insert(ino);
         let reference = inode_ref::find(&self.tree, ino, dir, name)?;
         self.change(NAME_ITEMS, |handle| {

@@ -1,7 +1,7 @@
 //! Data: file extents of the log replace the file's extents there, and bring their checksums.
 
 use creamery_base::{Logical, ObjectId, Result, Wait};
-use creamery_format::file_extent::{Extent, FileExtent};
+use creamery_format::file_extent::{Extent, FileExtentItem};
 use creamery_format::{Compression, Incompat, InodeFlags, Key, KeyType};
 use creamery_txn::{Handle, Units};
 
@@ -10,7 +10,7 @@ use super::check::LoggedInode;
 use super::items::{each_item, range_of};
 use crate::compression::incompat;
 use crate::data::drop_extents::DropPlan;
-use crate::data::extent_map::Items;
+use crate::data::extent_map::ExtentItems;
 use crate::data::reserve;
 use crate::inode::FileType;
 use crate::operation::in_handle;
@@ -33,12 +33,12 @@ impl LogReplay<'_, '_> {
         if self.tree.get(key, Wait::Yes, |known| known == data)? == Some(true) {
             return Ok(());
         }
-        let extent = FileExtent::check(key, data, self.sector)?;
+        let extent = FileExtentItem::check(key, data, self.sector)?;
         let range = (key.offset, key.offset.saturating_add(extent.len(self.sector)));
         let plan = self.drop_all_but_the_last(inode.ino, range)?;
         let id = self.inode_id(inode.ino);
         let csums = match &extent {
-            FileExtent::Regular(extent) if !inode.item.flags.contains(InodeFlags::NODATASUM) => {
+            FileExtentItem::Regular(extent) if !inode.item.flags.contains(InodeFlags::NODATASUM) => {
                 self.csums(extent)?
             }
             _ => Vec::new(),
@@ -46,12 +46,12 @@ impl LogReplay<'_, '_> {
         let bytes = csums.iter().map(|(_, csums)| csums.len()).sum();
         let units =
             reserve::drop_units(&plan) + reserve::complete_units(self.engine, bytes) + csums.len() as u32;
-        let no_item =
-            matches!(extent, FileExtent::Hole { .. }) && self.engine.incompat().contains(Incompat::NO_HOLES);
+        let no_item = matches!(extent, FileExtentItem::Hole { .. })
+            && self.engine.incompat().contains(Incompat::NO_HOLES);
         let compression = match &extent {
-            FileExtent::Inline { compression, .. } => *compression,
-            FileExtent::Regular(extent) | FileExtent::Prealloc(extent) => extent.compression,
-            FileExtent::Hole { .. } => Compression::None,
+            FileExtentItem::Inline { compression, .. } => *compression,
+            FileExtentItem::Regular(extent) | FileExtentItem::Prealloc(extent) => extent.compression,
+            FileExtentItem::Hole { .. } => Compression::None,
         };
         let (tree, replay) = (&self.tree, &mut *self.replay);
         let change = |handle: &Handle<'_>| {
@@ -61,7 +61,7 @@ impl LogReplay<'_, '_> {
             if !no_item {
                 tree.insert(handle, key, data)?;
             }
-            if let FileExtent::Regular(extent) | FileExtent::Prealloc(extent) = &extent {
+            if let FileExtentItem::Regular(extent) | FileExtentItem::Prealloc(extent) = &extent {
                 replay.refer(handle, extent.disk_bytenr, id, key.offset.wrapping_sub(extent.offset))?;
             }
             csums.iter().try_for_each(|(at, csums)| replay.insert_csums(handle, *at, csums))
@@ -116,13 +116,13 @@ impl LogReplay<'_, '_> {
 
     /// Counts the bytes of a file's data anew.
     fn count_bytes(&self, ino: ObjectId) -> Result<()> {
-        let mut items = Items::new(&self.tree, ino, (0, u64::MAX), self.sector, Wait::Yes)?;
+        let mut items = ExtentItems::new(&self.tree, ino, (0, u64::MAX), self.sector, Wait::Yes)?;
         let mut nbytes: u64 = 0;
         while let Some(item) = items.next()? {
             nbytes = nbytes.saturating_add(match item.extent {
-                FileExtent::Inline { ram_bytes, .. } => ram_bytes,
-                FileExtent::Regular(_) | FileExtent::Prealloc(_) => item.end - item.start,
-                FileExtent::Hole { .. } => 0,
+                FileExtentItem::Inline { ram_bytes, .. } => ram_bytes,
+                FileExtentItem::Regular(_) | FileExtentItem::Prealloc(_) => item.end - item.start,
+                FileExtentItem::Hole { .. } => 0,
             });
         }
         drop(items);

@@ -6,7 +6,7 @@ use creamery_fs::{Access, Atime, AtimeOptions, NewInode, NewKind, SetAttributes,
 use creamery_testkit::Judge::{BtrfsProgs, KernelBtrfs, LoopDevices, Root};
 use creamery_testkit::harness::{Bench, Case};
 
-use crate::support::Fixture;
+use crate::support::ImageFixture;
 
 const STRICT: AtimeOptions = AtimeOptions { atime: Atime::Strict, directories: true, lazy: false };
 
@@ -33,20 +33,20 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-fn fixture(bench: &Bench, inodes_cached: usize) -> Result<Fixture> {
-    let mut fs = Fixture::new(bench, &[])?;
+fn fixture(bench: &Bench, inodes_cached: usize) -> Result<ImageFixture> {
+    let mut fs = ImageFixture::new(bench, &[])?;
     fs.options.atime = STRICT;
     fs.options.inodes_cached = inodes_cached;
     fs.reopen()?;
     Ok(fs)
 }
 
-fn atime(fs: &Fixture, id: InodeId) -> Result<Timespec> {
+fn atime(fs: &ImageFixture, id: InodeId) -> Result<Timespec> {
     Ok(fs.stat(id, Wait::Yes)?.times.access)
 }
 
 /// Tells an access, and returns the time that it has moved to.
-fn access(fs: &Fixture, id: InodeId) -> Result<Timespec> {
+fn access(fs: &ImageFixture, id: InodeId) -> Result<Timespec> {
     let before = atime(fs, id)?;
     fs.accessed(id);
     let after = atime(fs, id)?;

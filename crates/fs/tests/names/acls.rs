@@ -12,7 +12,7 @@ use creamery_testkit::walk::{Compare, Walk, expect_same};
 use creamery_testkit::{LoopMount, btrfs_check};
 use rustix::fs::XattrFlags;
 
-use crate::support::{Fixture, kind, make_image};
+use crate::support::{ImageFixture, kind, make_image};
 
 const ACCESS: &str = "system.posix_acl_access";
 const DEFAULT: &str = "system.posix_acl_default";
@@ -42,7 +42,7 @@ fn list(owner: u16, group: u16, other: u16, named: Option<(u16, u16, u16)>) -> V
     value
 }
 
-enum Step {
+enum AclStep {
     Create(&'static str, u32),
     Mkdir(&'static str, u32),
     Symlink(&'static str),
@@ -51,8 +51,8 @@ enum Step {
     Chmod(&'static str, u32),
 }
 
-fn steps() -> Vec<Step> {
-    use Step::{Chmod, Create, Mkdir, Remove, Set, Symlink};
+fn steps() -> Vec<AclStep> {
+    use AclStep::{Chmod, Create, Mkdir, Remove, Set, Symlink};
     let mut steps = vec![
         Mkdir("d", 0o2750),
         Set("d", DEFAULT, list(7, 5, 0, Some((7, 6, 7)))),
@@ -90,7 +90,7 @@ fn steps() -> Vec<Step> {
     steps
 }
 
-fn ours(fs: &Fixture, step: &Step) -> Result<()> {
+fn ours(fs: &ImageFixture, step: &AclStep) -> Result<()> {
     let find = |path: &str| -> Result<InodeId> {
         Ok(path.split('/').try_fold(fs.top(), |dir, name| fs.find(dir, name))?)
     };
@@ -102,14 +102,14 @@ fn ours(fs: &Fixture, step: &Step) -> Result<()> {
         Ok(())
     };
     match step {
-        Step::Create(path, mode) => make(path, NewKind::File, *mode),
-        Step::Mkdir(path, mode) => make(path, NewKind::Directory, *mode),
-        Step::Symlink(path) => make(path, NewKind::Symlink(b"target"), 0),
-        Step::Set(path, name, value) => {
+        AclStep::Create(path, mode) => make(path, NewKind::File, *mode),
+        AclStep::Mkdir(path, mode) => make(path, NewKind::Directory, *mode),
+        AclStep::Symlink(path) => make(path, NewKind::Symlink(b"target"), 0),
+        AclStep::Set(path, name, value) => {
             Ok(fs.set_xattr(find(path)?, name.as_bytes(), value, XattrMode::Any)?)
         }
-        Step::Remove(path, name) => Ok(fs.remove_xattr(find(path)?, name.as_bytes())?),
-        Step::Chmod(path, mode) => {
+        AclStep::Remove(path, name) => Ok(fs.remove_xattr(find(path)?, name.as_bytes())?),
+        AclStep::Chmod(path, mode) => {
             let set = SetAttributes { mode: Some(*mode), ..Default::default() };
             Ok(fs.set_attributes(find(path)?, &set).map(drop)?)
         }
@@ -124,14 +124,14 @@ fn with_umask(program: &str, path: &Path, mode: u32) -> Result<()> {
     Ok(())
 }
 
-fn kernels(root: &Path, step: &Step) -> Result<()> {
+fn kernels(root: &Path, step: &AclStep) -> Result<()> {
     match step {
-        Step::Create(path, mode) => with_umask(
+        AclStep::Create(path, mode) => with_umask(
             "(lambda p, m: os.close(os.open(p, os.O_CREAT | os.O_EXCL, m)))",
             &root.join(path),
             *mode,
         ),
-        Step::Mkdir(path, mode) => {
+        AclStep::Mkdir(path, mode) => {
             with_umask("os.mkdir", &root.join(path), mode & 0o777)?;
             if mode & 0o7000 != 0 {
                 let now = std::fs::metadata(root.join(path))?.mode();
@@ -139,19 +139,19 @@ fn kernels(root: &Path, step: &Step) -> Result<()> {
             }
             Ok(())
         }
-        Step::Symlink(path) => Ok(std::os::unix::fs::symlink("target", root.join(path))?),
-        Step::Set(path, name, value) => {
+        AclStep::Symlink(path) => Ok(std::os::unix::fs::symlink("target", root.join(path))?),
+        AclStep::Set(path, name, value) => {
             Ok(rustix::fs::setxattr(root.join(path), *name, value, XattrFlags::empty())?)
         }
-        Step::Remove(path, name) => Ok(rustix::fs::removexattr(root.join(path), *name)?),
-        Step::Chmod(path, mode) => {
+        AclStep::Remove(path, name) => Ok(rustix::fs::removexattr(root.join(path), *name)?),
+        AclStep::Chmod(path, mode) => {
             Ok(std::fs::set_permissions(root.join(path), PermissionsExt::from_mode(*mode))?)
         }
     }
 }
 
 fn beside_the_kernel(bench: &Bench) -> Result<()> {
-    let mut fs = Fixture::new(bench, &[])?;
+    let mut fs = ImageFixture::new(bench, &[])?;
     let other = bench.scratch.file("kernels");
     make_image(&other, &[])?;
     let mount = LoopMount::mount(&other, &bench.scratch.dir("kernel")?, "")?;
@@ -171,7 +171,7 @@ fn beside_the_kernel(bench: &Bench) -> Result<()> {
 }
 
 fn refusals(bench: &Bench) -> Result<()> {
-    let fs = Fixture::new(bench, &[])?;
+    let fs = ImageFixture::new(bench, &[])?;
     let top = fs.top();
     let file = fs.file(top, "file")?;
     let link = fs.create(top, b"link", &NewInode { kind: NewKind::Symlink(b"t"), ..NewInode::file(0) })?.id;

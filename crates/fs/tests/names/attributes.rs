@@ -5,13 +5,13 @@ use std::os::unix::fs::MetadataExt;
 use anyhow::{Result, ensure};
 use creamery_base::{ErrorKind, Timespec, Wait};
 use creamery_fs::{
-    Access, FileType, InodeFlags, NewInode, NewKind, RenameMode, SetAttributes, Time, Writer, XattrMode,
+    Access, FileType, InodeFlags, NewInode, NewKind, RenameMode, SetAttributes, Time, WritingUser, XattrMode,
 };
 use creamery_testkit::Judge::{BtrfsProgs, KernelBtrfs, LoopDevices, Root};
 use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::tree::colliding_names;
 
-use crate::support::{Fixture, kind};
+use crate::support::{ImageFixture, kind};
 
 pub(crate) fn cases() -> Vec<Case> {
     let kernel = &[BtrfsProgs, KernelBtrfs, LoopDevices, Root];
@@ -29,7 +29,7 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 fn set(bench: &Bench) -> Result<()> {
-    let mut fs = Fixture::new(bench, &[])?;
+    let mut fs = ImageFixture::new(bench, &[])?;
     let top = fs.top();
     let file = fs.file(top, "file")?;
     let far = Timespec { sec: 1 << 34, nsec: 1 };
@@ -60,8 +60,11 @@ fn set(bench: &Bench) -> Result<()> {
     ensure!(fs.set_attributes(suid, &killed)?.mode == 0o100_755);
     fs.set_attributes(suid, &SetAttributes { mode: Some(0o6745), ..Default::default() })?;
     let open = fs.open_file(suid)?;
-    let by = |writer: Writer| open.kill_privileges(|_| writer);
-    ensure!(!by(Writer::Privileged)? && by(Writer::OfTheGroup)? && !by(Writer::OfTheGroup)?, "taken once");
+    let by = |writer: WritingUser| open.kill_privileges(|_| writer);
+    ensure!(
+        !by(WritingUser::Privileged)? && by(WritingUser::OfTheGroup)? && !by(WritingUser::OfTheGroup)?,
+        "taken once"
+    );
     ensure!(open.stat(Wait::Yes)?.mode == 0o102_745, "set-group-id without execute is no privilege");
     drop(open);
     fs.with_kernel("ro", |dir| {
@@ -75,11 +78,11 @@ fn set(bench: &Bench) -> Result<()> {
 }
 
 fn marked(bench: &Bench) -> Result<()> {
-    let mut fs = Fixture::new(bench, &[])?;
+    let mut fs = ImageFixture::new(bench, &[])?;
     let top = fs.top();
     let dir = fs.dir(top, "dir")?;
     let file = fs.file(dir, "file")?;
-    let set_flags = |fs: &Fixture, id, flags| {
+    let set_flags = |fs: &ImageFixture, id, flags| {
         fs.set_attributes(id, &SetAttributes { flags: Some(flags), ..Default::default() })
     };
     set_flags(&fs, file, InodeFlags::IMMUTABLE)?;
@@ -94,7 +97,7 @@ fn marked(bench: &Bench) -> Result<()> {
     ensure!(kind(fs.unlink(dir, b"file")) == denied);
     ensure!(kind(fs.link(file, top, b"x")) == denied);
     ensure!(kind(fs.rename(dir, b"file", top, b"x", Default::default())) == denied);
-    let opened = |fs: &Fixture, access| kind(fs.open_file_for(file, access));
+    let opened = |fs: &ImageFixture, access| kind(fs.open_file_for(file, access));
     ensure!(opened(&fs, Access::Read).is_none());
     ensure!(opened(&fs, Access::Append) == denied && opened(&fs, Access::Write) == denied);
     set_flags(&fs, file, InodeFlags::APPEND)?;
@@ -122,7 +125,7 @@ fn marked(bench: &Bench) -> Result<()> {
 
 /// Whoever may append may do nothing else, whatever they opened and when.
 fn append_only(bench: &Bench) -> Result<()> {
-    let fs = Fixture::new(bench, &[])?;
+    let fs = ImageFixture::new(bench, &[])?;
     let file = fs.file(fs.top(), "log")?;
     let open = fs.open_file_for(file, Access::Write)?;
     open.write_at(0, &[1; 10_000])?;
@@ -149,10 +152,10 @@ fn append_only(bench: &Bench) -> Result<()> {
     fs.judge()
 }
 
-type Step<'a> = &'a dyn Fn() -> creamery_base::Result<()>;
+type AttributeStep<'a> = &'a dyn Fn() -> creamery_base::Result<()>;
 
 fn times(bench: &Bench) -> Result<()> {
-    let fs = Fixture::new(bench, &[])?;
+    let fs = ImageFixture::new(bench, &[])?;
     let top = fs.top();
     let past = Timespec { sec: 1000, nsec: 0 };
     let set_past = |id| {
@@ -163,7 +166,7 @@ fn times(bench: &Bench) -> Result<()> {
     };
     let dir = fs.dir(top, "dir")?;
     let file = fs.file(top, "file")?;
-    let steps: [(&str, Step<'_>, bool, bool); 5] = [
+    let steps: [(&str, AttributeStep<'_>, bool, bool); 5] = [
         ("link", &|| fs.link(file, top, b"second").map(drop), true, true),
         ("unlink", &|| fs.unlink(top, b"second"), true, true),
         ("rename", &|| fs.rename(top, b"file", top, b"third", Default::default()), true, true),
@@ -186,7 +189,7 @@ fn times(bench: &Bench) -> Result<()> {
 }
 
 fn xattr_collisions(bench: &Bench) -> Result<()> {
-    let mut fs = Fixture::new(bench, &["--nodesize", "4096"])?;
+    let mut fs = ImageFixture::new(bench, &["--nodesize", "4096"])?;
     let file = fs.file(fs.top(), "file")?;
     // A common prefix leaves a linear checksum's collisions what they are.
     let names: Vec<Vec<u8>> = colliding_names(12).iter().map(|name| [b"user.", &name[..]].concat()).collect();
@@ -223,7 +226,7 @@ fn xattr_collisions(bench: &Bench) -> Result<()> {
 }
 
 fn xattr_refusals(bench: &Bench) -> Result<()> {
-    let fs = Fixture::new(bench, &[])?;
+    let fs = ImageFixture::new(bench, &[])?;
     let top = fs.top();
     let file = fs.file(top, "file")?;
     let long = [b"user.", &[b'n'; 251][..]].concat();
@@ -247,7 +250,7 @@ fn xattr_refusals(bench: &Bench) -> Result<()> {
 }
 
 fn kernel_xattrs(bench: &Bench) -> Result<()> {
-    let mut fs = Fixture::new(bench, &[])?;
+    let mut fs = ImageFixture::new(bench, &[])?;
     fs.with_kernel("rw", |dir| {
         std::fs::write(dir.join("file"), b"")?;
         for number in 0..50 {
@@ -276,7 +279,7 @@ fn kernel_xattrs(bench: &Bench) -> Result<()> {
 }
 
 fn inherited(bench: &Bench) -> Result<()> {
-    let mut fs = Fixture::new(bench, &[])?;
+    let mut fs = ImageFixture::new(bench, &[])?;
     let top = fs.top();
     let nocow = fs.dir(top, "nocow")?;
     let flags = SetAttributes { flags: Some(InodeFlags::NODATACOW), ..Default::default() };
@@ -316,7 +319,7 @@ fn inherited(bench: &Bench) -> Result<()> {
 
 fn figures(bench: &Bench) -> Result<()> {
     for profile in ["single", "dup"] {
-        let mut fs = Fixture::new(bench, &["-m", "dup", "-d", profile])?;
+        let mut fs = ImageFixture::new(bench, &["-m", "dup", "-d", profile])?;
         let file = fs.open_file(fs.file(fs.top(), "file")?)?;
         file.write_at(0, &vec![b'd'; 30 << 20])?;
         fs.close(file);

@@ -8,7 +8,7 @@ use creamery_fs::NewInode;
 use creamery_testkit::Judge::BtrfsProgs;
 use creamery_testkit::harness::{Bench, Case};
 
-use crate::support::Fixture;
+use crate::support::ImageFixture;
 
 const CAPACITY: usize = 4096;
 
@@ -20,14 +20,14 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-fn fixture(bench: &Bench) -> Result<Fixture> {
-    let mut fs = Fixture::new(bench, &[])?;
+fn fixture(bench: &Bench) -> Result<ImageFixture> {
+    let mut fs = ImageFixture::new(bench, &[])?;
     fs.options.inodes_cached = CAPACITY;
     fs.reopen()?;
     Ok(fs)
 }
 
-fn make_many(fs: &Fixture) -> Result<()> {
+fn make_many(fs: &ImageFixture) -> Result<()> {
     let dir = fs.dir(fs.top(), "many")?;
     (0..4 * CAPACITY).try_for_each(|number| fs.file(dir, &format!("file {number}")).map(drop))
 }

@@ -13,7 +13,7 @@ use creamery_testkit::{LoopMount, Run};
 use creamery_tree::SeenItem;
 use creamery_txn::Units;
 
-use crate::support::{Fixture, kind, make_image};
+use crate::support::{ImageFixture, kind, make_image};
 
 const LEN: usize = 128 << 10;
 
@@ -26,7 +26,7 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 /// Where a file's first extent is, and how long on disk.
-fn first_extent(fs: &Fixture, id: InodeId) -> Result<(Logical, u64)> {
+fn first_extent(fs: &ImageFixture, id: InodeId) -> Result<(Logical, u64)> {
     let key = Key::new(id.ino, KeyType::EXTENT_DATA, 0);
     let item = fs.engine().tree(TreeId::FS)?.get(&key, Wait::Yes, <[u8]>::to_vec)?;
     match FileExtent::parse(&item.context("no extent")?)? {
@@ -37,7 +37,7 @@ fn first_extent(fs: &Fixture, id: InodeId) -> Result<(Logical, u64)> {
     }
 }
 
-fn read(fs: &Fixture, id: InodeId, at: u64) -> creamery_base::Result<Vec<u8>> {
+fn read(fs: &ImageFixture, id: InodeId, at: u64) -> creamery_base::Result<Vec<u8>> {
     let file = fs.open_file(id)?;
     let mut bytes = vec![0; 4096];
     let read = file.read_at(at, &mut bytes, Wait::Yes)?;
@@ -62,7 +62,7 @@ fn missing(bench: &Bench) -> Result<()> {
         Run::new("sh").args(["-c", script]).within(&dir).ok()?;
         mounted.unmount()?;
     }
-    let mut fs = Fixture::open(bench, image)?;
+    let mut fs = ImageFixture::open(bench, image)?;
     let summed = fs.find(fs.top(), "summed")?;
     let (at, _) = first_extent(&fs, summed)?;
     // The sums of the second half go.
@@ -110,7 +110,7 @@ fn zeroed(bench: &Bench) -> Result<()> {
         let mounted = LoopMount::mount(&image, &dir, &format!("compress-force={algorithm}"))?;
         std::fs::write(dir.join("file"), b"some text ".repeat(20_000))?;
         mounted.unmount()?;
-        let mut fs = Fixture::open(bench, image)?;
+        let mut fs = ImageFixture::open(bench, image)?;
         let file = fs.find(fs.top(), "file")?;
         ensure!(read(&fs, file, 0)?.starts_with(b"some text"));
         let (at, len) = first_extent(&fs, file)?;

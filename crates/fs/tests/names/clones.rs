@@ -11,7 +11,7 @@ use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::tree::colliding_offsets;
 use creamery_testkit::{clone_range, sync_filesystem};
 
-use crate::support::Fixture;
+use crate::support::ImageFixture;
 
 const EXTENT: u64 = 12 << 10;
 const COLLIDING: usize = 8;
@@ -27,7 +27,7 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 /// Has the kernel fill an extent's item with references and put those with one hash behind it.
-fn make(fs: &mut Fixture) -> Result<()> {
+fn make(fs: &mut ImageFixture) -> Result<()> {
     fs.with_kernel("rw", |dir| {
         let (base, clones) = (dir.join("base"), dir.join("clones"));
         std::fs::write(&base, vec![b'x'; usize::try_from(EXTENT)?])?;
@@ -48,7 +48,7 @@ fn make(fs: &mut Fixture) -> Result<()> {
 }
 
 /// How many reference items stand at neighbouring offsets, for each such group.
-fn runs(fs: &Fixture) -> Result<Vec<usize>> {
+fn runs(fs: &ImageFixture) -> Result<Vec<usize>> {
     let tree = fs.engine().tree(TreeId::EXTENT)?;
     let mut cursor = tree.cursor(&Key::MIN, Wait::Yes)?;
     let (mut lengths, mut before) = (Vec::new(), Key::MIN);
@@ -73,14 +73,14 @@ fn content(path: &Path, at: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn overwrite(fs: &Fixture, data: &[u8], at: u64) -> Result<()> {
+fn overwrite(fs: &ImageFixture, data: &[u8], at: u64) -> Result<()> {
     let file = fs.open_file(fs.find(fs.top(), "clones")?)?;
     ensure!(file.write_at(at, data)? == data.len());
     Ok(())
 }
 
 fn behind_a_gap(bench: &Bench) -> Result<()> {
-    let mut fs = Fixture::new(bench, &[])?;
+    let mut fs = ImageFixture::new(bench, &[])?;
     make(&mut fs)?;
     let offsets = colliding_offsets(COLLIDING);
     // The first goes and leaves a gap. The third gets one file extent item more, the fourth goes.
@@ -113,7 +113,7 @@ fn behind_a_gap(bench: &Bench) -> Result<()> {
 }
 
 fn delete_at_once(bench: &Bench) -> Result<()> {
-    let mut fs = Fixture::new(bench, &["--nodesize", "4096"])?;
+    let mut fs = ImageFixture::new(bench, &["--nodesize", "4096"])?;
     make(&mut fs)?;
     fs.unlink(fs.top(), b"clones")?;
     fs.clean();

@@ -9,7 +9,7 @@ use creamery_testkit::Judge::{BtrfsProgs, KernelBtrfs, LoopDevices, Root};
 use creamery_testkit::Run;
 use creamery_testkit::harness::{Bench, Case};
 
-use crate::support::Fixture;
+use crate::support::ImageFixture;
 
 const FIRST: DevId = DevId::new(1);
 const SOME: DeviceErrors = DeviceErrors { write: 1, read: 2, flush: 3, corruption: 4, generation: 5 };
@@ -32,14 +32,14 @@ fn shown(dir: &Path, options: &[&str]) -> Result<DeviceErrors> {
 }
 
 /// Has the kernel do some work on a filesystem of which it logs no more than what it finds counted.
-fn with_kernel<T>(fs: &mut Fixture, work: impl FnOnce(&Path) -> Result<T>) -> Result<T> {
+fn with_kernel<T>(fs: &mut ImageFixture, work: impl FnOnce(&Path) -> Result<T>) -> Result<T> {
     let (result, log) = fs.with_telling_kernel(work)?;
     ensure!(log.iter().all(|line| line.contains(" errs: wr ")), "the kernel logged {log:?}");
     Ok(result)
 }
 
 fn of_ours(bench: &Bench) -> Result<()> {
-    let mut fs = Fixture::new(bench, &[])?;
+    let mut fs = ImageFixture::new(bench, &[])?;
     fs.add_device_errors(FIRST, &SOME)?;
     let told = with_kernel(&mut fs, |dir| {
         std::fs::write(dir.join("theirs"), "text")?;
@@ -64,7 +64,7 @@ fn of_ours(bench: &Bench) -> Result<()> {
 }
 
 fn reset(bench: &Bench) -> Result<()> {
-    let mut fs = Fixture::new(bench, &[])?;
+    let mut fs = ImageFixture::new(bench, &[])?;
     fs.add_device_errors(FIRST, &SOME)?;
     with_kernel(&mut fs, |dir| Ok(std::fs::write(dir.join("theirs"), "text")?))?;
     ensure!(fs.reset_device_errors(FIRST)? == SOME, "as they were");

@@ -15,7 +15,7 @@ use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::tree::colliding_names;
 use creamery_txn::Units;
 
-use crate::support::{Fixture, kind};
+use crate::support::{ImageFixture, kind};
 
 pub(crate) fn cases() -> Vec<Case> {
     let kernel = &[BtrfsProgs, KernelBtrfs, LoopDevices, Root];
@@ -43,7 +43,7 @@ pub(crate) fn cases() -> Vec<Case> {
 /// More blocks than one thread takes at a time.
 fn large_commit(bench: &Bench) -> Result<()> {
     const FILES: usize = 20_000;
-    let mut fs = Fixture::new(bench, &["-n", "4096"])?;
+    let mut fs = ImageFixture::new(bench, &["-n", "4096"])?;
     let dir = fs.dir(fs.top(), "dir")?;
     fs.sync()?;
     let before = fs.engine().counters();
@@ -67,7 +67,7 @@ fn large_commit(bench: &Bench) -> Result<()> {
 /// The type in an entry may be unknown on disk; what a path leads to is then what the inode says.
 fn no_type(bench: &Bench) -> Result<()> {
     const TYPE_AT: usize = 29;
-    let mut fs = Fixture::new(bench, &[])?;
+    let mut fs = ImageFixture::new(bench, &[])?;
     let top = fs.top();
     let dir = fs.dir(top, "dir")?;
     let entry = Key::new(top.ino, KeyType::DIR_ITEM, u64::from(name_hash(b"dir")));
@@ -84,7 +84,7 @@ fn no_type(bench: &Bench) -> Result<()> {
 
 /// More directories than are put off at once, and in the first one more entries than fit into a batch.
 fn put_off(bench: &Bench) -> Result<()> {
-    let mut fs = Fixture::new(bench, &["-n", "4096"])?;
+    let mut fs = ImageFixture::new(bench, &["-n", "4096"])?;
     let top = fs.top();
     let dirs: Vec<InodeId> = (0..150).map(|n| fs.dir(top, &format!("dir {n}"))).collect::<Result<_>>()?;
     for name in 0..100 {
@@ -103,7 +103,7 @@ fn put_off(bench: &Bench) -> Result<()> {
     }
     fs.unlink(dirs[0], b"one of many 98")?;
     let list =
-        |fs: &Fixture| -> Result<Vec<Vec<Vec<u8>>>> { dirs.iter().map(|dir| fs.names(*dir)).collect() };
+        |fs: &ImageFixture| -> Result<Vec<Vec<Vec<u8>>>> { dirs.iter().map(|dir| fs.names(*dir)).collect() };
     let before = list(&fs)?;
     ensure!(
         before[0].len() == 99 + 3 && before[5].len() == 3,
@@ -126,7 +126,7 @@ fn put_off(bench: &Bench) -> Result<()> {
 }
 
 fn every_kind(bench: &Bench) -> Result<()> {
-    let mut fs = Fixture::new(bench, &[])?;
+    let mut fs = ImageFixture::new(bench, &[])?;
     let top = fs.top();
     let times = Times {
         access: Timespec { sec: -5, nsec: 1 },
@@ -197,7 +197,7 @@ fn every_kind(bench: &Bench) -> Result<()> {
 }
 
 fn refusals(bench: &Bench) -> Result<()> {
-    let fs = Fixture::new(bench, &[])?;
+    let fs = ImageFixture::new(bench, &[])?;
     let top = fs.top();
     let file = fs.file(top, "file")?;
     let dir = fs.dir(top, "dir")?;
@@ -239,7 +239,7 @@ fn refusals(bench: &Bench) -> Result<()> {
 }
 
 fn collisions(bench: &Bench) -> Result<()> {
-    let mut fs = Fixture::new(bench, &[])?;
+    let mut fs = ImageFixture::new(bench, &[])?;
     let top = fs.top();
     let names = colliding_names(40);
     for name in &names {
@@ -279,7 +279,7 @@ fn collisions(bench: &Bench) -> Result<()> {
 }
 
 fn too_many_collisions(bench: &Bench) -> Result<()> {
-    let fs = Fixture::new(bench, &["--nodesize", "4096"])?;
+    let fs = ImageFixture::new(bench, &["--nodesize", "4096"])?;
     let top = fs.top();
     let mut made = 0;
     let refused = loop {
@@ -307,7 +307,7 @@ fn too_many_collisions(bench: &Bench) -> Result<()> {
 }
 
 fn stable_listing(bench: &Bench) -> Result<()> {
-    let fs = Fixture::new(bench, &["--nodesize", "4096"])?;
+    let fs = ImageFixture::new(bench, &["--nodesize", "4096"])?;
     let top = fs.top();
     for number in 0..1000 {
         fs.file(top, &format!("file {number}"))?;
@@ -353,7 +353,7 @@ fn stable_listing(bench: &Bench) -> Result<()> {
 }
 
 fn renaming_listing(bench: &Bench) -> Result<()> {
-    let fs = Fixture::new(bench, &[])?;
+    let fs = ImageFixture::new(bench, &[])?;
     let top = fs.top();
     for number in 0..100 {
         fs.file(top, &format!("file {number}"))?;
@@ -387,7 +387,7 @@ fn renaming_listing(bench: &Bench) -> Result<()> {
 }
 
 fn numbers_go_on(bench: &Bench) -> Result<()> {
-    let mut fs = Fixture::new(bench, &[])?;
+    let mut fs = ImageFixture::new(bench, &[])?;
     let top = fs.top();
     let first = fs.file(top, "first")?;
     let second = fs.file(top, "second")?;
@@ -401,7 +401,7 @@ fn numbers_go_on(bench: &Bench) -> Result<()> {
 }
 
 fn small_nodes(bench: &Bench) -> Result<()> {
-    let mut fs = Fixture::new(bench, &["--nodesize", "4096", "--csum", "sha256"])?;
+    let mut fs = ImageFixture::new(bench, &["--nodesize", "4096", "--csum", "sha256"])?;
     let top = fs.top();
     for number in 0..200 {
         let name = format!("{number:0>255}");
@@ -438,7 +438,7 @@ fn churn(fs: &Filesystem, top: InodeId, thread: u64) -> Result<()> {
 }
 
 fn threads(bench: &Bench) -> Result<()> {
-    let mut fs = Fixture::new(bench, &["--nodesize", "4096"])?;
+    let mut fs = ImageFixture::new(bench, &["--nodesize", "4096"])?;
     fs.options.inodes_cached = 200;
     fs.reopen()?;
     let top = fs.top();
@@ -464,7 +464,7 @@ fn full(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("image");
     std::fs::File::create(&image)?.set_len(120 << 20)?;
     creamery_testkit::Run::new("mkfs.btrfs").args(["-q", "-m", "single"]).arg(&image).ok()?;
-    let fs = Fixture::open(bench, image)?;
+    let fs = ImageFixture::open(bench, image)?;
     let top = fs.top();
     let value = vec![b'v'; 3000];
     let xattrs: [(&[u8], &[u8]); 1] = [(b"user.large", &value)];

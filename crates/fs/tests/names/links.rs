@@ -10,7 +10,7 @@ use creamery_testkit::Judge::{BtrfsProgs, KernelBtrfs, LoopDevices, Root};
 use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::tree::colliding_names;
 
-use crate::support::{Fixture, kind};
+use crate::support::{ImageFixture, kind};
 
 pub(crate) fn cases() -> Vec<Case> {
     let kernel = &[BtrfsProgs, KernelBtrfs, LoopDevices, Root];
@@ -30,7 +30,7 @@ fn name(number: usize) -> Vec<u8> {
 }
 
 fn spill(bench: &Bench) -> Result<()> {
-    let mut fs = Fixture::new(bench, &["--nodesize", "4096"])?;
+    let mut fs = ImageFixture::new(bench, &["--nodesize", "4096"])?;
     let top = fs.top();
     let file = fs.create(top, &name(0), &NewInode::file(0o644))?.id;
     // About 35 names of this length fit into one item.
@@ -67,7 +67,7 @@ fn spill(bench: &Bench) -> Result<()> {
 }
 
 fn no_extrefs(bench: &Bench) -> Result<()> {
-    let fs = Fixture::new(bench, &["--nodesize", "4096", "-O", "^extref"])?;
+    let fs = ImageFixture::new(bench, &["--nodesize", "4096", "-O", "^extref"])?;
     let top = fs.top();
     let file = fs.create(top, &name(0), &NewInode::file(0o644))?.id;
     let mut number = 1;
@@ -101,7 +101,7 @@ fn no_extrefs(bench: &Bench) -> Result<()> {
 
 /// What [`no_extrefs`] does, done by the kernel.
 fn no_extrefs_on_linux(bench: &Bench) -> Result<()> {
-    let mut fs = Fixture::new(bench, &["--nodesize", "4096", "-O", "^extref"])?;
+    let mut fs = ImageFixture::new(bench, &["--nodesize", "4096", "-O", "^extref"])?;
     fs.with_kernel("rw", |dir| {
         let path = |number| -> Result<_> { Ok(dir.join(std::str::from_utf8(&name(number))?)) };
         let is_refused = |result: rustix::io::Result<()>| result == Err(rustix::io::Errno::MLINK);
@@ -123,7 +123,7 @@ fn no_extrefs_on_linux(bench: &Bench) -> Result<()> {
 }
 
 fn count_limit(bench: &Bench) -> Result<()> {
-    let mut fs = Fixture::new(bench, &[])?;
+    let mut fs = ImageFixture::new(bench, &[])?;
     let top = fs.top();
     let file = fs.file(top, "0")?;
     for number in 1..65_535 {
@@ -139,7 +139,7 @@ fn count_limit(bench: &Bench) -> Result<()> {
 }
 
 fn refusals(bench: &Bench) -> Result<()> {
-    let fs = Fixture::new(bench, &[])?;
+    let fs = ImageFixture::new(bench, &[])?;
     let top = fs.top();
     let file = fs.file(top, "file")?;
     let dir = fs.dir(top, "dir")?;
@@ -158,7 +158,7 @@ fn refusals(bench: &Bench) -> Result<()> {
 }
 
 fn kernel_links(bench: &Bench) -> Result<()> {
-    let mut fs = Fixture::new(bench, &["--nodesize", "4096"])?;
+    let mut fs = ImageFixture::new(bench, &["--nodesize", "4096"])?;
     fs.with_kernel("rw", |dir| {
         std::fs::create_dir(dir.join("dir"))?;
         std::fs::write(dir.join("dir/file"), b"content")?;
@@ -182,7 +182,7 @@ fn kernel_links(bench: &Bench) -> Result<()> {
 }
 
 /// How many names each item of extended references has, where it has several.
-fn shared(fs: &Fixture) -> Result<Vec<usize>> {
+fn shared(fs: &ImageFixture) -> Result<Vec<usize>> {
     let tree = fs.engine().tree(TreeId::FS)?;
     let mut cursor = tree.cursor(&Key::MIN, Wait::Yes)?;
     let mut counts = Vec::new();
@@ -196,7 +196,7 @@ fn shared(fs: &Fixture) -> Result<Vec<usize>> {
 }
 
 fn one_hash(bench: &Bench) -> Result<()> {
-    let mut fs = Fixture::new(bench, &["--nodesize", "4096"])?;
+    let mut fs = ImageFixture::new(bench, &["--nodesize", "4096"])?;
     let top = fs.top();
     let file = fs.create(top, &name(0), &NewInode::file(0o644))?.id;
     // No room is left in the packed item, for short names neither.

@@ -7,7 +7,7 @@ use creamery_fs::{Cleaning, NewInode, OpenFile, RenameMode, XattrMode};
 use creamery_testkit::Judge::{BtrfsProgs, KernelBtrfs, LoopDevices, Root};
 use creamery_testkit::harness::{Bench, Case};
 
-use crate::support::{Fixture, kind};
+use crate::support::{ImageFixture, kind};
 
 pub(crate) fn cases() -> Vec<Case> {
     let kernel = &[BtrfsProgs, KernelBtrfs, LoopDevices, Root];
@@ -31,11 +31,11 @@ pub(crate) fn cases() -> Vec<Case> {
 /// Items of an inode that one step deletes at most.
 const ITEMS_OF_A_STEP: usize = 16;
 
-fn orphans(fs: &Fixture) -> Result<usize> {
+fn orphans(fs: &ImageFixture) -> Result<usize> {
     orphans_of(fs, TreeId::FS)
 }
 
-fn orphans_of(fs: &Fixture, subvolume: TreeId) -> Result<usize> {
+fn orphans_of(fs: &ImageFixture, subvolume: TreeId) -> Result<usize> {
     let tree = fs.engine().tree(subvolume)?;
     let mut cursor = tree.cursor(&Key::new(ObjectId::ORPHAN, KeyType::ORPHAN_ITEM, 0), Wait::Yes)?;
     let mut count = 0;
@@ -46,7 +46,7 @@ fn orphans_of(fs: &Fixture, subvolume: TreeId) -> Result<usize> {
     Ok(count)
 }
 
-fn items_of(fs: &Fixture, id: InodeId) -> Result<usize> {
+fn items_of(fs: &ImageFixture, id: InodeId) -> Result<usize> {
     let tree = fs.engine().tree(id.subvolume)?;
     let mut cursor = tree.cursor(&Key::new(id.ino, KeyType::UNTYPED, 0), Wait::Yes)?;
     let mut count = 0;
@@ -59,7 +59,7 @@ fn items_of(fs: &Fixture, id: InodeId) -> Result<usize> {
 
 /// A file and a directory are open, and have no name, when snapshots of their subvolume are taken.
 fn snapshots(bench: &Bench) -> Result<()> {
-    let mut fs = Fixture::new(bench, &[])?;
+    let mut fs = ImageFixture::new(bench, &[])?;
     let top = fs.top();
     let source = fs.create_subvolume(top, b"source", &NewInode::directory(0o755))?;
     let file = fs.file(source, "file")?;
@@ -92,7 +92,7 @@ fn snapshots(bench: &Bench) -> Result<()> {
 }
 
 fn outlives(bench: &Bench) -> Result<()> {
-    let fs = Fixture::new(bench, &[])?;
+    let fs = ImageFixture::new(bench, &[])?;
     let top = fs.top();
     let file = fs.file(top, "file")?;
     let open = fs.open_file(file)?;
@@ -117,7 +117,7 @@ fn outlives(bench: &Bench) -> Result<()> {
 }
 
 fn after_a_crash(bench: &Bench) -> Result<()> {
-    let mut fs = Fixture::new(bench, &[])?;
+    let mut fs = ImageFixture::new(bench, &[])?;
     let top = fs.top();
     let file = fs.file(top, "file")?;
     let dir = fs.dir(top, "dir")?;
@@ -145,7 +145,7 @@ fn after_a_crash(bench: &Bench) -> Result<()> {
 }
 
 fn kernel_deletes(bench: &Bench) -> Result<()> {
-    let mut fs = Fixture::new(bench, &[])?;
+    let mut fs = ImageFixture::new(bench, &[])?;
     let top = fs.top();
     let file = fs.file(top, "file")?;
     let open = fs.open_file(file)?;
@@ -159,7 +159,7 @@ fn kernel_deletes(bench: &Bench) -> Result<()> {
 }
 
 fn tmpfile(bench: &Bench) -> Result<()> {
-    let mut fs = Fixture::new(bench, &[])?;
+    let mut fs = ImageFixture::new(bench, &[])?;
     let top = fs.top();
     let (made, open) = fs.tmpfile(top, &NewInode::file(0o640))?;
     ensure!(made.nlink == 0 && orphans(&fs)? == 1 && fs.names(top)?.is_empty());
@@ -183,7 +183,7 @@ fn tmpfile(bench: &Bench) -> Result<()> {
 }
 
 /// A file of 400 extents and 100 extended attributes that is open and has no name any more.
-fn large_and_doomed(fs: &Fixture) -> Result<(InodeId, std::sync::Arc<OpenFile>)> {
+fn large_and_doomed(fs: &ImageFixture) -> Result<(InodeId, std::sync::Arc<OpenFile>)> {
     let top = fs.top();
     let file = fs.file(top, "file")?;
     let open = fs.open_file(file)?;
@@ -201,7 +201,7 @@ fn large_and_doomed(fs: &Fixture) -> Result<(InodeId, std::sync::Arc<OpenFile>)>
 }
 
 /// Items that operations of others delete, one after the other, while a large inode is to go: each does not more than a step.
-fn pays_for_one_step(fs: &Fixture) -> Result<()> {
+fn pays_for_one_step(fs: &ImageFixture) -> Result<()> {
     let (file, open) = large_and_doomed(fs)?;
     drop(open);
     let mut before = items_of(fs, file)?;
@@ -216,7 +216,7 @@ fn pays_for_one_step(fs: &Fixture) -> Result<()> {
 }
 
 fn stranger(bench: &Bench) -> Result<()> {
-    let fs = Fixture::new(bench, &["--nodesize", "4096"])?;
+    let fs = ImageFixture::new(bench, &["--nodesize", "4096"])?;
     pays_for_one_step(&fs)?;
     fs.judge()
 }
@@ -224,7 +224,7 @@ fn stranger(bench: &Bench) -> Result<()> {
 /// A file's few items lie in few leaves, and each of them may give up an extent: who removes it reckons with both.
 fn many_extents(bench: &Bench) -> Result<()> {
     const EXTENTS: usize = ITEMS_OF_A_STEP - 3;
-    let fs = Fixture::new(bench, &[])?;
+    let fs = ImageFixture::new(bench, &[])?;
     let top = fs.top();
     let free = fs.statfs().blocks_free;
     for extents in [3, EXTENTS / 2, EXTENTS] {
@@ -246,7 +246,7 @@ fn many_extents(bench: &Bench) -> Result<()> {
 
 fn shown_at_once(bench: &Bench) -> Result<()> {
     const LEN: u64 = 8 << 20;
-    let fs = Fixture::new(bench, &[])?;
+    let fs = ImageFixture::new(bench, &[])?;
     let top = fs.top();
     let free = || fs.statfs().blocks_free * u64::from(fs.statfs().block_size);
     for committed in [true, false] {
@@ -267,7 +267,7 @@ fn shown_at_once(bench: &Bench) -> Result<()> {
 }
 
 fn large(bench: &Bench) -> Result<()> {
-    let fs = Fixture::new(bench, &["--nodesize", "4096"])?;
+    let fs = ImageFixture::new(bench, &["--nodesize", "4096"])?;
     let (file, open) = large_and_doomed(&fs)?;
     fs.close(open);
     // The close took the first step, and the last one says that nothing is left.
@@ -283,7 +283,7 @@ fn large(bench: &Bench) -> Result<()> {
 
 /// Wherever deleting was interrupted, it is gone on with, and the file is whole meanwhile.
 fn interrupted(bench: &Bench) -> Result<()> {
-    let mut fs = Fixture::new(bench, &["--nodesize", "4096"])?;
+    let mut fs = ImageFixture::new(bench, &["--nodesize", "4096"])?;
     let (file, open) = large_and_doomed(&fs)?;
     drop(open);
     let mut before = items_of(&fs, file)?;
@@ -304,7 +304,7 @@ fn interrupted(bench: &Bench) -> Result<()> {
 
 /// The canary: with steps enough for a whole inode, the test of what a stranger pays fails.
 fn canary(bench: &Bench) -> Result<()> {
-    let mut fs = Fixture::new(bench, &["--nodesize", "4096"])?;
+    let mut fs = ImageFixture::new(bench, &["--nodesize", "4096"])?;
     fs.options.cleaning_steps = 1000;
     fs.reopen()?;
     let told = pays_for_one_step(&fs);
@@ -313,7 +313,7 @@ fn canary(bench: &Bench) -> Result<()> {
 }
 
 fn removed_directory(bench: &Bench) -> Result<()> {
-    let fs = Fixture::new(bench, &[])?;
+    let fs = ImageFixture::new(bench, &[])?;
     let top = fs.top();
     let dir = fs.dir(top, "dir")?;
     let file = fs.file(top, "file")?;
@@ -335,7 +335,7 @@ fn removed_directory(bench: &Bench) -> Result<()> {
 }
 
 fn replaced(bench: &Bench) -> Result<()> {
-    let fs = Fixture::new(bench, &[])?;
+    let fs = ImageFixture::new(bench, &[])?;
     let top = fs.top();
     let old = fs.file(top, "old")?;
     let open = fs.open_file(old)?;

@@ -15,7 +15,7 @@ use creamery_testkit::{LoopMount, Random, btrfs_check};
 use rustix::fs::{CWD, RenameFlags, XattrFlags, renameat_with};
 use rustix::io::Errno;
 
-use crate::support::{Fixture, kind, make_image};
+use crate::support::{ImageFixture, kind, make_image};
 
 pub(crate) fn cases() -> Vec<Case> {
     let kernel = &[BtrfsProgs, KernelBtrfs, LoopDevices, Root];
@@ -33,7 +33,7 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 /// Makes the same things in two directories: a file, an empty directory, a full one.
-fn furnish(fs: &Fixture, dir: InodeId) -> Result<()> {
+fn furnish(fs: &ImageFixture, dir: InodeId) -> Result<()> {
     fs.file(dir, "file")?;
     fs.dir(dir, "empty")?;
     let full = fs.dir(dir, "full")?;
@@ -44,7 +44,7 @@ fn furnish(fs: &Fixture, dir: InodeId) -> Result<()> {
 fn matrix(bench: &Bench) -> Result<()> {
     use ErrorKind::{AlreadyExists, DirectoryNotEmpty, IsADirectory, NotADirectory, NotFound};
     use RenameMode::{Exchange, NoReplace, Replace};
-    let fs = Fixture::new(bench, &[])?;
+    let fs = ImageFixture::new(bench, &[])?;
     let rows: [(&str, &str, RenameMode, Option<ErrorKind>); 18] = [
         ("file", "new", Replace, None),
         ("file", "file", Replace, None),
@@ -111,7 +111,7 @@ fn matrix(bench: &Bench) -> Result<()> {
 }
 
 fn cycles(bench: &Bench) -> Result<()> {
-    let fs = Fixture::new(bench, &[])?;
+    let fs = ImageFixture::new(bench, &[])?;
     let top = fs.top();
     let a = fs.dir(top, "a")?;
     let b = fs.dir(a, "b")?;
@@ -133,7 +133,7 @@ fn cycles(bench: &Bench) -> Result<()> {
 }
 
 fn special(bench: &Bench) -> Result<()> {
-    let mut fs = Fixture::new(bench, &[])?;
+    let mut fs = ImageFixture::new(bench, &[])?;
     let top = fs.top();
     let dir = fs.dir(top, "dir")?;
     let file = fs.file(top, "file")?;
@@ -156,7 +156,7 @@ fn special(bench: &Bench) -> Result<()> {
 }
 
 fn threads(bench: &Bench) -> Result<()> {
-    let fs = Fixture::new(bench, &["--nodesize", "4096"])?;
+    let fs = ImageFixture::new(bench, &["--nodesize", "4096"])?;
     let top = fs.top();
     let dirs: Vec<InodeId> = (0..8).map(|number| fs.dir(top, &format!("{number}"))).collect::<Result<_>>()?;
     std::thread::scope(|scope| {
@@ -235,13 +235,13 @@ fn next_op(random: &mut Random) -> Op {
     }
 }
 
-fn walk_to(fs: &Fixture, path: &[u8]) -> creamery_base::Result<InodeId> {
+fn walk_to(fs: &ImageFixture, path: &[u8]) -> creamery_base::Result<InodeId> {
     path.split(|byte| *byte == b'/')
         .filter(|name| !name.is_empty())
         .try_fold(fs.top(), |dir, name| fs.lookup(dir, name, Wait::Yes))
 }
 
-fn split(fs: &Fixture, path: &[u8]) -> creamery_base::Result<(InodeId, Vec<u8>)> {
+fn split(fs: &ImageFixture, path: &[u8]) -> creamery_base::Result<(InodeId, Vec<u8>)> {
     let at = path.iter().rposition(|byte| *byte == b'/');
     let (dir, name) = at.map_or((&b""[..], path), |at| (&path[..at], &path[at + 1..]));
     let dir = walk_to(fs, dir)?;
@@ -252,7 +252,7 @@ fn split(fs: &Fixture, path: &[u8]) -> creamery_base::Result<(InodeId, Vec<u8>)>
     Ok((dir, name.to_vec()))
 }
 
-fn ours(fs: &Fixture, op: &Op) -> creamery_base::Result<()> {
+fn ours(fs: &ImageFixture, op: &Op) -> creamery_base::Result<()> {
     let make = |path: &[u8], kind: NewKind<'_>| {
         let (dir, name) = split(fs, path)?;
         fs.create(dir, &name, &NewInode { kind, mode: 0o750, ..NewInode::file(0) }).map(drop)
@@ -347,7 +347,7 @@ fn matches(ours: ErrorKind, kernels: Errno) -> bool {
 
 fn random(bench: &Bench, seed: u64) -> Result<()> {
     let mkfs = if seed.is_multiple_of(2) { &["--nodesize", "4096"][..] } else { &[] };
-    let mut fs = Fixture::new(bench, mkfs)?;
+    let mut fs = ImageFixture::new(bench, mkfs)?;
     let other = bench.scratch.file("kernels");
     make_image(&other, mkfs)?;
     let mount = LoopMount::mount(&other, &bench.scratch.dir("kernel")?, "")?;

@@ -9,7 +9,7 @@ use creamery_testkit::Judge::{BtrfsProgs, KernelBtrfs, LoopDevices, Root};
 use creamery_testkit::Run;
 use creamery_testkit::harness::{Bench, Case};
 
-use crate::support::{Fixture, kind};
+use crate::support::{ImageFixture, kind};
 
 pub(crate) fn cases() -> Vec<Case> {
     let kernel = &[BtrfsProgs, KernelBtrfs, LoopDevices, Root];
@@ -22,7 +22,7 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 fn ours(bench: &Bench) -> Result<()> {
-    let mut fs = Fixture::new(bench, &[])?;
+    let mut fs = ImageFixture::new(bench, &[])?;
     let top = fs.top();
     let dir = fs.dir(top, "dir")?;
     let new = NewInode { uid: 5, ..NewInode::directory(0o750) };
@@ -60,7 +60,7 @@ fn ours(bench: &Bench) -> Result<()> {
 }
 
 fn kernels(bench: &Bench) -> Result<()> {
-    let mut fs = Fixture::new(bench, &[])?;
+    let mut fs = ImageFixture::new(bench, &[])?;
     fs.with_kernel("rw", |dir| {
         let btrfs = |words: &[&str]| Run::new("btrfs").args(words.iter().copied()).ok().map(drop);
         let at = |name: &str| dir.join(name).display().to_string();
@@ -102,7 +102,7 @@ fn kernels(bench: &Bench) -> Result<()> {
 }
 
 fn read_only(bench: &Bench) -> Result<()> {
-    let mut fs = Fixture::new(bench, &[])?;
+    let mut fs = ImageFixture::new(bench, &[])?;
     let top = fs.top();
     let root = fs.create_subvolume(top, b"frozen", &NewInode::directory(0o755))?;
     let file = fs.file(root, "file")?;
@@ -134,7 +134,7 @@ fn read_only(bench: &Bench) -> Result<()> {
 
 /// A subvolume whose root is immutable or append-only is not deleted, renamed nor moved.
 fn marked(bench: &Bench) -> Result<()> {
-    let fs = Fixture::new(bench, &[])?;
+    let fs = ImageFixture::new(bench, &[])?;
     let top = fs.top();
     let (dir, new) = (fs.dir(top, "dir")?, NewInode::directory(0o755));
     let other = fs.create_subvolume(top, b"other", &new)?;

@@ -14,14 +14,14 @@ use creamery_txn::{Engine, Options};
 use creamery_volume::{Mode, Volume};
 
 /// An open filesystem on an image in the case's folder.
-pub(crate) struct Fixture {
+pub(crate) struct ImageFixture {
     fs: Option<Arc<Filesystem>>,
     image: PathBuf,
     mount: PathBuf,
     pub(crate) options: FsOptions,
 }
 
-impl std::ops::Deref for Fixture {
+impl std::ops::Deref for ImageFixture {
     type Target = Filesystem;
 
     fn deref(&self) -> &Filesystem {
@@ -36,7 +36,7 @@ pub(crate) fn make_image(image: &Path, mkfs: &[&str]) -> Result<()> {
     Ok(())
 }
 
-impl Fixture {
+impl ImageFixture {
     pub(crate) fn new(bench: &Bench, mkfs: &[&str]) -> Result<Self> {
         let image = bench.scratch.file("image");
         make_image(&image, mkfs)?;
@@ -122,7 +122,7 @@ impl Fixture {
         Ok(result)
     }
 
-    /// As [`Fixture::with_kernel`], of a filesystem of which the kernel logs something. Returns that, too.
+    /// As [`ImageFixture::with_kernel`], of a filesystem of which the kernel logs something. Returns that, too.
     pub(crate) fn with_telling_kernel<T>(
         &mut self,
         work: impl FnOnce(&Path) -> Result<T>,

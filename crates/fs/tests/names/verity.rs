@@ -16,7 +16,7 @@ use creamery_txn::Units;
 use rustix::io::Errno;
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::support::{Fixture, kind, make_image};
+use crate::support::{ImageFixture, kind, make_image};
 
 const FSVERITY: Judge = Judge::Tool("fsverity");
 /// Bytes of a descriptor or a tree that stand in one item, as Linux cuts them.
@@ -33,7 +33,7 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 /// Seals a file of the top level that has `content`; returns its digest.
-fn seal(bench: &Bench, fs: &Fixture, name: &str, content: &[u8]) -> Result<String> {
+fn seal(bench: &Bench, fs: &ImageFixture, name: &str, content: &[u8]) -> Result<String> {
     let [plain, tree, descriptor] = ["plain", "tree", "descriptor"].map(|name| bench.scratch.file(name));
     std::fs::write(&plain, content)?;
     let digest = Run::new("fsverity")
@@ -93,11 +93,11 @@ fn contents() -> [Vec<u8>; 2] {
 }
 
 /// An image with a file that is as it was sealed, and one that is not; and their digest.
-fn image(bench: &Bench) -> Result<(Fixture, String)> {
+fn image(bench: &Bench) -> Result<(ImageFixture, String)> {
     let image = bench.scratch.file("image");
     make_image(&image, &[])?;
     let [content, changed] = contents();
-    let mut fs = Fixture::open(bench, image.clone())?;
+    let mut fs = ImageFixture::open(bench, image.clone())?;
     let mut digest = String::new();
     for (name, found) in [("good", &content), ("bad", &changed)] {
         let file = fs.open_file(fs.file(fs.top(), name)?)?;
@@ -114,7 +114,7 @@ fn image(bench: &Bench) -> Result<(Fixture, String)> {
     Ok((fs, digest))
 }
 
-fn verity_items(fs: &Fixture, id: InodeId) -> Result<usize> {
+fn verity_items(fs: &ImageFixture, id: InodeId) -> Result<usize> {
     let tree = fs.engine().tree(TreeId::FS)?;
     let mut cursor = tree.cursor(&Key::new(id.ino, KeyType::VERITY_DESC_ITEM, 0), Wait::Yes)?;
     let mut count = 0;

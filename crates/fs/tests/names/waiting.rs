@@ -9,7 +9,7 @@ use creamery_fs::{NewInode, NewKind, XattrMode};
 use creamery_testkit::Judge::BtrfsProgs;
 use creamery_testkit::harness::{Bench, Case};
 
-use crate::support::{Fixture, kind};
+use crate::support::{ImageFixture, kind};
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![
@@ -18,7 +18,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-type Read<'a> = (&'static str, Box<dyn Fn(&Fixture, Wait) -> creamery_base::Result<()> + 'a>);
+type Read<'a> = (&'static str, Box<dyn Fn(&ImageFixture, Wait) -> creamery_base::Result<()> + 'a>);
 
 fn reads(dir: InodeId, file: InodeId, link: InodeId) -> Vec<Read<'static>> {
     vec![
@@ -34,7 +34,7 @@ fn reads(dir: InodeId, file: InodeId, link: InodeId) -> Vec<Read<'static>> {
     ]
 }
 
-fn fill(fs: &Fixture) -> Result<(InodeId, InodeId, InodeId)> {
+fn fill(fs: &ImageFixture) -> Result<(InodeId, InodeId, InodeId)> {
     // Opening reads the first leaf, which has the root directory's inode.
     for number in 0..60 {
         fs.file(fs.top(), &format!("before {number}"))?;
@@ -51,7 +51,7 @@ fn fill(fs: &Fixture) -> Result<(InodeId, InodeId, InodeId)> {
 }
 
 fn cold(bench: &Bench) -> Result<()> {
-    let mut fs = Fixture::new(bench, &["--nodesize", "4096"])?;
+    let mut fs = ImageFixture::new(bench, &["--nodesize", "4096"])?;
     let (dir, file, link) = fill(&fs)?;
     for (what, read) in reads(dir, file, link) {
         fs.reopen()?;
@@ -69,7 +69,7 @@ fn cold(bench: &Bench) -> Result<()> {
 }
 
 fn locked(bench: &Bench) -> Result<()> {
-    let fs = Fixture::new(bench, &[])?;
+    let fs = ImageFixture::new(bench, &[])?;
     let (dir, file, link) = fill(&fs)?;
     for (what, read) in reads(dir, file, link) {
         read(&fs, Wait::No)?;

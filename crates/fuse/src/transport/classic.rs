@@ -22,7 +22,7 @@ use creamery_device::{AlignedBuffer, SharedBytes};
 use rustix::io::Errno as Raw;
 use zerocopy::FromBytes;
 
-use super::crew::{Crew, Need, Next};
+use super::crew::{Need, Next, WorkerPool};
 use super::linger::Linger;
 use super::{Device, Transport, enter_worker_thread};
 use crate::dispatch::{Answer, Handler, Message, refuse};
@@ -147,7 +147,7 @@ fn answer(device: &Device, unique: u64, answer: &Answer, payload: &[u8]) -> Resu
 }
 
 impl Classic<'_> {
-    fn work(&self, worker: usize, device: &Device, crew: &Crew, handler: &dyn Handler) -> Result<()> {
+    fn work(&self, worker: usize, device: &Device, crew: &WorkerPool, handler: &dyn Handler) -> Result<()> {
         enter_worker_thread();
         let mut buffers = Buffers::new(self.max_write);
         let (mut need, mut linger) = (Need::default(), Linger::default());
@@ -172,7 +172,13 @@ impl Classic<'_> {
         Ok(())
     }
 
-    fn guarded(&self, worker: usize, device: &Device, crew: &Crew, handler: &dyn Handler) -> Result<()> {
+    fn guarded(
+        &self,
+        worker: usize,
+        device: &Device,
+        crew: &WorkerPool,
+        handler: &dyn Handler,
+    ) -> Result<()> {
         let guard = AbortOnPanic { detach: self.detach };
         let result = self.work(worker, device, crew, handler);
         std::mem::forget(guard);
@@ -192,7 +198,7 @@ impl Transport for Classic<'_> {
         for _ in 1..self.workers {
             channels.push(self.device.another().map_err(|errno| failed("cloning /dev/fuse", errno))?);
         }
-        let crew = &Crew::new();
+        let crew = &WorkerPool::new();
         thread::scope(|scope| {
             let spawned: Vec<_> = channels
                 .iter()

@@ -39,7 +39,7 @@ const IDLE_LOOKS: u32 = 20;
 const SURPLUS_REQUESTS: u32 = 32;
 
 /// The workers of one session.
-pub(super) struct Crew {
+pub(super) struct WorkerPool {
     /// Workers in `read`.
     reading: AtomicUsize,
     /// Requests taken so far.
@@ -78,7 +78,7 @@ pub(super) struct Need {
     surplus: u32,
 }
 
-impl Crew {
+impl WorkerPool {
     pub(super) fn new() -> Self {
         Self {
             reading: AtomicUsize::new(0),
@@ -184,7 +184,7 @@ mod tests {
 
     /// Workers that take numbers from a channel in place of the kernel, and run `work` on each.
     fn serve(workers: usize, requests: Vec<u32>, work: impl Fn(u32) + Sync) -> usize {
-        let (crew, served) = (Crew::new(), AtomicUsize::new(0));
+        let (crew, served) = (WorkerPool::new(), AtomicUsize::new(0));
         let (send, receive) = mpsc::channel();
         let queued = AtomicUsize::new(requests.len());
         requests.into_iter().for_each(|request| send.send(request).expect("it is kept"));
@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn a_request_after_a_long_rest_wakes_the_watch_when_it_blocks() {
-        let crew = Crew::new();
+        let crew = WorkerPool::new();
         let (send, receive) = mpsc::channel::<()>();
         std::thread::scope(|scope| {
             let crew = &crew;

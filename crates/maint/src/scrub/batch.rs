@@ -7,12 +7,12 @@ use creamery_device::AlignedBuffer;
 
 use super::Counts;
 use super::counts::Class;
-use super::finding::{Finding, Outcome, Sink, What};
+use super::finding::{Finding, FindingKind, Outcome, Sink};
 use super::group::Batch;
 use super::judge::Bad;
 use super::mend::{Mending, Settled};
 use super::sums::index;
-use super::used::{Content, InUse, Run};
+use super::used::{Content, InUse, UsedRun};
 
 /// The largest number of comparisons of copies that are being overwritten.
 const LOOKS: usize = 16;
@@ -59,8 +59,8 @@ impl Mending<'_> {
         // A tree block counts once, as in Linux.
         count(outcome, 1, counts);
         let what = match used.runs[bad.run].content {
-            Content::Tree { .. } => What::Tree,
-            Content::Data(_) => What::Data,
+            Content::Tree { .. } => FindingKind::Tree,
+            Content::Data(_) => FindingKind::Data,
         };
         sink.found(&Finding { what, at, logical: Some(bad.at), why, outcome });
         settled
@@ -123,7 +123,7 @@ impl Mending<'_> {
                 counts.unverified_errors += 1;
                 let from = run.bytes.start + index(logical.get() - run.at.get());
                 sink.found(&Finding {
-                    what: What::Differing,
+                    what: FindingKind::Differing,
                     at: within(batch.at, &(from..from + self.judge.sector)),
                     logical: Some(logical),
                     why: "another copy differs, and there is no checksum".to_owned(),
@@ -134,7 +134,7 @@ impl Mending<'_> {
     }
 
     /// The result of [`differing`](Self::differing) for copies that are not overwritten meanwhile; for copies that always are, it is empty.
-    fn differ_at_one_moment(&self, run: &Run, at: Physical) -> Vec<Logical> {
+    fn differ_at_one_moment(&self, run: &UsedRun, at: Physical) -> Vec<Logical> {
         let mut own = AlignedBuffer::zeroed(run.bytes.len());
         for _ in 0..LOOKS {
             let before = self.engine.writes_in_place(run.at);
@@ -152,7 +152,7 @@ impl Mending<'_> {
 
     /// The sectors of a run that differ from another copy, once for each such copy. `own` has the run's bytes except for the `unread`
     /// sectors.
-    fn differing(&self, run: &Run, own: &[u8], unread: &[Logical]) -> Vec<Logical> {
+    fn differing(&self, run: &UsedRun, own: &[u8], unread: &[Logical]) -> Vec<Logical> {
         let judge = &self.judge;
         let mut differing = Vec::new();
         let Ok(copies) = judge.volume.map(run.at, own.len() as u64) else { return differing };

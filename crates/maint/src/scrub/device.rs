@@ -22,7 +22,7 @@ use super::rows::RowWalk;
 use super::searches::{SearchCounters, Searches, Trees};
 use super::together::{Arrival, Lead, Over, Part, Together};
 use super::used::Position;
-use super::workers::{IN_FLIGHT, Run, Walk, Went, Workers};
+use super::workers::{IN_FLIGHT, Walk, Went, Workers, WorkersResult};
 
 /// Bytes of a device that a step reads if no read rate is set: the devices of a chunk with parity learn of one another between steps.
 const STEP: u64 = 64 << 20;
@@ -422,7 +422,7 @@ impl<'e> Scrub<'e> {
         }];
         let workers =
             Workers::new((chunk, &self.mending, durable), Walk::OneDevice(walk), (&mut part, bytes), sink);
-        let Run { asked, worked, position, went } = workers.run(self.workers);
+        let WorkersResult { asked, worked, position, went } = workers.run(self.workers);
         device.asked += asked;
         device.worked += worked;
         device.position = Some(position);
@@ -481,7 +481,7 @@ impl<'e> Scrub<'e> {
         let trees = self.trees_of(&extents, sums.as_ref());
         let walk = Walk::Rows(RowWalk::new(durable, trees, chunk, &lead.position)?);
         let workers = Workers::new((chunk, &self.mending, durable), walk, (&mut lead.parts, bytes), sink);
-        let Run { asked, worked, position, went } = workers.run(self.workers);
+        let WorkersResult { asked, worked, position, went } = workers.run(self.workers);
         device.asked += asked;
         device.worked += worked;
         lead.position = position;

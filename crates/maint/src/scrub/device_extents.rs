@@ -10,7 +10,7 @@ use creamery_txn::{DurableTrees, Engine};
 use creamery_volume::{Chunk, Stripe};
 use zerocopy::FromBytes;
 
-use super::finding::{Finding, Outcome, What};
+use super::finding::{Finding, FindingKind, Outcome};
 
 /// A part of the device that a chunk occupies.
 #[derive(Clone, Copy, Debug)]
@@ -93,5 +93,5 @@ pub(super) fn not_scrubbed(dev: DevId, extent: &DeviceExtent, reached: u64, erro
     let at = Physical { dev, offset: reached.max(extent.start) };
     let left = extent.start.saturating_add(extent.len).saturating_sub(at.offset);
     let why = format!("{left} bytes of the device were not scrubbed: {error}");
-    Finding { what: What::NotScrubbed, at, logical: Some(extent.chunk), why, outcome: Outcome::Lost }
+    Finding { what: FindingKind::NotScrubbed, at, logical: Some(extent.chunk), why, outcome: Outcome::Lost }
 }

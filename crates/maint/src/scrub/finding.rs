@@ -10,11 +10,11 @@ use super::Counts;
 /// The kind of a bad object.
 ///
 /// ```
-/// use creamery_maint::scrub::What;
+/// use creamery_maint::scrub::FindingKind;
 /// assert_ne!(What::Data, What::Tree);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum What {
+pub enum FindingKind {
     /// A copy of the superblock.
     Superblock,
     /// A tree block.
@@ -31,7 +31,7 @@ pub enum What {
     NotScrubbed,
 }
 
-impl What {
+impl FindingKind {
     /// All kinds.
     pub const ALL: [Self; 7] = [
         Self::Superblock,
@@ -141,7 +141,7 @@ impl Rewritten {
 #[derive(Clone, Debug)]
 pub struct Finding {
     /// The kind of object.
-    pub what: What,
+    pub what: FindingKind,
     /// Its place on the device.
     pub at: Physical,
     /// Its address, if it has one.
@@ -167,7 +167,13 @@ impl Finding {
     #[must_use]
     pub fn of_device(dev: DevId, error: &Error) -> Self {
         let at = Physical { dev, offset: 0 };
-        Self { what: What::NotScrubbed, at, logical: None, why: error.to_string(), outcome: Outcome::Lost }
+        Self {
+            what: FindingKind::NotScrubbed,
+            at,
+            logical: None,
+            why: error.to_string(),
+            outcome: Outcome::Lost,
+        }
     }
 
     /// Parses a line of a report; `None` if it is no finding.
@@ -183,7 +189,7 @@ impl Finding {
         let (dev, offset) = place.split_once(" offset ")?;
         let at = Physical { dev: DevId::new(dev.parse().ok()?), offset: offset.parse().ok()? };
         Some(Self {
-            what: What::ALL.into_iter().find(|what| what.words() == head)?,
+            what: FindingKind::ALL.into_iter().find(|what| what.words() == head)?,
             at,
             logical,
             why: why.to_owned(),

@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 
 use creamery_base::{DevId, Error, ErrorKind, Escaped, ObjectId, Result, TreeId};
 
-use super::{Finding, Outcome, What};
+use super::{Finding, FindingKind, Outcome};
 
 pub(super) const HEAD: &str = "scrub findings:1";
 /// Maximum findings of either kind (left, or repaired); further ones are only counted.
@@ -125,11 +125,12 @@ impl Findings {
     /// scrubbed any more, once for each error counted for that: the scrub goes on with them.
     pub(super) fn keep_found(&mut self, stopped: impl Fn(DevId) -> Stopped) -> Vec<DevId> {
         let mut again = Vec::new();
-        let is_of_device = |finding: &Finding| finding.what == What::NotScrubbed && finding.logical.is_none();
+        let is_of_device =
+            |finding: &Finding| finding.what == FindingKind::NotScrubbed && finding.logical.is_none();
         let is_passed = |finding: &Finding, place: u64| match finding.what {
             _ if is_of_device(finding) => false,
             // A device's superblocks come first, wherever they lie.
-            What::Superblock => place > 0,
+            FindingKind::Superblock => place > 0,
             _ => finding.at.offset < place,
         };
         self.left.retain(|Found { finding, .. }| {
@@ -158,7 +159,8 @@ impl Findings {
 
     /// Notes that the superblocks of a device were rewritten.
     pub(super) fn superblocks_are_mended(&mut self, dev: DevId) {
-        let its = |found: &mut Found| (found.finding.what, found.finding.at.dev) == (What::Superblock, dev);
+        let its =
+            |found: &mut Found| (found.finding.what, found.finding.at.dev) == (FindingKind::Superblock, dev);
         for mut found in self.left.extract_if(.., its) {
             found.finding.outcome = Outcome::Mended;
             self.mended.push(found);
@@ -273,8 +275,8 @@ mod tests {
 
     use super::*;
 
-    fn finding(what: What, outcome: Outcome, offset: u64) -> Finding {
-        let logical = (what != What::Superblock).then(|| Logical::new(offset + 1));
+    fn finding(what: FindingKind, outcome: Outcome, offset: u64) -> Finding {
+        let logical = (what != FindingKind::Superblock).then(|| Logical::new(offset + 1));
         let at = Physical { dev: DevId::new(2), offset };
         Finding { what, at, logical, why: "expected a, found b: c".to_owned(), outcome }
     }
@@ -283,7 +285,7 @@ mod tests {
     fn what_is_written_is_read_again() {
         let mut findings = Findings::default();
         let mut offset = 0;
-        for what in What::ALL {
+        for what in FindingKind::ALL {
             for outcome in Outcome::ALL {
                 offset += 4096;
                 findings.add(finding(what, outcome, offset));
@@ -310,7 +312,7 @@ mod tests {
             for number in 0..count as u64 + 1 {
                 for outcome in [Outcome::Lost, Outcome::Mended] {
                     let why = "w".repeat(why);
-                    findings.add(Finding { why, ..finding(What::Data, outcome, number << 12) });
+                    findings.add(Finding { why, ..finding(FindingKind::Data, outcome, number << 12) });
                 }
             }
             let mut named = 0;
@@ -343,10 +345,12 @@ mod tests {
     #[test]
     fn what_a_resumed_scrub_finds_again_is_not_kept() {
         let mut findings = Findings::default();
-        for (what, offset) in [(What::Superblock, 1 << 26), (What::Data, 4096), (What::Data, 8192)] {
+        for (what, offset) in
+            [(FindingKind::Superblock, 1 << 26), (FindingKind::Data, 4096), (FindingKind::Data, 8192)]
+        {
             findings.add(finding(what, Outcome::Lost, offset));
         }
-        findings.add(finding(What::Data, Outcome::Mended, 1 << 20));
+        findings.add(finding(FindingKind::Data, Outcome::Mended, 1 << 20));
         let mut whole = findings.clone();
         whole.keep_found(|_| Stopped::Nowhere);
         assert_eq!((whole.left().len(), whole.len()), (3, 4));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use creamery_base::{Error, ErrorKind, Logical, Physical, Result};
 use creamery_txn::DurableTrees;
-use creamery_volume::{Chunk, Holds};
+use creamery_volume::{Chunk, SpanContent};
 
 use super::searches::Trees;
 use super::sums::index;
@@ -70,7 +70,7 @@ impl<'t> GroupWalk<'t> {
         while let Some(extent) = self.used.ending_behind(self.next)? {
             let from = self.next.max(extent.start);
             let Some(span) = self.chunk.span_from(self.stripe, from) else { break };
-            let Holds::Data(start) = span.holds else { break };
+            let SpanContent::Data(start) = span.holds else { break };
             if extent.end <= start {
                 self.next = start; // that extent lies in other stripes
                 continue;

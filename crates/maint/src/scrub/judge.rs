@@ -11,7 +11,7 @@ use creamery_volume::Volume;
 use super::Counts;
 use super::counts::Class;
 use super::sums::index;
-use super::used::{Content, InUse, Run};
+use super::used::{Content, InUse, UsedRun};
 
 /// The information for judging blocks and data.
 #[derive(Clone, Copy)]
@@ -72,7 +72,7 @@ impl<'v> Judge<'v> {
     pub(super) fn judge_part(
         &self,
         used: &InUse,
-        (number, run): (usize, &Run),
+        (number, run): (usize, &UsedRun),
         part: Range<usize>,
         bytes: &[u8],
         counts: &mut Counts,
@@ -87,7 +87,7 @@ impl<'v> Judge<'v> {
             }
             content => content.clone(),
         };
-        let run = Run { at: run.at + from as u64, bytes: part, content };
+        let run = UsedRun { at: run.at + from as u64, bytes: part, content };
         self.judge_run(used, (number, &run), bytes, counts, bad);
     }
 
@@ -95,7 +95,7 @@ impl<'v> Judge<'v> {
     fn judge_run(
         &self,
         used: &InUse,
-        (number, run): (usize, &Run),
+        (number, run): (usize, &UsedRun),
         bytes: &[u8],
         counts: &mut Counts,
         bad: &mut Vec<Bad>,

@@ -72,7 +72,7 @@ mod workers;
 
 pub use counts::Counts;
 pub use device::{DeviceScrub, Ended, Scrub, Step};
-pub use finding::{Finding, Outcome, Sink, What};
+pub use finding::{Finding, FindingKind, Outcome, Sink};
 pub use findings::{FILES_MAX, Findings, file_line, more_files_line};
 pub use pace::Pace;
 pub use recorder::{HostPaths, Recorder, host_paths};

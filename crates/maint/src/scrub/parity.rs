@@ -15,7 +15,7 @@ use creamery_volume::{Chunk, FullStripes, Stripe};
 
 use super::batch::{count, count_extents};
 use super::counts::{Class, Tally};
-use super::finding::{Finding, Outcome, Rewritten, Sink, Unheard, What};
+use super::finding::{Finding, FindingKind, Outcome, Rewritten, Sink, Unheard};
 use super::mend::Mending;
 use super::rows::{Element, RowBatch};
 use super::used::Content;
@@ -289,9 +289,11 @@ fn tell(
 ) {
     let finding = |what, logical| Finding { what, at, logical, why: why.to_owned(), outcome };
     if unsummed.is_empty() {
-        sink.found(&finding(What::Parity, row));
+        sink.found(&finding(FindingKind::Parity, row));
     }
-    unsummed.into_values().for_each(|logical| sink.found(&finding(What::UnsummedParity, Some(logical))));
+    unsummed
+        .into_values()
+        .for_each(|logical| sink.found(&finding(FindingKind::UnsummedParity, Some(logical))));
 }
 
 /// The tally of the stripe at a place, and the sink; if an earlier scrub has judged the place, `none` and a sink that drops findings.

@@ -6,7 +6,7 @@ use creamery_volume::MemberState;
 
 use super::Counts;
 use super::batch::count;
-use super::finding::{Finding, Outcome, Rewritten, Sink, What};
+use super::finding::{Finding, FindingKind, Outcome, Rewritten, Sink};
 use super::mend::Mending;
 
 /// The largest number of reads of a copy that is half written.
@@ -45,7 +45,7 @@ impl Mending<'_> {
                     };
                     let (why, outcome) = (rewritten.why(&why), rewritten.outcome);
                     count(outcome, 1, counts);
-                    sink.found(&Finding { what: What::Superblock, at, logical: None, why, outcome });
+                    sink.found(&Finding { what: FindingKind::Superblock, at, logical: None, why, outcome });
                 }
             }
             if offset == SUPERBLOCK_OFFSETS[0] && first.is_none() && !self.is_live {

@@ -22,7 +22,7 @@ pub(super) enum Content {
 
 /// Consecutive sectors of one kind.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Run {
+pub(super) struct UsedRun {
     pub(super) at: Logical,
     /// Their range in the bytes that are read.
     pub(super) bytes: Range<usize>,
@@ -32,7 +32,7 @@ pub(super) struct Run {
 /// The used parts of bytes that are read.
 #[derive(Default, Debug)]
 pub(super) struct InUse {
-    pub(super) runs: Vec<Run>,
+    pub(super) runs: Vec<UsedRun>,
     pub(super) sums: Vec<u8>,
     /// The number of extents that begin there: of data, and tree blocks.
     pub(super) extents: (u64, u64),
@@ -160,14 +160,16 @@ impl<'t> UsedWalk<'t> {
         match (extent.used, &mut self.sums) {
             (Used::Tree { generation, level }, _) => {
                 let content = Content::Tree { block: extent.start, generation, level };
-                runs.push(Run { at: first, bytes: whole, content });
+                runs.push(UsedRun { at: first, bytes: whole, content });
             }
-            (Used::Data, None) => runs.push(Run { at: first, bytes: whole, content: Content::Data(None) }),
+            (Used::Data, None) => {
+                runs.push(UsedRun { at: first, bytes: whole, content: Content::Data(None) })
+            }
             (Used::Data, Some(sums)) => {
                 let sector = sums.sector();
                 sums.read((first, last), taken, |at, sectors, place| {
                     let content = Content::Data(place);
-                    runs.push(Run { at, bytes: bytes(at, sectors * sector), content });
+                    runs.push(UsedRun { at, bytes: bytes(at, sectors * sector), content });
                 })?;
             }
         }

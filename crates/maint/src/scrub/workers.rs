@@ -32,7 +32,7 @@ pub(super) enum Went {
 }
 
 /// The result of the workers.
-pub(super) struct Run {
+pub(super) struct WorkersResult {
     /// Bytes of each device that were requested.
     pub(super) asked: u64,
     /// The total processor time.
@@ -124,7 +124,7 @@ impl<'w, 't> Workers<'w, 't> {
     }
 
     /// Works on `workers` threads until everything is done, or a reason to end comes.
-    pub(super) fn run(self, workers: usize) -> Run {
+    pub(super) fn run(self, workers: usize) -> WorkersResult {
         std::thread::scope(|threads| {
             for _ in 1..workers {
                 // This thread does everything if no other one can be started.
@@ -135,7 +135,7 @@ impl<'w, 't> Workers<'w, 't> {
         let Progress { asked, worked, end, ahead, .. } = self.progress.into_inner();
         assert!(ahead.is_empty(), "all that was counted counts when nothing is in flight");
         let position = self.walk.into_inner().position();
-        Run { asked, worked, position, went: end.unwrap_or(Ok(Went::Through)) }
+        WorkersResult { asked, worked, position, went: end.unwrap_or(Ok(Went::Through)) }
     }
 
     /// Takes tasks until there is none.

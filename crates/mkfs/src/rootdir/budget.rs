@@ -9,11 +9,11 @@ use creamery_base::lock::{RankedCondvar, RankedMutex, rank};
 /// Gives bytes to readers and takes them back from the writer.
 pub(crate) struct Budget {
     limit: u64,
-    state: RankedMutex<State, { rank::LEAF }>,
+    state: RankedMutex<BudgetState, { rank::LEAF }>,
     room: RankedCondvar,
 }
 
-struct State {
+struct BudgetState {
     used: u64,
     /// The entry that the writer waits for or works on.
     current: u64,
@@ -26,7 +26,7 @@ pub(crate) struct Closed;
 
 impl Budget {
     pub(crate) const fn new(limit: u64) -> Self {
-        let state = State { used: 0, current: 0, waiting: 0, closed: false };
+        let state = BudgetState { used: 0, current: 0, waiting: 0, closed: false };
         Self { limit, state: RankedMutex::new(state), room: RankedCondvar::new() }
     }
 

@@ -13,15 +13,15 @@ use rustix::fs::FileType;
 
 use super::part::RootdirPart;
 use super::source::{Meta, SourceDir, join};
-use super::walk::{Stop, Visitor, walk};
+use super::walk::{Visitor, WalkStop, walk};
 
 /// Refuses parts if one has a directory where an earlier one has another file, or the other way round.
 pub(super) fn refuse_conflicts(parts: &[RootdirPart]) -> Result<()> {
     for index in 1..parts.len() {
         let mut above = Above { part: &parts[index], below: &parts[..index] };
         match above.target().and_then(|()| walk(SourceDir::root(&above.part.source)?, &mut above)) {
-            Ok(()) | Err(Stop::Enough) => {}
-            Err(Stop::Failed(error)) => return Err(error),
+            Ok(()) | Err(WalkStop::Enough) => {}
+            Err(WalkStop::Failed(error)) => return Err(error),
         }
     }
     Ok(())
@@ -35,7 +35,7 @@ struct Above<'a> {
 
 impl Above<'_> {
     /// Compares the directories on the path to the part's target.
-    fn target(&self) -> Result<(), Stop> {
+    fn target(&self) -> Result<(), WalkStop> {
         let target = &self.part.target[..];
         let slashes = target.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
         slashes.chain([target.len()]).try_for_each(|end| self.compare(&target[..end], true))
@@ -43,7 +43,7 @@ impl Above<'_> {
 
     /// Compares the part's file at `path`, from the root of the filesystem, with those of the earlier parts. The directories above were
     /// compared before, so no symbolic link is on the path.
-    fn compare(&self, path: &[u8], is_directory: bool) -> Result<(), Stop> {
+    fn compare(&self, path: &[u8], is_directory: bool) -> Result<(), WalkStop> {
         let differs =
             |below: &&RootdirPart| is_directory_in(below, path).is_some_and(|has| has != is_directory);
         let Some(below) = self.below.iter().find(differs) else { return Ok(()) };
@@ -61,20 +61,20 @@ impl Above<'_> {
 }
 
 impl Visitor for Above<'_> {
-    fn enter(&mut self, _: &[u8], dir: &SourceDir, _: Meta) -> Result<(), Stop> {
+    fn enter(&mut self, _: &[u8], dir: &SourceDir, _: Meta) -> Result<(), WalkStop> {
         self.compare(&self.path(&dir.path), true)
     }
 
-    fn leave(&mut self) -> Result<(), Stop> {
+    fn leave(&mut self) -> Result<(), WalkStop> {
         Ok(())
     }
 
     /// An unreadable file stops the walk that fills the filesystem, or is left out there.
-    fn unread(&mut self, _: &[u8], _: Error) -> Result<(), Stop> {
+    fn unread(&mut self, _: &[u8], _: Error) -> Result<(), WalkStop> {
         Ok(())
     }
 
-    fn file(&mut self, name: &CStr, _: FileType, dir: &Arc<SourceDir>) -> Result<(), Stop> {
+    fn file(&mut self, name: &CStr, _: FileType, dir: &Arc<SourceDir>) -> Result<(), WalkStop> {
         self.compare(&self.path(&join(&dir.path, name.to_bytes())), false)
     }
 }

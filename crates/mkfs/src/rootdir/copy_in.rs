@@ -7,7 +7,7 @@ use std::path::Path;
 use creamery_base::{Error, ErrorKind, InodeId, Result};
 use creamery_fs::Filesystem;
 
-use super::fill::{Keep, Place, Rules};
+use super::fill::{Keep, Rules, WalkRoot};
 use super::queue::Feeder;
 use super::source::SourceDir;
 use super::subvolume::Subvolumes;
@@ -54,8 +54,8 @@ pub fn copy_in(fs: &Filesystem, copy: &CopyIn<'_>, progress: &dyn Progress) -> R
     let clamp = is_reproducible.then_some(now);
     let rules = Rules { owner, clamp, now, keep, on_error: copy.on_error };
     let place = match copy.name {
-        Some(name) => Place::In(copy.dir, name),
-        None => Place::Onto(copy.dir),
+        Some(name) => WalkRoot::In(copy.dir, name),
+        None => WalkRoot::Onto(copy.dir),
     };
     let source = copy.source;
     let meta = std::fs::symlink_metadata(source).map_err(|error| Error::from(error).on_host(source))?;

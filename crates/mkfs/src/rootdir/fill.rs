@@ -31,14 +31,14 @@ use crate::SubvolumeKind;
 const GATHER_MAX: u64 = 8 << 20;
 
 /// A piece of a file's data.
-struct Piece {
+struct FilePart {
     offset: u64,
     bytes: Vec<u8>,
     /// The compressed data, if the piece is all of a small file.
     packed: Option<PackedAhead>,
 }
 
-impl Piece {
+impl FilePart {
     const fn len(&self) -> u64 {
         self.bytes.len() as u64
     }
@@ -69,7 +69,7 @@ pub(crate) enum Keep {
 }
 
 /// The place of the walk's root.
-pub(crate) enum Place<'a> {
+pub(crate) enum WalkRoot<'a> {
     /// The root is this existing directory.
     Onto(InodeId),
     /// The root gets this name in this directory. An existing file of that name is written over, as by cp(1).
@@ -97,7 +97,7 @@ pub(crate) struct Filler<'a> {
     shared: &'a Shared<'a>,
     progress: &'a dyn Progress,
     rules: Rules,
-    place: Place<'a>,
+    place: WalkRoot<'a>,
     open: Vec<Open>,
     /// Files with further names to come, and the number of these names.
     links: HashMap<LinkKey, (InodeId, u64)>,
@@ -115,7 +115,7 @@ impl<'a> Filler<'a> {
         shared: &'a Shared<'a>,
         progress: &'a dyn Progress,
         rules: Rules,
-        place: Place<'a>,
+        place: WalkRoot<'a>,
     ) -> Self {
         Self {
             fs,
@@ -210,7 +210,7 @@ impl<'a> Filler<'a> {
 
     /// The directory and subvolume of a source that is a single file.
     fn lone_place(&self) -> (InodeId, u32) {
-        let (Place::Onto(dir) | Place::In(dir, _)) = self.place;
+        let (WalkRoot::Onto(dir) | WalkRoot::In(dir, _)) = self.place;
         (dir, 0)
     }
 
@@ -292,8 +292,8 @@ impl<'a> Filler<'a> {
     ) -> Result<()> {
         let (dir, name, mut number) = match (self.open.last(), &self.place) {
             (Some(parent), _) => (parent.id, name, parent.subvolume),
-            (None, Place::In(dir, name)) => (*dir, *name, 0),
-            (None, Place::Onto(dir)) => return self.enter_existing(*dir, meta, Vec::new(), 0),
+            (None, WalkRoot::In(dir, name)) => (*dir, *name, 0),
+            (None, WalkRoot::Onto(dir)) => return self.enter_existing(*dir, meta, Vec::new(), 0),
         };
         // Links do not reach into a subvolume, neither a new one nor one of an earlier part.
         if subvolume.is_some() {
@@ -447,8 +447,8 @@ impl<'a> Filler<'a> {
         path: &[u8],
     ) -> Result<(InodeId, u64)> {
         let (pieces, complete) = self.gather(parts)?;
-        let bytes: u64 = pieces.iter().map(Piece::len).sum();
-        let end = pieces.last().map_or(0, Piece::end);
+        let bytes: u64 = pieces.iter().map(FilePart::len).sum();
+        let end = pieces.last().map_or(0, FilePart::end);
         let stretches: Vec<(u64, &[u8])> =
             pieces.iter().map(|piece| (piece.offset, &piece.bytes[..])).collect();
         let packed = pieces.first().and_then(|piece| piece.packed.as_ref());
@@ -498,8 +498,8 @@ impl<'a> Filler<'a> {
     }
 
     /// Takes pieces of data until there are enough for one call, or no more (then the size of the file is returned, too).
-    fn gather(&self, parts: &Receiver<Result<Part>>) -> Result<(Vec<Piece>, Option<u64>)> {
-        let mut pieces: Vec<Piece> = Vec::new();
+    fn gather(&self, parts: &Receiver<Result<Part>>) -> Result<(Vec<FilePart>, Option<u64>)> {
+        let mut pieces: Vec<FilePart> = Vec::new();
         let mut taken = 0;
         while taken < GATHER_MAX {
             match next_part(parts) {
@@ -511,14 +511,14 @@ impl<'a> Filler<'a> {
                 Ok(Part::End { size }) => return Ok((pieces, Some(size))),
                 Ok(Part::Data { offset, bytes, packed }) => {
                     taken += bytes.len() as u64;
-                    pieces.push(Piece { offset, bytes, packed });
+                    pieces.push(FilePart { offset, bytes, packed });
                 }
             }
         }
         Ok((pieces, None))
     }
 
-    fn write_rest(&self, made: &Attributes, pieces: &[Piece]) -> Result<()> {
+    fn write_rest(&self, made: &Attributes, pieces: &[FilePart]) -> Result<()> {
         let file = self.fs.open_file(made.id)?;
         for piece in pieces.iter().filter(|piece| piece.end() > made.size) {
             let skip = made.size.saturating_sub(piece.offset);

@@ -48,7 +48,7 @@ pub use progress::{Lost, NoProgress, OnError, Progress, Skipped};
 pub use subvolume::{RootdirSubvolume, SubvolumeKind};
 
 use conflict::refuse_conflicts;
-use fill::{Filler, Keep, Place, Rules};
+use fill::{Filler, Keep, Rules, WalkRoot};
 use queue::{FILES_AHEAD, Feeder, Step};
 use reader::{Job, Shared};
 use source::SourceDir;
@@ -216,7 +216,7 @@ fn fill(
         let root = SourceDir::root(&part.source)?;
         let dir = part.make_target(fs, &writable, options.owner.unwrap_or((0, 0)))?;
         let own = Subvolumes::new(&part.own(&writable))?;
-        let place = Place::Onto(dir);
+        let place = WalkRoot::Onto(dir);
         let filled =
             run(fs, rules, place, progress, |steps, jobs| Feeder::new(steps, jobs, &own, image).run(root));
         filled.map_err(|error| match error.kind() {
@@ -243,7 +243,7 @@ fn fill(
 fn run(
     fs: &Filesystem,
     rules: Rules,
-    place: Place<'_>,
+    place: WalkRoot<'_>,
     progress: &dyn Progress,
     feed: impl FnOnce(SyncSender<Step>, SyncSender<Job>) + Send,
 ) -> Result<()> {

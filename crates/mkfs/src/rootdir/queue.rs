@@ -18,7 +18,7 @@ use rustix::fs::FileType;
 use super::reader::{Job, Part};
 use super::source::{Meta, SourceDir};
 use super::subvolume::Subvolumes;
-use super::walk::{Stop, Visitor, walk};
+use super::walk::{Visitor, WalkStop, walk};
 use crate::SubvolumeKind;
 
 /// Files that are read ahead of the writer. Each may hold a directory open.
@@ -66,9 +66,9 @@ impl<'a> Feeder<'a> {
     /// Walks everything below `root`, whose own entry is the first step.
     pub(crate) fn run(mut self, root: SourceDir) {
         match walk(root, &mut self) {
-            Ok(()) | Err(Stop::Enough) => {}
+            Ok(()) | Err(WalkStop::Enough) => {}
             // If the writer has ended, nobody receives the error.
-            Err(Stop::Failed(error)) => drop(self.steps.send(Step::Failed(error))),
+            Err(WalkStop::Failed(error)) => drop(self.steps.send(Step::Failed(error))),
         }
     }
 
@@ -85,7 +85,7 @@ impl<'a> Feeder<'a> {
         dir: &Arc<SourceDir>,
         to: &[u8],
         subvolume: u32,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), WalkStop> {
         let number = self.next_number();
         let (send, parts) = sync_channel(PARTS_AHEAD);
         let job = Job {
@@ -97,7 +97,7 @@ impl<'a> Feeder<'a> {
             image: self.image,
             parts: send,
         };
-        self.jobs.send(job).map_err(|_| Stop::Enough)?;
+        self.jobs.send(job).map_err(|_| WalkStop::Enough)?;
         self.send(Step::File { number, name: to.to_vec(), parts })
     }
 
@@ -107,13 +107,13 @@ impl<'a> Feeder<'a> {
         number
     }
 
-    fn send(&self, step: Step) -> Result<(), Stop> {
-        self.steps.send(step).map_err(|_| Stop::Enough)
+    fn send(&self, step: Step) -> Result<(), WalkStop> {
+        self.steps.send(step).map_err(|_| WalkStop::Enough)
     }
 }
 
 impl Visitor for Feeder<'_> {
-    fn enter(&mut self, name: &[u8], dir: &SourceDir, meta: Meta) -> Result<(), Stop> {
+    fn enter(&mut self, name: &[u8], dir: &SourceDir, meta: Meta) -> Result<(), WalkStop> {
         let subvolume = self.subvolumes.kind_of(&dir.path);
         let level = if subvolume.is_some() {
             self.subvolume_count += 1;
@@ -127,17 +127,17 @@ impl Visitor for Feeder<'_> {
         self.send(Step::Enter { number, name, path, meta, subvolume })
     }
 
-    fn leave(&mut self) -> Result<(), Stop> {
+    fn leave(&mut self) -> Result<(), WalkStop> {
         self.levels.pop();
         let number = self.next_number();
         self.send(Step::Leave { number })
     }
 
-    fn unread(&mut self, path: &[u8], error: Error) -> Result<(), Stop> {
+    fn unread(&mut self, path: &[u8], error: Error) -> Result<(), WalkStop> {
         self.send(Step::Unread { path: path.to_vec(), error })
     }
 
-    fn file(&mut self, name: &CStr, kind: FileType, dir: &Arc<SourceDir>) -> Result<(), Stop> {
+    fn file(&mut self, name: &CStr, kind: FileType, dir: &Arc<SourceDir>) -> Result<(), WalkStop> {
         let subvolume = *self.levels.last().expect("files lie in the root or below");
         self.queue_file(name, kind, dir, name.to_bytes(), subvolume)
     }

@@ -75,19 +75,19 @@ impl<'a> Shared<'a> {
     }
 }
 
-enum Stop {
+enum ReadStop {
     /// The writer needs no more of this file.
     Unwanted,
     Failed(Error),
 }
 
-impl From<Error> for Stop {
+impl From<Error> for ReadStop {
     fn from(error: Error) -> Self {
         Self::Failed(error)
     }
 }
 
-impl From<Closed> for Stop {
+impl From<Closed> for ReadStop {
     fn from(_: Closed) -> Self {
         Self::Unwanted
     }
@@ -102,8 +102,8 @@ pub(crate) fn run(jobs: &Jobs, shared: &Shared<'_>) {
         let job = jobs.lock().recv();
         let Ok(job) = job else { return };
         match read(&job, shared) {
-            Ok(()) | Err(Stop::Unwanted) => {}
-            Err(Stop::Failed(error)) => {
+            Ok(()) | Err(ReadStop::Unwanted) => {}
+            Err(ReadStop::Failed(error)) => {
                 let path = join(&job.dir.path, job.name.to_bytes());
                 // The writer may have ended already.
                 drop(job.parts.send(Err(at_path(&path)(error))));
@@ -112,11 +112,11 @@ pub(crate) fn run(jobs: &Jobs, shared: &Shared<'_>) {
     }
 }
 
-fn send(job: &Job, part: Part) -> Result<(), Stop> {
-    job.parts.send(Ok(part)).map_err(|_| Stop::Unwanted)
+fn send(job: &Job, part: Part) -> Result<(), ReadStop> {
+    job.parts.send(Ok(part)).map_err(|_| ReadStop::Unwanted)
 }
 
-fn read(job: &Job, shared: &Shared<'_>) -> Result<(), Stop> {
+fn read(job: &Job, shared: &Shared<'_>) -> Result<(), ReadStop> {
     if job.kind == FileType::RegularFile {
         return read_regular(job, shared);
     }
@@ -132,7 +132,7 @@ fn read(job: &Job, shared: &Shared<'_>) -> Result<(), Stop> {
     send(job, Part::End { size: 0 })
 }
 
-fn read_regular(job: &Job, shared: &Shared<'_>) -> Result<(), Stop> {
+fn read_regular(job: &Job, shared: &Shared<'_>) -> Result<(), ReadStop> {
     let file = job.dir.open_file(&job.name)?;
     let mut meta = from_stat(&rustix::fs::fstat(&file).map_err(io_error)?);
     if job.image == Some((meta.dev, meta.ino)) {
@@ -157,7 +157,7 @@ fn read_regular(job: &Job, shared: &Shared<'_>) -> Result<(), Stop> {
 }
 
 /// Sends the content of a file that claims to be empty, as all files in /proc do. Returns the number of bytes.
-fn send_untold(job: &Job, shared: &Shared<'_>, file: &impl AsFd) -> Result<u64, Stop> {
+fn send_untold(job: &Job, shared: &Shared<'_>, file: &impl AsFd) -> Result<u64, ReadStop> {
     let mut at = 0;
     loop {
         shared.budget.take(job.number, UNTOLD_PIECE)?;
@@ -165,7 +165,7 @@ fn send_untold(job: &Job, shared: &Shared<'_>, file: &impl AsFd) -> Result<u64, 
         let len = read.as_ref().map_or(0, |bytes| bytes.len() as u64);
         shared.budget.give_back(UNTOLD_PIECE - len);
         if len == 0 {
-            return read.map(|_| at).map_err(Stop::from);
+            return read.map(|_| at).map_err(ReadStop::from);
         }
         send_piece(job, shared, at, read?, None)?;
         at += len;
@@ -179,11 +179,11 @@ fn send_piece(
     offset: u64,
     bytes: Vec<u8>,
     packed: Option<PackedAhead>,
-) -> Result<(), Stop> {
+) -> Result<(), ReadStop> {
     let len = bytes.len() as u64;
     job.parts.send(Ok(Part::Data { offset, bytes, packed })).map_err(|_| {
         shared.budget.give_back(len);
-        Stop::Unwanted
+        ReadStop::Unwanted
     })
 }
 
@@ -210,7 +210,7 @@ fn send_data(
     file: &impl AsFd,
     (start, end): (u64, u64),
     size: u64,
-) -> Result<(), Stop> {
+) -> Result<(), ReadStop> {
     let mut at = start;
     while at < end {
         let stop = end.min((at / PIECE + 1) * PIECE);

@@ -10,7 +10,7 @@ use creamery_base::Result;
 use rustix::fs::FileType;
 
 use super::source::{Meta, SourceDir, at_path, data_parts, join};
-use super::walk::{Stop, Visitor, walk};
+use super::walk::{Visitor, WalkStop, walk};
 use crate::source::Measure;
 
 /// Holes of files up to this size, bytes, are not looked for: their data is counted completely.
@@ -46,16 +46,16 @@ impl Sizer {
 }
 
 impl Visitor for Sizer {
-    fn enter(&mut self, name: &[u8], _: &SourceDir, meta: Meta) -> Result<(), Stop> {
+    fn enter(&mut self, name: &[u8], _: &SourceDir, meta: Meta) -> Result<(), WalkStop> {
         self.entry(name.len(), &meta);
         Ok(())
     }
 
-    fn leave(&mut self) -> Result<(), Stop> {
+    fn leave(&mut self) -> Result<(), WalkStop> {
         Ok(())
     }
 
-    fn file(&mut self, name: &CStr, _: FileType, dir: &Arc<SourceDir>) -> Result<(), Stop> {
+    fn file(&mut self, name: &CStr, _: FileType, dir: &Arc<SourceDir>) -> Result<(), WalkStop> {
         let in_path = |error| at_path(&join(&dir.path, name.to_bytes()))(error);
         let meta = dir.stat(name).map_err(in_path)?;
         self.entry(name.to_bytes().len(), &meta);
@@ -73,8 +73,8 @@ impl Visitor for Sizer {
 pub(crate) fn measure(source: &Path, measure: Measure) -> Result<Measure> {
     let mut sizer = Sizer { measure, seen: HashSet::new() };
     match walk(SourceDir::root(source)?, &mut sizer) {
-        Ok(()) | Err(Stop::Enough) => Ok(sizer.measure),
-        Err(Stop::Failed(error)) => Err(error),
+        Ok(()) | Err(WalkStop::Enough) => Ok(sizer.measure),
+        Err(WalkStop::Failed(error)) => Err(error),
     }
 }
 

@@ -14,7 +14,7 @@ use creamery_device::{ImageName, backing_files};
 use rustix::fs::FileType;
 
 use super::source::{Meta, SourceDir, at_path, join};
-use super::walk::{Stop, Visitor, walk};
+use super::walk::{Visitor, WalkStop, walk};
 
 /// Looks for the image by its device and inode.
 struct Search {
@@ -24,22 +24,22 @@ struct Search {
 }
 
 impl Visitor for Search {
-    fn enter(&mut self, _: &[u8], _: &SourceDir, _: Meta) -> Result<(), Stop> {
+    fn enter(&mut self, _: &[u8], _: &SourceDir, _: Meta) -> Result<(), WalkStop> {
         Ok(())
     }
 
-    fn leave(&mut self) -> Result<(), Stop> {
+    fn leave(&mut self) -> Result<(), WalkStop> {
         Ok(())
     }
 
-    fn file(&mut self, name: &CStr, _: FileType, dir: &Arc<SourceDir>) -> Result<(), Stop> {
+    fn file(&mut self, name: &CStr, _: FileType, dir: &Arc<SourceDir>) -> Result<(), WalkStop> {
         let path = join(&dir.path, name.to_bytes());
         let meta = dir.stat(name).map_err(at_path(&path))?;
         if !self.wanted.contains(&(meta.dev, meta.ino)) {
             return Ok(());
         }
         self.found = Some(path);
-        Err(Stop::Enough)
+        Err(WalkStop::Enough)
     }
 }
 
@@ -50,8 +50,8 @@ pub(crate) fn refuse_in_source(image: &Path, source: &Path) -> Result<()> {
     wanted.push((meta.dev(), meta.ino()));
     let mut search = Search { wanted, found: None };
     match walk(SourceDir::root(source)?, &mut search) {
-        Ok(()) | Err(Stop::Enough) => {}
-        Err(Stop::Failed(error)) => return Err(error),
+        Ok(()) | Err(WalkStop::Enough) => {}
+        Err(WalkStop::Failed(error)) => return Err(error),
     }
     let Some(path) = search.found else { return Ok(()) };
     let (image, source) = (image.display(), source.display());

@@ -18,14 +18,14 @@ use super::source::{Meta, SourceDir, at_path, join};
 const OPEN_DEPTH: usize = 64;
 
 /// The reason for an early end of a walk.
-pub(crate) enum Stop {
+pub(crate) enum WalkStop {
     /// The visitor needs no more.
     Enough,
     /// The source cannot be read.
     Failed(Error),
 }
 
-impl From<Error> for Stop {
+impl From<Error> for WalkStop {
     fn from(error: Error) -> Self {
         Self::Failed(error)
     }
@@ -34,16 +34,16 @@ impl From<Error> for Stop {
 /// Visits every file, in order.
 pub(crate) trait Visitor {
     /// A directory begins; its content follows, then [`leave`](Self::leave). The root has no name.
-    fn enter(&mut self, name: &[u8], dir: &SourceDir, meta: Meta) -> Result<(), Stop>;
+    fn enter(&mut self, name: &[u8], dir: &SourceDir, meta: Meta) -> Result<(), WalkStop>;
     /// The directory entered last is complete.
-    fn leave(&mut self) -> Result<(), Stop>;
+    fn leave(&mut self) -> Result<(), WalkStop>;
     /// The directory at `path`, or the file of that name, cannot be read. The walk goes on behind it, unless this returns an error.
-    fn unread(&mut self, path: &[u8], error: Error) -> Result<(), Stop> {
+    fn unread(&mut self, path: &[u8], error: Error) -> Result<(), WalkStop> {
         let _ = path;
         Err(error.into())
     }
     /// A file that is no directory; `kind` is the type from the directory, if it has one.
-    fn file(&mut self, name: &CStr, kind: FileType, dir: &Arc<SourceDir>) -> Result<(), Stop>;
+    fn file(&mut self, name: &CStr, kind: FileType, dir: &Arc<SourceDir>) -> Result<(), WalkStop>;
 }
 
 /// One level of the path that the walk is at.
@@ -57,7 +57,7 @@ struct Level {
 }
 
 /// Calls `visitor` for the directory `root` and everything below it.
-pub(crate) fn walk(root: SourceDir, visitor: &mut dyn Visitor) -> Result<(), Stop> {
+pub(crate) fn walk(root: SourceDir, visitor: &mut dyn Visitor) -> Result<(), WalkStop> {
     let mut levels = vec![enter(b"", look(root)?, visitor)?];
     while let Some(level) = levels.last_mut() {
         if level.next == level.listing.len() {
@@ -101,7 +101,7 @@ fn look(dir: SourceDir) -> Result<Found> {
     Ok(Found { dir, meta, listing })
 }
 
-fn enter(name: &[u8], directory: Found, visitor: &mut dyn Visitor) -> Result<Level, Stop> {
+fn enter(name: &[u8], directory: Found, visitor: &mut dyn Visitor) -> Result<Level, WalkStop> {
     let Found { dir, meta, listing } = directory;
     let (dev, ino) = (meta.dev, meta.ino);
     visitor.enter(name, &dir, meta)?;
@@ -109,7 +109,7 @@ fn enter(name: &[u8], directory: Found, visitor: &mut dyn Visitor) -> Result<Lev
 }
 
 /// Leaves the last level, and reopens the one above if it was closed.
-fn leave(levels: &mut Vec<Level>, visitor: &mut dyn Visitor) -> Result<(), Stop> {
+fn leave(levels: &mut Vec<Level>, visitor: &mut dyn Visitor) -> Result<(), WalkStop> {
     let left = levels.pop().expect("there is a level to leave");
     visitor.leave()?;
     if let Some(above) = levels.last_mut()
@@ -142,17 +142,17 @@ mod tests {
     struct Log(Vec<String>);
 
     impl Visitor for Log {
-        fn enter(&mut self, name: &[u8], _: &SourceDir, _: Meta) -> Result<(), Stop> {
+        fn enter(&mut self, name: &[u8], _: &SourceDir, _: Meta) -> Result<(), WalkStop> {
             self.0.push(format!("+{}", name.escape_ascii()));
             Ok(())
         }
 
-        fn leave(&mut self) -> Result<(), Stop> {
+        fn leave(&mut self) -> Result<(), WalkStop> {
             self.0.push("-".to_owned());
             Ok(())
         }
 
-        fn file(&mut self, name: &CStr, _: FileType, _: &Arc<SourceDir>) -> Result<(), Stop> {
+        fn file(&mut self, name: &CStr, _: FileType, _: &Arc<SourceDir>) -> Result<(), WalkStop> {
             self.0.push(name.to_bytes().escape_ascii().to_string());
             Ok(())
         }

@@ -8,7 +8,7 @@ use creamery_fuse::{IoctlReply, IoctlRequest, NodeId, RequestContext, Result};
 use super::Adapter;
 use crate::asker;
 use crate::control::SYNC;
-use crate::defragment::{self, Asked, DEFRAGMENT, DEFRAGMENT_OF_LINUX};
+use crate::defragment::{self, DEFRAGMENT, DEFRAGMENT_OF_LINUX, DefragmentRequest};
 use crate::fiemap::{self, FIEMAP};
 use crate::flags;
 use crate::scrub::SCRUB;
@@ -40,7 +40,7 @@ impl Adapter {
         }
         let server = self.server();
         let is_interrupted = || asker::gives_up(context);
-        if let Some(what) = subvolumes::Control::of(ioctl.command).filter(|_| is_dir) {
+        if let Some(what) = subvolumes::SubvolumeControl::of(ioctl.command).filter(|_| is_dir) {
             let asked_by = (context.pid, &is_interrupted as _);
             return self.control.page(input, output, || server.answer(what, asked_by, id, input));
         }
@@ -56,7 +56,7 @@ impl Adapter {
         }
         if [DEFRAGMENT, DEFRAGMENT_OF_LINUX].contains(&ioctl.command) && !is_dir {
             let file = self.handles.get(ioctl.handle)?;
-            let asked = Asked {
+            let asked = DefragmentRequest {
                 fs: &self.fs,
                 id,
                 file: &file,

@@ -3,7 +3,7 @@
 //! group. The server looks up the caller's groups.
 
 use creamery_base::{InodeId, Wait};
-use creamery_fs::Writer;
+use creamery_fs::WritingUser;
 use creamery_fuse::{RequestContext, Result};
 
 use super::Adapter;
@@ -15,14 +15,14 @@ const GROUP_EXECUTES: u32 = 0o10;
 
 impl Adapter {
     /// The caller's relation to a file of `group`, if the kernel names only the caller.
-    pub(super) fn writer(&self, ctx: &RequestContext<'_>, group: u32) -> Writer {
+    pub(super) fn writer(&self, ctx: &RequestContext<'_>, group: u32) -> WritingUser {
         Asker::of(ctx.pid).as_writer(self.owner.gid.unwrap_or(group))
     }
 
     /// The caller's relation to a file of `group`, if the kernel says that the caller has no privilege.
-    pub(super) fn unprivileged_writer(&self, ctx: &RequestContext<'_>, group: u32) -> Writer {
+    pub(super) fn unprivileged_writer(&self, ctx: &RequestContext<'_>, group: u32) -> WritingUser {
         match self.writer(ctx, group) {
-            Writer::Privileged => Writer::OfTheGroup,
+            WritingUser::Privileged => WritingUser::OfTheGroup,
             other => other,
         }
     }
@@ -35,6 +35,6 @@ impl Adapter {
         }
         let attributes = self.fs.stat(id, Wait::Yes)?;
         let is_left = attributes.mode & (SGID | GROUP_EXECUTES) == SGID;
-        Ok(is_left && self.unprivileged_writer(ctx, attributes.gid) == Writer::Stranger)
+        Ok(is_left && self.unprivileged_writer(ctx, attributes.gid) == WritingUser::Stranger)
     }
 }

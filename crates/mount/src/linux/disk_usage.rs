@@ -33,7 +33,7 @@ struct Level {
 }
 
 /// The kind of a directory entry, for the count.
-enum Found {
+enum EntryKind {
     Directory(Level),
     File(FileUsage),
     /// Neither a directory nor a regular file, or a file that does not count: counted by another name, or on another kind of mount.
@@ -69,12 +69,12 @@ impl LiveBtrfs {
                 continue;
             };
             match self.look(&path, &mounted, &mut set) {
-                Ok(Found::Directory(level)) => levels.push(level),
-                Ok(Found::File(usage)) => {
+                Ok(EntryKind::Directory(level)) => levels.push(level),
+                Ok(EntryKind::File(usage)) => {
                     here.usage += usage;
                     each(&path, usage);
                 }
-                Ok(Found::Nothing) => {}
+                Ok(EntryKind::Nothing) => {}
                 // The file was removed after the listing.
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(error) => left_out(error),
@@ -83,13 +83,13 @@ impl LiveBtrfs {
     }
 
     /// Examines the file at `path`.
-    fn look(&self, path: &Path, mounted: &HashSet<(u64, u64)>, set: &mut Set) -> Result<Found> {
+    fn look(&self, path: &Path, mounted: &HashSet<(u64, u64)>, set: &mut Set) -> Result<EntryKind> {
         let meta = std::fs::symlink_metadata(path).map_err(|error| at(path, error))?;
         if meta.is_dir() && !mounted.contains(&meta.dev_ino()) {
-            return level(path).map(Found::Directory);
+            return level(path).map(EntryKind::Directory);
         }
         let usage = if meta.is_file() { self.count_at(path, set)? } else { None };
-        Ok(usage.map_or(Found::Nothing, Found::File))
+        Ok(usage.map_or(EntryKind::Nothing, EntryKind::File))
     }
 
     /// The usage of the file at `path`; `None` if it was counted by another name, or is not on a mount of the same kind.

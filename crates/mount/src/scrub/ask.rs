@@ -5,10 +5,10 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
 use creamery_base::{DevId, Logical, ObjectId, Physical, Result, TreeId, Uuid};
-use creamery_maint::scrub::{Finding, Outcome, Status, What};
+use creamery_maint::scrub::{Finding, FindingKind, Outcome, Status};
 
 use super::files::FileText;
-use super::{Answer, Order, SCRUB, Wish, status_of};
+use super::{SCRUB, ScrubAnswer, ScrubOrder, ScrubOrderKind, status_of};
 use crate::control::new_key;
 use crate::subvolumes::Live;
 
@@ -89,45 +89,58 @@ impl LiveScrub {
     /// Returns the state of the scrub of a mount.
     /// Errors: permission denied, for all but root and the mounter; the server died, or does not know scrubs.
     pub fn status(mount: &Live) -> Result<Self> {
-        Self::order(mount, &Order::default())
+        Self::order(mount, &ScrubOrder::default())
     }
 
     /// Starts a scrub. It writes nothing if it `reads_only`, and reads each device no faster than `limit` bytes per second.
     /// Errors: those of [`status`](Self::status); a scrub runs; the mount is read-only.
     pub fn start(mount: &Live, reads_only: bool, limit: Option<u64>) -> Result<Self> {
-        let order = Order { wish: Wish::Start, reads_only, limit: limit.unwrap_or(0), ..Order::default() };
+        let order = ScrubOrder {
+            wish: ScrubOrderKind::Start,
+            reads_only,
+            limit: limit.unwrap_or(0),
+            ..ScrubOrder::default()
+        };
         Self::order(mount, &order)
     }
 
     /// Resumes the last scrub.
     /// Errors: those of [`start`](Self::start); not found: there is nothing to resume.
     pub fn resume(mount: &Live, reads_only: bool, limit: Option<u64>) -> Result<Self> {
-        let order = Order { wish: Wish::Resume, reads_only, limit: limit.unwrap_or(0), ..Order::default() };
+        let order = ScrubOrder {
+            wish: ScrubOrderKind::Resume,
+            reads_only,
+            limit: limit.unwrap_or(0),
+            ..ScrubOrder::default()
+        };
         Self::order(mount, &order)
     }
 
     /// Ends the scrub after its current reads.
     /// Errors: those of [`status`](Self::status).
     pub fn cancel(mount: &Live) -> Result<Self> {
-        Self::order(mount, &Order { wish: Wish::Cancel, ..Order::default() })
+        Self::order(mount, &ScrubOrder { wish: ScrubOrderKind::Cancel, ..ScrubOrder::default() })
     }
 
     /// Stores the limit of a device, or of all devices, bytes per second; 0 means no limit.
     /// Errors: those of [`status`](Self::status); no such device.
     pub fn set_limit(mount: &Live, device: Option<u64>, limit: u64) -> Result<Self> {
-        Self::order(mount, &Order { wish: Wish::Limit, device, limit, ..Order::default() })
+        Self::order(
+            mount,
+            &ScrubOrder { wish: ScrubOrderKind::Limit, device, limit, ..ScrubOrder::default() },
+        )
     }
 
-    fn order(mount: &Live, order: &Order) -> Result<Self> {
-        let answer: Answer = mount.channel().ask_with::<SCRUB, _>(new_key(), order)?;
+    fn order(mount: &Live, order: &ScrubOrder) -> Result<Self> {
+        let answer: ScrubAnswer = mount.channel().ask_with::<SCRUB, _>(new_key(), order)?;
         match answer.failure {
             Some(failure) => Err(answer.why.error(failure)),
             None => Self::of(answer),
         }
     }
 
-    fn of(answer: Answer) -> Result<Self> {
-        let Answer {
+    fn of(answer: ScrubAnswer) -> Result<Self> {
+        let ScrubAnswer {
             uuid,
             status,
             is_running,
@@ -143,7 +156,7 @@ impl LiveScrub {
         let finding = |found: super::FoundText| {
             let at = Physical { dev: DevId::new(found.device), offset: found.offset };
             let finding = Finding {
-                what: *What::ALL.get(usize::from(found.what))?,
+                what: *FindingKind::ALL.get(usize::from(found.what))?,
                 at,
                 logical: found.logical.map(Logical::new),
                 why: found.why,
@@ -184,11 +197,11 @@ mod tests {
     #[test]
     fn a_path_that_is_no_text_is_answered() {
         let path = b"/dev/\xff\n".to_vec();
-        let answer = Answer {
+        let answer = ScrubAnswer {
             uuid: Uuid::nil().to_string(),
             findings_file: Some(path.clone()),
             limits: vec![(1, path.clone(), 7)],
-            ..Answer::default()
+            ..ScrubAnswer::default()
         };
         let text = serde_json::to_vec(&answer).unwrap();
         let live = LiveScrub::of(serde_json::from_slice(&text).unwrap()).unwrap();

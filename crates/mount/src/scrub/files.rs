@@ -31,13 +31,13 @@ const PATHS_MAX: usize = 4 << 20;
 
 /// Files by the address of their data: each bad copy is a separate finding.
 #[derive(Default)]
-pub(super) struct Known {
+pub(super) struct KnownFiles {
     files: BTreeMap<Logical, (Vec<FileText>, u64)>,
     /// Bytes of the paths so far.
     paths: usize,
 }
 
-impl Known {
+impl KnownFiles {
     /// Finds a few of the files with data at an address, and the number of further ones, as of the last commit, which a scrub reads. Files
     /// that cannot be found are left out. If there are too many paths, a file comes without one.
     pub(super) fn files_of(&mut self, fs: &Filesystem, at: Logical) -> (Vec<FileText>, u64) {

@@ -1,7 +1,7 @@
 //! Scrubbing a live mount, by a control of ours.
 //!
-//! `creamery scrub` sends number 21 of the channel (`control`) to any directory of the mount, with an [`Order`] in JSON; the answer is the JSON of an
-//! [`Answer`]. Root and the mounter may send it. The scrub itself is background work (`work`): one step at a time, under its own guard, so that no operation
+//! `creamery scrub` sends number 21 of the channel (`control`) to any directory of the mount, with an [`ScrubOrder`] in JSON; the answer is the JSON of an
+//! [`ScrubAnswer`]. Root and the mounter may send it. The scrub itself is background work (`work`): one step at a time, under its own guard, so that no operation
 //! waits for it or takes steps of it. When the mount ends, so does the scrub, and its status says where.
 
 mod ask;
@@ -14,7 +14,7 @@ mod work;
 
 use creamery_base::{Error, Result};
 use creamery_fuse::{Errno, control_number};
-use creamery_maint::scrub::{Finding, Outcome, Status, What};
+use creamery_maint::scrub::{Finding, FindingKind, Outcome, Status};
 use serde::{Deserialize, Serialize};
 
 use crate::asker::Asker;
@@ -29,7 +29,7 @@ pub(crate) const SCRUB: u32 = control_number::<PAGE>(GROUP, 21);
 
 /// The kind of an order.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
-enum Wish {
+enum ScrubOrderKind {
     #[default]
     Status,
     Start,
@@ -41,8 +41,8 @@ enum Wish {
 /// An order, with the options of a scrub.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(default)]
-struct Order {
-    wish: Wish,
+struct ScrubOrder {
+    wish: ScrubOrderKind,
     reads_only: bool,
     /// Bytes of each device per second; 0 means no limit.
     limit: u64,
@@ -53,7 +53,7 @@ struct Order {
 /// The result of an order, and the state of the scrub. Paths are any bytes.
 #[derive(Clone, Default, Debug, Serialize, Deserialize)]
 #[serde(default)]
-struct Answer {
+struct ScrubAnswer {
     failure: Option<String>,
     why: Why,
     uuid: String,
@@ -94,7 +94,7 @@ impl FoundText {
     fn of(finding: &Finding, (files, more_files): (Vec<FileText>, u64)) -> Self {
         let number = |at: Option<usize>| u8::try_from(at.unwrap_or(0)).expect("there are a few");
         Self {
-            what: number(What::ALL.iter().position(|what| *what == finding.what)),
+            what: number(FindingKind::ALL.iter().position(|what| *what == finding.what)),
             outcome: number(Outcome::ALL.iter().position(|outcome| *outcome == finding.outcome)),
             device: finding.at.dev.get(),
             offset: finding.at.offset,
@@ -113,21 +113,21 @@ impl Scrubbing {
         if !Asker::of(asker).administrates() {
             return Err(Errno::EPERM);
         }
-        let order: Order = order_in(page)?.unwrap_or_default();
-        let answer = self.carry_out(&order).unwrap_or_else(|error| Answer {
+        let order: ScrubOrder = order_in(page)?.unwrap_or_default();
+        let answer = self.carry_out(&order).unwrap_or_else(|error| ScrubAnswer {
             failure: Some(error.with_advice()),
             why: Why::of_error(&error),
-            ..Answer::default()
+            ..ScrubAnswer::default()
         });
         serde_json::to_vec(&answer).map_err(|_| Errno::EIO)
     }
 
-    fn carry_out(&self, order: &Order) -> Result<Answer> {
+    fn carry_out(&self, order: &ScrubOrder) -> Result<ScrubAnswer> {
         match order.wish {
-            Wish::Status => return self.tell(),
-            Wish::Start | Wish::Resume => self.start(order)?,
-            Wish::Cancel => self.cancel(),
-            Wish::Limit => self.set_limit(order.device, order.limit)?,
+            ScrubOrderKind::Status => return self.tell(),
+            ScrubOrderKind::Start | ScrubOrderKind::Resume => self.start(order)?,
+            ScrubOrderKind::Cancel => self.cancel(),
+            ScrubOrderKind::Limit => self.set_limit(order.device, order.limit)?,
         }
         // The order was carried out, even if the answer is incomplete.
         self.tell().or_else(|_| self.tell_without_files())

@@ -13,7 +13,7 @@ use creamery_maint::scrub::{DeviceStatus, Ended, Findings, StatusFile};
 use creamery_txn::{BackgroundWork, Due, Engine, Options};
 use creamery_volume::{Mode, Volume};
 
-use super::{Order, Scrubbing, Wish};
+use super::{ScrubOrder, ScrubOrderKind, Scrubbing};
 use crate::access_times::Watched;
 
 const SECTOR: usize = 4096;
@@ -76,7 +76,9 @@ impl Mount {
     }
 
     pub(super) fn start(&self, reads_only: bool) {
-        self.scrubbing.start(&Order { wish: Wish::Start, reads_only, ..Order::default() }).unwrap();
+        self.scrubbing
+            .start(&ScrubOrder { wish: ScrubOrderKind::Start, reads_only, ..ScrubOrder::default() })
+            .unwrap();
     }
 
     pub(super) fn to_the_end(&self) {

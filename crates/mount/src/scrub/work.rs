@@ -19,10 +19,10 @@ use creamery_maint::scrub::{
 use creamery_txn::{BackgroundWork, Due, Engine};
 use creamery_volume::Mender;
 
-use super::files::{FileText, Known};
+use super::files::{FileText, KnownFiles};
 use super::host_room::check_host_room;
 use super::rest::{Rest, of_users, processors};
-use super::{Answer, FoundText, Order, Wish};
+use super::{FoundText, ScrubAnswer, ScrubOrder, ScrubOrderKind};
 use crate::access_times::{Watched, WriteRight};
 use crate::lost_writes::Tell;
 
@@ -117,7 +117,7 @@ impl Scrubbing {
     }
 
     /// Starts a scrub. Errors: one runs; it repairs and the mount is read-only; those of the trees.
-    pub(super) fn start(&self, order: &Order) -> Result<()> {
+    pub(super) fn start(&self, order: &ScrubOrder) -> Result<()> {
         let fs = self.fs.upgrade().ok_or_else(gone)?;
         let engine = fs.engine();
         let mut state = self.state.lock();
@@ -142,10 +142,14 @@ impl Scrubbing {
         }
     }
 
-    fn begin(&self, engine: &Engine, order: &Order) -> Result<Work> {
+    fn begin(&self, engine: &Engine, order: &ScrubOrder) -> Result<Work> {
         let may_write = engine.read_only().is_none() && self.row.write_in_background().is_ok();
         let file = self.file(engine);
-        let last = file.as_ref().filter(|_| order.wish == Wish::Resume).map(StatusFile::read).transpose()?;
+        let last = file
+            .as_ref()
+            .filter(|_| order.wish == ScrubOrderKind::Resume)
+            .map(StatusFile::read)
+            .transpose()?;
         let began = last.flatten().map_or(Mode::Mends, |last| last.mode());
         let mode = if order.reads_only { Mode::ReadsOnly } else { began };
         if mode == Mode::Mends && !may_write {
@@ -158,8 +162,8 @@ impl Scrubbing {
         let point = self.kept.as_ref().map(|(_, point)| point.as_path());
         let running = file.map(|file| file.begin_in(point)).transpose()?;
         let recorder = match (order.wish, running) {
-            (Wish::Resume, Some(running)) => Recorder::resume(running, engine, &self.paths, mode)?,
-            (Wish::Resume, None) => {
+            (ScrubOrderKind::Resume, Some(running)) => Recorder::resume(running, engine, &self.paths, mode)?,
+            (ScrubOrderKind::Resume, None) => {
                 let what = "nothing to resume: the mount keeps no scrub status";
                 return Err(Error::new(ErrorKind::NotFound, what));
             }
@@ -178,7 +182,7 @@ impl Scrubbing {
             rest: Rest::among(processors()),
         };
         self.state.lock().findings = work.recorder.findings();
-        let found = Found { scrubbing: self, recorder: &work.recorder, engine };
+        let found = StepFindings { scrubbing: self, recorder: &work.recorder, engine };
         let scrub = work.scrub(engine)?;
         let is_left = |id: &DevId| engine.volume().device(*id).is_some() && !work.recorder.is_done(*id);
         let left: Vec<DevId> = engine.devices().into_iter().map(|device| device.id).filter(is_left).collect();
@@ -222,19 +226,19 @@ impl Scrubbing {
     }
 
     /// The state of the scrub, without the contents of files.
-    pub(super) fn tell_without_files(&self) -> Result<Answer> {
+    pub(super) fn tell_without_files(&self) -> Result<ScrubAnswer> {
         self.tell_with(None)
     }
 
     /// The state of the scrub.
-    pub(super) fn tell(&self) -> Result<Answer> {
+    pub(super) fn tell(&self) -> Result<ScrubAnswer> {
         let fs = self.fs.upgrade().ok_or_else(gone)?;
         let file = self.file(fs.engine());
         drop(fs);
         self.tell_with(file)
     }
 
-    fn tell_with(&self, file: Option<StatusFile>) -> Result<Answer> {
+    fn tell_with(&self, file: Option<StatusFile>) -> Result<ScrubAnswer> {
         let fs = self.fs.upgrade().ok_or_else(gone)?;
         let engine = fs.engine();
         let limits = file.as_ref().map_or(Ok(BTreeMap::new()), StatusFile::limits);
@@ -248,7 +252,7 @@ impl Scrubbing {
         let limits = engine.devices().into_iter().map(limit).collect();
         let hindrance = self.hindrance(engine);
         let state = self.state.lock();
-        let mut answer = Answer {
+        let mut answer = ScrubAnswer {
             uuid: engine.volume().fsid().to_string(),
             status: state.last.as_ref().map(Status::to_text),
             is_running: state.is_running,
@@ -256,7 +260,7 @@ impl Scrubbing {
             limits_failure,
             hindrance,
             limits,
-            ..Answer::default()
+            ..ScrubAnswer::default()
         };
         let (mut findings, files) = (state.findings.clone(), state.files.clone());
         drop(state);
@@ -344,7 +348,7 @@ impl Scrubbing {
             self.state.lock().due = due(now, &waits);
             return Ok(Some(work));
         };
-        let found = Found { scrubbing: self, recorder: &work.recorder, engine };
+        let found = StepFindings { scrubbing: self, recorder: &work.recorder, engine };
         let (before, worked) = (device.bytes_asked(), device.processor_time());
         let bytes = limit.map_or(STEP, |limit| Pace::step(limit).min(STEP));
         let scrub = work.scrub(engine)?;
@@ -387,7 +391,7 @@ impl Scrubbing {
             && let Err(error) = engine.volume().mender().and_then(Mender::flush)
         {
             let error = error.context("repairs may not be durable");
-            let found = Found { scrubbing: self, recorder: &work.recorder, engine };
+            let found = StepFindings { scrubbing: self, recorder: &work.recorder, engine };
             // It is unknown what is durable: the next scrub reads the device again.
             for end in &mut work.ended {
                 *end = failed((end.0, Counts::default()), &error, &found);
@@ -416,7 +420,7 @@ impl Scrubbing {
     /// Finds the files of the remaining findings, as far as they are known, in the order of the findings. Does not search for findings that do not fit
     /// in an answer.
     fn name_files(&self, fs: &Filesystem, recorder: &Recorder) -> (Result<()>, Vec<(Vec<FileText>, u64)>) {
-        let (mut all, mut known) = (Vec::new(), Known::default());
+        let (mut all, mut known) = (Vec::new(), KnownFiles::default());
         let kept = recorder.name_files(FINDINGS_MAX, &mut |finding| {
             let is_wanted = finding.what.is_of_files() && !self.state.lock().is_cancelled;
             let at = finding.logical.filter(|_| is_wanted);
@@ -508,7 +512,11 @@ impl Work {
 }
 
 /// The end of a device with these counters that cannot be scrubbed any more, which adds one error and a finding.
-fn failed((dev, mut counts): (DevId, Counts), error: &Error, found: &Found<'_>) -> (DevId, Counts, Ended) {
+fn failed(
+    (dev, mut counts): (DevId, Counts),
+    error: &Error,
+    found: &StepFindings<'_>,
+) -> (DevId, Counts, Ended) {
     found.found(&Finding::of_device(dev, error));
     counts.uncorrectable_errors = counts.uncorrectable_errors.saturating_add(1);
     (dev, counts, Ended::Failed)
@@ -570,13 +578,13 @@ impl Drop for EndsInPanic<'_> {
 }
 
 /// Receives the findings of a step.
-struct Found<'f> {
+struct StepFindings<'f> {
     scrubbing: &'f Scrubbing,
     recorder: &'f Recorder,
     engine: &'f Engine,
 }
 
-impl Sink for Found<'_> {
+impl Sink for StepFindings<'_> {
     fn found(&self, finding: &Finding) {
         self.recorder.found(finding);
         let mut state = self.scrubbing.state.lock();
@@ -606,7 +614,7 @@ mod tests {
         let engine = mount.fs.engine();
         let mut work = mount.scrubbing.state.lock().work.take().unwrap();
         let (device, _) = work.devices.pop_front().unwrap();
-        let found = Found { scrubbing: &mount.scrubbing, recorder: &work.recorder, engine };
+        let found = StepFindings { scrubbing: &mount.scrubbing, recorder: &work.recorder, engine };
         let error = Error::new(ErrorKind::Io, "no tree can be read");
         let end = failed((device.device(), *device.counts()), &error, &found);
         work.ended.push(end);

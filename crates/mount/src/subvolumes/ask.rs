@@ -11,7 +11,7 @@ use std::time::Duration;
 use creamery_base::{DevId, Error, ErrorKind, Generation, InodeId, QgroupId, Result, TreeId};
 use creamery_fs::{ExtentPart, NewExtent, NewSize, QuotaChange, QuotaReport, Resized, SubvolumeTable};
 
-use super::orders::{DeletedSubvolume, Order, Outcome};
+use super::orders::{DeletedSubvolume, Outcome, SubvolumeOrder};
 use super::{
     CREATE, DELETE, NEW_EXTENTS, QUOTAS, SET_DEFAULT, SNAPSHOT, SOURCE, TABLE, TOLD, USERS, WAITING, WHOLE,
 };
@@ -77,7 +77,11 @@ impl Live {
     /// Errors: permission denied, without the right to make directories there; the name is taken; a group does not exist, or belongs to a subvolume;
     /// read-only; no space.
     pub fn create_subvolume(&self, name: &OsStr, groups: &[QgroupId]) -> Result<()> {
-        let order = Order { name: name.as_bytes().to_vec(), groups: groups.to_vec(), ..Order::default() };
+        let order = SubvolumeOrder {
+            name: name.as_bytes().to_vec(),
+            groups: groups.to_vec(),
+            ..SubvolumeOrder::default()
+        };
         self.order::<CREATE>(new_key(), &order).map(drop)
     }
 
@@ -99,9 +103,9 @@ impl Live {
             ));
         }
         let key = new_key();
-        source.order::<SOURCE>(key, &Order::default())?;
+        source.order::<SOURCE>(key, &SubvolumeOrder::default())?;
         let (name, groups) = (name.as_bytes().to_vec(), groups.to_vec());
-        let order = Order { name, read_only, groups, ..Order::default() };
+        let order = SubvolumeOrder { name, read_only, groups, ..SubvolumeOrder::default() };
         self.order::<SNAPSHOT>(key, &order).map(drop)
     }
 
@@ -110,20 +114,20 @@ impl Live {
     /// Errors: permission denied, for all but root and the mounter; not found; it is not a subvolume; it has others in it; it is
     /// mounted. Of several subvolumes some may be deleted then.
     pub fn delete_subvolume(&self, name: &OsStr, recursive: bool) -> Result<Vec<DeletedSubvolume>> {
-        let order = Order { name: name.as_bytes().to_vec(), recursive, ..Order::default() };
+        let order = SubvolumeOrder { name: name.as_bytes().to_vec(), recursive, ..SubvolumeOrder::default() };
         self.order::<DELETE>(new_key(), &order).map(|outcome| outcome.deleted)
     }
 
     /// Deletes a subvolume by its number, like [`Live::delete_subvolume`].
     pub fn delete_subvolume_by_id(&self, id: u64, recursive: bool) -> Result<Vec<DeletedSubvolume>> {
-        let order = Order { id: Some(id), recursive, ..Order::default() };
+        let order = SubvolumeOrder { id: Some(id), recursive, ..SubvolumeOrder::default() };
         self.order::<DELETE>(new_key(), &order).map(|outcome| outcome.deleted)
     }
 
     /// Makes `id`, or the subvolume whose root this is, the one that is mounted by default.
     /// Errors: permission denied, for all but root and the mounter; not found.
     pub fn set_default_subvolume(&self, id: Option<u64>) -> Result<()> {
-        self.order::<SET_DEFAULT>(new_key(), &Order { id, ..Order::default() }).map(drop)
+        self.order::<SET_DEFAULT>(new_key(), &SubvolumeOrder { id, ..SubvolumeOrder::default() }).map(drop)
     }
 
     /// Waits until the subvolumes `ids`, or all that are deleted by now, are dropped and their space is free. Checks
@@ -136,7 +140,7 @@ impl Live {
         mut progress: impl FnMut(usize),
     ) -> Result<()> {
         let waiting = |id| {
-            let order = Order { id, ..Order::default() };
+            let order = SubvolumeOrder { id, ..SubvolumeOrder::default() };
             self.order::<WAITING>(new_key(), &order).map(|outcome| outcome.waiting)
         };
         for id in ids {
@@ -158,7 +162,7 @@ impl Live {
     /// Returns a table of all subvolumes, the subvolume of this directory, and whether it is the root of that subvolume.
     /// Errors: permission denied, for all but root and the mounter; damage.
     pub fn subvolume_table(&self) -> Result<(SubvolumeTable, TreeId, bool)> {
-        let outcome = self.order::<TABLE>(new_key(), &Order::default())?;
+        let outcome = self.order::<TABLE>(new_key(), &SubvolumeOrder::default())?;
         match (outcome.table, outcome.here) {
             (Some(table), Some((here, is_root))) => Ok((table, here, is_root)),
             _ => Err(ErrorKind::Io.into()),
@@ -177,7 +181,7 @@ impl Live {
         self.channel.sync()?;
         let (mut from, mut marker) = (None, None);
         loop {
-            let order = Order { since: since.get(), from, ..Order::default() };
+            let order = SubvolumeOrder { since: since.get(), from, ..SubvolumeOrder::default() };
             let outcome = self.order::<NEW_EXTENTS>(new_key(), &order)?;
             let found = outcome.extents.ok_or(ErrorKind::Io)?;
             let marker = *marker.get_or_insert(found.generation);
@@ -197,13 +201,14 @@ impl Live {
     /// when this returns. A rescan goes on in the background.
     /// Errors: permission denied, for all but root and the mounter; those of [`creamery_fs::Filesystem::change_quotas`].
     pub fn change_quotas(&self, change: QuotaChange) -> Result<()> {
-        self.order::<QUOTAS>(new_key(), &Order { quotas: Some(change), ..Order::default() }).map(drop)
+        self.order::<QUOTAS>(new_key(), &SubvolumeOrder { quotas: Some(change), ..SubvolumeOrder::default() })
+            .map(drop)
     }
 
     /// Returns the quotas, and the subvolume of this directory.
     /// Errors: permission denied, for all but root and the mounter; damage.
     pub fn quota_report(&self) -> Result<(QuotaReport, TreeId)> {
-        let outcome = self.order::<QUOTAS>(new_key(), &Order::default())?;
+        let outcome = self.order::<QUOTAS>(new_key(), &SubvolumeOrder::default())?;
         match (outcome.quotas, outcome.here) {
             (Some(report), Some((here, _))) => Ok((report, here)),
             _ => Err(ErrorKind::Io.into()),
@@ -213,20 +218,20 @@ impl Live {
     /// Grows the filesystem on a device ([`creamery_fs::Filesystem::resize`]). Durable when this returns.
     /// Errors: permission denied, for all but root and the mounter; those of that function.
     pub fn resize(&self, device: DevId, size: NewSize) -> Result<Resized> {
-        let order = Order { resize: Some((device.get(), size)), ..Order::default() };
+        let order = SubvolumeOrder { resize: Some((device.get(), size)), ..SubvolumeOrder::default() };
         self.order::<WHOLE>(new_key(), &order)?.resized.ok_or_else(|| ErrorKind::Io.into())
     }
 
     /// Returns the label of the filesystem.
     /// Errors: the mount does not answer.
     pub fn label(&self) -> Result<Vec<u8>> {
-        Ok(self.order::<WHOLE>(new_key(), &Order::default())?.label)
+        Ok(self.order::<WHOLE>(new_key(), &SubvolumeOrder::default())?.label)
     }
 
     /// Returns information about the server and its filesystem.
     /// Errors: the mount does not answer; its server is of an earlier version.
     pub fn facts(&self) -> Result<LiveFacts> {
-        self.order::<WHOLE>(new_key(), &Order::default())?.facts.ok_or_else(|| {
+        self.order::<WHOLE>(new_key(), &SubvolumeOrder::default())?.facts.ok_or_else(|| {
             Error::unsupported("the server is of an older version")
                 .advise("unmount the image and mount it again")
         })
@@ -235,20 +240,21 @@ impl Live {
     /// Flags, bytes and used bytes of the block groups, one entry for each kind and profile.
     /// Errors: the mount does not answer.
     pub(crate) fn spaces(&self) -> Result<Vec<[u64; 3]>> {
-        Ok(self.order::<WHOLE>(new_key(), &Order::default())?.space)
+        Ok(self.order::<WHOLE>(new_key(), &SubvolumeOrder::default())?.space)
     }
 
     /// Sets the label; an empty one removes it. Durable when this returns.
     /// Errors: permission denied, for all but root and the mounter; those of [`creamery_fs::Filesystem::set_label`].
     pub fn set_label(&self, label: &[u8]) -> Result<()> {
-        let order = Order { label: Some(label.to_vec()), ..Order::default() };
+        let order = SubvolumeOrder { label: Some(label.to_vec()), ..SubvolumeOrder::default() };
         self.order::<WHOLE>(new_key(), &order).map(drop)
     }
 
     /// Returns the files that refer to the data at the logical address `at`: inodes, and offsets in bytes. Commits earlier changes first.
     /// Errors: permission denied, for all but root and the mounter; those of [`creamery_fs::Filesystem::resolve_logical`].
     pub fn resolve_logical(&self, at: u64, part: ExtentPart) -> Result<Vec<(InodeId, u64)>> {
-        let order = Order { logical: Some((at, part == ExtentPart::Whole)), ..Order::default() };
+        let order =
+            SubvolumeOrder { logical: Some((at, part == ExtentPart::Whole)), ..SubvolumeOrder::default() };
         let users = self.order::<USERS>(new_key(), &order)?.users.into_iter();
         Ok(users.map(|(subvolume, ino, offset)| (InodeId::new(subvolume, ino), offset)).collect())
     }
@@ -260,14 +266,15 @@ impl Live {
     }
 
     /// Sends an order and waits until the kernel knows the changes.
-    fn order<const NUMBER: u32>(&self, key: [u8; KEY], order: &Order) -> Result<Outcome> {
+    fn order<const NUMBER: u32>(&self, key: [u8; KEY], order: &SubvolumeOrder) -> Result<Outcome> {
         let mut outcome: Outcome = self.channel.ask_with::<NUMBER, _>(key, order)?;
         for _ in 0..TOLD_MAX {
             if outcome.told {
                 break;
             }
             std::thread::sleep(TOLD_AGAIN);
-            outcome.told = self.channel.ask_with::<TOLD, Outcome>(new_key(), &Order::default())?.told;
+            outcome.told =
+                self.channel.ask_with::<TOLD, Outcome>(new_key(), &SubvolumeOrder::default())?.told;
         }
         match outcome.failure {
             None => Ok(outcome),

@@ -4,7 +4,7 @@
 //! asker's); other programs send those of Linux' Btrfs (`ioctl`). Both have the same effect, and both check the asker's rights
 //! like Linux (`crate::rights`).
 //!
-//! A control carries a page like every control of the channel (`control`), with an [`Order`](orders::Order) in JSON behind the key of
+//! A control carries a page like every control of the channel (`control`), with an [`SubvolumeOrder`](orders::SubvolumeOrder) in JSON behind the key of
 //! the asker; the answer is the JSON of an [`Outcome`](orders::Outcome).
 //!
 //! | number | sent to | |
@@ -60,7 +60,7 @@ pub(crate) const USERS: u32 = control_number::<PAGE>(GROUP, 20);
 
 /// The controls of this module.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Control {
+pub(crate) enum SubvolumeControl {
     Create,
     Source,
     Snapshot,
@@ -75,7 +75,7 @@ pub(crate) enum Control {
     Users,
 }
 
-impl Control {
+impl SubvolumeControl {
     /// The control with this number; `None` if it does not belong to this module.
     pub(crate) const fn of(number: u32) -> Option<Self> {
         Some(match number {
@@ -100,14 +100,14 @@ impl Server<'_> {
     /// Carries out the order in a page that the thread `asker` sent to the directory `at`. The asker may give up. Returns the answer's text.
     pub(crate) fn answer(
         &self,
-        what: Control,
+        what: SubvolumeControl,
         (asker, is_interrupted): (u32, &dyn Fn() -> bool),
         at: InodeId,
         page: &[u8],
     ) -> creamery_fuse::Result<Vec<u8>> {
         use creamery_fuse::Errno;
         let key = *page.get(HEAD..).and_then(|rest| rest.first_chunk()).ok_or(Errno::EINVAL)?;
-        let order: orders::Order = order_in(page)?.unwrap_or_default();
+        let order: orders::SubvolumeOrder = order_in(page)?.unwrap_or_default();
         let outcome = self.carry_out((&Asker::of(asker), is_interrupted), at, key, (what, &order));
         serde_json::to_vec(&outcome).map_err(|_| Errno::EIO)
     }

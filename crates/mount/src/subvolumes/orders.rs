@@ -10,7 +10,7 @@ use crate::why::Why;
 /// An order; the number of the control says which fields count.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Order {
+pub(crate) struct SubvolumeOrder {
     /// The name in the directory that got the order, any bytes.
     pub(crate) name: Vec<u8>,
     /// The number of a subvolume, instead of a name.

@@ -12,10 +12,10 @@ use creamery_base::{
 use creamery_fs::{ExtentPart, FileType, Filesystem, NewInode, SnapshotOptions};
 use creamery_fuse::{Errno, NodeId};
 
-use super::Control;
+use super::SubvolumeControl;
 use super::lingering::{Deleted, Lingering};
-use super::orders::{DeletedSubvolume, Order, Outcome};
-use super::told::Told;
+use super::orders::{DeletedSubvolume, Outcome, SubvolumeOrder};
+use super::told::NotificationQueue;
 use crate::access_times::{Watched, WriteRight};
 use crate::asker::Asker;
 use crate::control::KEY;
@@ -35,7 +35,7 @@ const SOURCES_MAX: usize = 256;
 pub(crate) struct Subvolumes {
     /// The sources of snapshots, by the key of the asker.
     sources: RankedMutex<VecDeque<([u8; KEY], InodeId)>, { rank::LEAF }>,
-    pub(crate) told: Told,
+    pub(crate) told: NotificationQueue,
     /// Subvolumes that were deleted.
     gone: RankedRwLock<BTreeSet<TreeId>, { rank::LEAF }>,
     any_gone: AtomicBool,
@@ -127,19 +127,19 @@ impl Server<'_> {
         (asker, is_interrupted): (&Asker, &dyn Fn() -> bool),
         at: InodeId,
         key: [u8; KEY],
-        (what, order): (Control, &Order),
+        (what, order): (SubvolumeControl, &SubvolumeOrder),
     ) -> Outcome {
         let mut outcome = Outcome::default();
         let done = match what {
-            Control::Create => self.create(asker, at, &order.name, &order.groups).map(drop),
-            Control::Source => self.remember_source(key, at),
-            Control::Snapshot => {
+            SubvolumeControl::Create => self.create(asker, at, &order.name, &order.groups).map(drop),
+            SubvolumeControl::Source => self.remember_source(key, at),
+            SubvolumeControl::Snapshot => {
                 let take = |source| self.snapshot((asker, is_interrupted), source, at, order);
                 self.take_source(key).and_then(take).map(drop)
             }
-            Control::Delete => self.delete_asked(asker, at, order, &mut outcome.deleted),
-            Control::SetDefault => self.set_default(asker, at, order.id),
-            Control::Waiting => {
+            SubvolumeControl::Delete => self.delete_asked(asker, at, order, &mut outcome.deleted),
+            SubvolumeControl::SetDefault => self.set_default(asker, at, order.id),
+            SubvolumeControl::Waiting => {
                 outcome.waiting = self.fs.dead_subvolumes().into_iter().map(TreeId::get).collect();
                 let asked =
                     order.id.map_or(Ok(()), |id| self.check_deleted(TreeId::new(id), &outcome.waiting));
@@ -151,12 +151,12 @@ impl Server<'_> {
                     (asked, _) => asked,
                 }
             }
-            Control::Told => Ok(()),
-            Control::Table => self.tell_all(asker, at, &mut outcome),
-            Control::NewExtents => self.tell_new(asker, at, order, &mut outcome),
-            Control::Quotas => self.quotas(asker, at, order, &mut outcome),
-            Control::Whole => self.change_whole(asker, at, order, &mut outcome),
-            Control::Users => self.tell_users(asker, order, &mut outcome),
+            SubvolumeControl::Told => Ok(()),
+            SubvolumeControl::Table => self.tell_all(asker, at, &mut outcome),
+            SubvolumeControl::NewExtents => self.tell_new(asker, at, order, &mut outcome),
+            SubvolumeControl::Quotas => self.quotas(asker, at, order, &mut outcome),
+            SubvolumeControl::Whole => self.change_whole(asker, at, order, &mut outcome),
+            SubvolumeControl::Users => self.tell_users(asker, order, &mut outcome),
         };
         let deleted = std::mem::take(&mut outcome.deleted);
         let outcome = done.map_or_else(|refused| Outcome::failed(&refused.into_error()), |()| outcome);
@@ -186,13 +186,13 @@ impl Server<'_> {
         (asker, is_interrupted): (&Asker, &dyn Fn() -> bool),
         source: InodeId,
         dir: InodeId,
-        order: &Order,
+        order: &SubvolumeOrder,
     ) -> Result<InodeId> {
         let right = self.may_write(asker, dir)?;
         Judged::of(self.fs, self.owner, source)?.check_owner(asker)?;
         self.check_may_add(&right, asker, dir, &order.name)?;
         check_root(source)?;
-        let Order { name, read_only, groups, .. } = order;
+        let SubvolumeOrder { name, read_only, groups, .. } = order;
         let options = SnapshotOptions { read_only: *read_only, groups };
         let made = self.fs.create_snapshot_unless(source.subvolume, (dir, name), options, is_interrupted);
         self.name_changed(dir, &order.name, None);
@@ -221,10 +221,10 @@ impl Server<'_> {
         &self,
         asker: &Asker,
         at: InodeId,
-        order: &Order,
+        order: &SubvolumeOrder,
         deleted: &mut Vec<DeletedSubvolume>,
     ) -> Result<()> {
-        let Order { name, id, recursive, .. } = order;
+        let SubvolumeOrder { name, id, recursive, .. } = order;
         let right = self.may_write(asker, at)?;
         let root = match id {
             None => self.check_may_delete(&right, asker, at, name)?,
@@ -377,7 +377,13 @@ impl Server<'_> {
     }
 
     /// Returns the new extents of a subvolume, for administrators only, as on Linux.
-    fn tell_new(&self, asker: &Asker, at: InodeId, order: &Order, outcome: &mut Outcome) -> Result<()> {
+    fn tell_new(
+        &self,
+        asker: &Asker,
+        at: InodeId,
+        order: &SubvolumeOrder,
+        outcome: &mut Outcome,
+    ) -> Result<()> {
         if !asker.administrates() {
             return Err(Errno::EPERM.into());
         }
@@ -388,7 +394,13 @@ impl Server<'_> {
     }
 
     /// Changes or returns the quotas, for administrators only.
-    fn quotas(&self, asker: &Asker, at: InodeId, order: &Order, outcome: &mut Outcome) -> Result<()> {
+    fn quotas(
+        &self,
+        asker: &Asker,
+        at: InodeId,
+        order: &SubvolumeOrder,
+        outcome: &mut Outcome,
+    ) -> Result<()> {
         if !asker.administrates() {
             return Err(Errno::EPERM.into());
         }
@@ -413,7 +425,13 @@ impl Server<'_> {
     }
 
     /// Changes the filesystem as a whole, for administrators only; every user gets the information.
-    fn change_whole(&self, asker: &Asker, at: InodeId, order: &Order, outcome: &mut Outcome) -> Result<()> {
+    fn change_whole(
+        &self,
+        asker: &Asker,
+        at: InodeId,
+        order: &SubvolumeOrder,
+        outcome: &mut Outcome,
+    ) -> Result<()> {
         if (order.resize.is_some() || order.label.is_some()) && !asker.administrates() {
             return Err(Errno::EPERM.into());
         }
@@ -457,7 +475,7 @@ impl Server<'_> {
     }
 
     /// Returns the files that refer to data, for administrators only. Earlier changes are committed first: references are those of a commit.
-    fn tell_users(&self, asker: &Asker, order: &Order, outcome: &mut Outcome) -> Result<()> {
+    fn tell_users(&self, asker: &Asker, order: &SubvolumeOrder, outcome: &mut Outcome) -> Result<()> {
         if !asker.administrates() {
             return Err(Errno::EPERM.into());
         }

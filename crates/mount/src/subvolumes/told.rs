@@ -18,12 +18,12 @@ const PATIENCE: Duration = Duration::from_millis(200);
 
 /// The queue of notifications to the kernel.
 #[derive(Default)]
-pub(crate) struct Told {
+pub(crate) struct NotificationQueue {
     queue: OnceLock<NotifyQueue>,
     is_awaited: AtomicBool,
 }
 
-impl Told {
+impl NotificationQueue {
     /// Begins with the queue of the mount.
     pub(crate) fn begin(&self, queue: NotifyQueue) {
         assert!(self.queue.set(queue).is_ok(), "one mount has one queue");

@@ -50,7 +50,7 @@ enum Fate {
 }
 
 #[derive(Default)]
-struct State {
+struct CommitState {
     /// Requests since the device was armed.
     requests: Vec<String>,
     failing: Option<(usize, Fate)>,
@@ -63,7 +63,7 @@ struct State {
 /// A device on which one request fails.
 struct Failing {
     below: Arc<SimDevice>,
-    state: Mutex<State>,
+    state: Mutex<CommitState>,
     changed: Condvar,
 }
 
@@ -75,7 +75,7 @@ impl Failing {
 
     /// Counts requests from now on, and arms a failure. If it `holds`, the request waits for `let_go`.
     fn arm(&self, failing: Option<(usize, Fate)>, holds: bool) {
-        *self.state.lock().expect("not poisoned") = State { failing, holds, ..State::default() };
+        *self.state.lock().expect("not poisoned") = CommitState { failing, holds, ..CommitState::default() };
     }
 
     fn until_held(&self) {
@@ -194,13 +194,13 @@ fn work(fs: &Filesystem, new: u64) -> Arc<OpenFile> {
 
 /// The call that asks for a commit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Way {
+enum CommitRequest {
     Commit,
     Fsync,
     Close,
 }
 
-impl Way {
+impl CommitRequest {
     fn ask(self, fs: &Filesystem, file: &OpenFile) -> Result<()> {
         match self {
             Self::Commit => fs.sync(),
@@ -212,8 +212,8 @@ impl Way {
 
 /// A request that fails during a commit.
 #[derive(Clone, Copy, Debug)]
-struct Case {
-    way: Way,
+struct FaultCase {
+    way: CommitRequest,
     request: usize,
     fate: Fate,
     new: u64,
@@ -229,7 +229,7 @@ struct Ended {
 }
 
 /// Runs a case; `None` if the commit makes fewer requests.
-fn fail_once(base: &Image, case: Case) -> Option<Ended> {
+fn fail_once(base: &Image, case: FaultCase) -> Option<Ended> {
     let device = Failing::new(base.clone());
     let fs = open(Arc::<Failing>::clone(&device));
     let file = work(&fs, case.new);
@@ -246,14 +246,16 @@ fn fail_once(base: &Image, case: Case) -> Option<Ended> {
             let told = asked.expect_err("it aborted").to_string();
             assert!(told.contains(CABLE) && told.contains(&format!("phase {}", abort.phase)), "{told}");
             is_told(fs.sync());
-            if case.way != Way::Close {
+            if case.way != CommitRequest::Close {
                 is_told(file.sync());
                 is_told(create(&fs, "later"));
                 is_told(fs.shut_down());
             }
         }
         // The commit stands; closing has a flush of its own.
-        None if struck == "close" || case.way == Way::Close && case.fate == Fate::Gone => is_told(asked),
+        None if struck == "close" || case.way == CommitRequest::Close && case.fate == Fate::Gone => {
+            is_told(asked)
+        }
         None => assert!(asked.is_ok(), "{struck}: {asked:?}"),
     }
     drop((file, fs));
@@ -308,10 +310,10 @@ fn a_device_that_fails_in_a_phase_is_told_by_its_name() {
         }
         let mut met = BTreeSet::new();
         let mut judged = BTreeSet::new();
-        for way in [Way::Commit, Way::Fsync, Way::Close] {
+        for way in [CommitRequest::Commit, CommitRequest::Fsync, CommitRequest::Close] {
             for fate in [Fate::Lost, Fate::Arrives, Fate::Gone] {
                 for request in 0.. {
-                    let case = Case { way, request, fate, new: NEW };
+                    let case = FaultCase { way, request, fate, new: NEW };
                     watch.doing(&case);
                     let Some(ended) = fail_once(&base, case) else { break };
                     let (phases, is_new) = table(&ended.struck, fate);
@@ -364,7 +366,7 @@ fn a_device_that_fails_while_a_log_is_written_is_told() {
         let mut met = BTreeSet::new();
         for fate in [Fate::Lost, Fate::Arrives, Fate::Gone] {
             for request in 0.. {
-                let case = Case { way: Way::Fsync, request, fate, new: NEW };
+                let case = FaultCase { way: CommitRequest::Fsync, request, fate, new: NEW };
                 watch.doing(&case);
                 let device = Failing::new(base.clone());
                 let fs = open_with(Arc::<Failing>::clone(&device), Options::default());
@@ -401,7 +403,7 @@ fn a_device_that_fails_before_the_gate_closes_is_told() {
         let base = prepared();
         let mut met = 0;
         for request in 0.. {
-            let case = Case { way: Way::Commit, request, fate: Fate::Lost, new: MANY };
+            let case = FaultCase { way: CommitRequest::Commit, request, fate: Fate::Lost, new: MANY };
             watch.doing(&case);
             let ended = fail_once(&base, case).expect("it writes at last");
             if ended.struck != "read" {

@@ -47,12 +47,12 @@ fn open(image: &Image) -> (Arc<SimDevice>, Arc<Filesystem>) {
 }
 
 /// A filesystem in the middle of changes.
-struct Here<'f> {
+struct LogScene<'f> {
     fs: &'f Filesystem,
     root: InodeId,
 }
 
-impl Here<'_> {
+impl LogScene<'_> {
     fn file(&self, dir: InodeId, name: &str) -> Result<InodeId> {
         let id = self.fs.create(dir, name.as_bytes(), &NewInode::file(0o644))?.id;
         self.fs.open_file(id)?.write_at(0, name.as_bytes())?;
@@ -85,10 +85,10 @@ impl Here<'_> {
 }
 
 /// Work after a commit that has the files "a" and "b", and a directory. Returns the inode to sync.
-type Change = fn(&Here<'_>, [InodeId; 3]) -> Result<InodeId>;
+type LogChange = fn(&LogScene<'_>, [InodeId; 3]) -> Result<InodeId>;
 
 /// The name of a change, whether a log can hold it, the change, and the names that must exist after a power cut.
-const CHANGES: [(&str, bool, Change, &[&str]); 27] = [
+const CHANGES: [(&str, bool, LogChange, &[&str]); 27] = [
     ("a file is written", true, |_, [a, ..]| Ok(a), &["a", "b"]),
     ("a file is new", true, |here, _| here.file(here.root, "new"), &["a", "b", "new"]),
     (
@@ -345,7 +345,7 @@ fn names_that_a_log_would_take_from_others_are_committed() {
     let base = fresh_image(&MadeBy::default()).expect("an image");
     for (what, is_logged, change, wanted) in CHANGES {
         let (device, fs) = open(&base);
-        let here = Here { fs: &fs, root: fs.root(TreeId::FS).expect("the root") };
+        let here = LogScene { fs: &fs, root: fs.root(TreeId::FS).expect("the root") };
         let run = || -> Result<u64> {
             let (a, b, dir) = (here.file(here.root, "a")?, here.file(here.root, "b")?, here.dir("d")?);
             fs.sync()?;
@@ -385,7 +385,7 @@ fn a_number_that_another_name_had_at_the_last_commit_is_committed() {
     let device = Arc::new(SimDevice::new(fresh_image(&MadeBy::default()).expect("an image")));
     let options = FsOptions { inodes_cached: 0, ..FsOptions::default() };
     let fs = Filesystem::open(engine_on(&device), options).expect("it opens");
-    let here = Here { fs: &fs, root: fs.root(TreeId::FS).expect("the root") };
+    let here = LogScene { fs: &fs, root: fs.root(TreeId::FS).expect("the root") };
     let dir = here.dir("d").expect("room");
     here.file(dir, "last").expect("room");
     fs.sync().expect("room");

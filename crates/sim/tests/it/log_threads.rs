@@ -28,12 +28,12 @@ const COMMITS_ONE_IN: u64 = 150;
 const NAMES: u64 = 4;
 const DIRS: [&str; 3] = ["committed", "committed too", "new"];
 
-type Place = (InodeId, String);
+type NameInDirectory = (InodeId, String);
 
 /// Where a file has been, none where it was not; and from which place on it was durable.
 #[derive(Clone, Default)]
 struct Past {
-    places: Vec<Option<Place>>,
+    places: Vec<Option<NameInDirectory>>,
     durable: usize,
     is_written: bool,
 }
@@ -53,28 +53,28 @@ struct Worker<'a> {
     pasts: &'a Pasts,
     number: u64,
     random: Random,
-    here: HashMap<Place, InodeId>,
+    here: HashMap<NameInDirectory, InodeId>,
 }
 
 impl Worker<'_> {
-    fn place(&mut self) -> Place {
+    fn place(&mut self) -> NameInDirectory {
         let dir = self.dirs[self.random.below(self.dirs.len() as u64) as usize];
         (dir, format!("{}-{}", self.number, self.random.below(NAMES)))
     }
 
-    fn some_file(&mut self) -> Option<Place> {
+    fn some_file(&mut self) -> Option<NameInDirectory> {
         let mut places: Vec<_> = self.here.keys().cloned().collect();
         places.sort();
         (!places.is_empty()).then(|| places.swap_remove(self.random.below(places.len() as u64) as usize))
     }
 
     /// The file is about to come there: it may be found there as soon as that has begun.
-    fn comes_to(&self, file: InodeId, place: Option<&Place>) {
+    fn comes_to(&self, file: InodeId, place: Option<&NameInDirectory>) {
         self.pasts.lock().expect("nobody died").entry(file).or_default().places.push(place.cloned());
     }
 
     /// Whatever is to be told of the last places is durable.
-    fn is_durable(&self, has: impl Fn(InodeId, &Place) -> bool, is_written: bool) {
+    fn is_durable(&self, has: impl Fn(InodeId, &NameInDirectory) -> bool, is_written: bool) {
         for (file, past) in self.pasts.lock().expect("nobody died").iter_mut() {
             if past.places.last().is_some_and(|place| place.as_ref().is_some_and(|place| has(*file, place))) {
                 past.durable = past.places.len() - 1;
@@ -97,13 +97,13 @@ impl Worker<'_> {
         self.fs.close(open);
     }
 
-    fn unlink(&mut self, place: &Place) {
+    fn unlink(&mut self, place: &NameInDirectory) {
         let file = self.here.remove(place).expect("it is there");
         self.comes_to(file, None);
         self.fs.unlink(place.0, place.1.as_bytes()).expect("it is there");
     }
 
-    fn rename(&mut self, from: Place) {
+    fn rename(&mut self, from: NameInDirectory) {
         let to = self.place();
         if from == to {
             return;
@@ -157,7 +157,7 @@ impl Worker<'_> {
 }
 
 /// Where the files are that a power cut leaves.
-fn files_of(fs: &Filesystem) -> HashMap<InodeId, Place> {
+fn files_of(fs: &Filesystem) -> HashMap<InodeId, NameInDirectory> {
     let (root, mut found) = (fs.root(TreeId::FS).expect("the root"), HashMap::new());
     for dir in DIRS.iter().filter_map(|name| fs.lookup(root, name.as_bytes(), Wait::Yes).ok()) {
         let listed = fs.read_dir(dir, 0, Wait::Yes, &mut |entry| {

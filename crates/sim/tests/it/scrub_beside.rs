@@ -25,15 +25,15 @@ const FILE: usize = 1 << 20;
 
 /// Keeps what is bad, and sees to it that the place goes never back.
 #[derive(Default)]
-struct Heard(Mutex<(Vec<String>, u64)>);
+struct KeptFindings(Mutex<(Vec<String>, u64)>);
 
-impl Heard {
+impl KeptFindings {
     fn findings(&self) -> Vec<String> {
         self.0.lock().expect("not poisoned").0.clone()
     }
 }
 
-impl Sink for Heard {
+impl Sink for KeptFindings {
     fn found(&self, finding: &Finding) {
         self.0.lock().expect("not poisoned").0.push(format!("{finding:?}"));
     }
@@ -46,12 +46,12 @@ impl Sink for Heard {
     }
 }
 
-type Event = Box<dyn FnOnce() + Send>;
+type ScrubEvent = Box<dyn FnOnce() + Send>;
 
 /// A device on which something is done when a place is read for the first time, before the read.
 struct Eventful {
     below: Arc<SimDevice>,
-    event: Mutex<Option<(Range<u64>, Event)>>,
+    event: Mutex<Option<(Range<u64>, ScrubEvent)>>,
 }
 
 impl Eventful {
@@ -99,12 +99,12 @@ impl BlockDevice for Eventful {
 }
 
 /// A filesystem on a device of which it is known when it is read.
-struct World {
+struct ScrubWorld {
     device: Arc<Eventful>,
     fs: Arc<Filesystem>,
 }
 
-impl World {
+impl ScrubWorld {
     fn open(device: Arc<Eventful>) -> Self {
         let volume = Volume::open(vec![Arc::clone(&device) as Arc<dyn BlockDevice>], Mode::ReadWrite);
         let engine = Engine::open(volume.expect("it opens"), Options::default()).expect("it opens");
@@ -164,7 +164,7 @@ fn to_the_end(scrub: &Scrub<'_>, sink: &dyn Sink) -> (Counts, Ended) {
 /// Device extents are listed, then one block group is gone, and at the address of another that is gone a new one lies elsewhere on the device.
 #[test]
 fn groups_that_go_and_come_beneath_a_scrub_are_passed_over() {
-    let world = World::new(MadeBy { len: 192 << 20, ..MadeBy::default() });
+    let world = ScrubWorld::new(MadeBy { len: 192 << 20, ..MadeBy::default() });
     let fs = &world.fs;
     let mut files = 0;
     let mut fill = |groups: usize| {
@@ -179,13 +179,13 @@ fn groups_that_go_and_come_beneath_a_scrub_are_passed_over() {
     let [first, second, third] = [1, 2, 3].map(|more| (fill(groups + more), world.last_of_data()).1);
     let files = fill(groups + 3);
     // A scrub that is given up in the midst of a group keeps nothing.
-    let (heard, scrub) = (Heard::default(), mending(world.engine()));
+    let (heard, scrub) = (KeptFindings::default(), mending(world.engine()));
     let mut given_up = scrub.begin(DEVICE, &heard).expect("trees that can be read");
     for _ in 0..20 {
         assert_eq!(scrub.step(&mut given_up, STEP, &heard).expect("trees that can be read"), Step::More);
     }
     scrub.give_up(&mut given_up);
-    let heard = Heard::default();
+    let heard = KeptFindings::default();
     let mut device = scrub.begin(DEVICE, &heard).expect("trees that can be read");
     // Those of the first group, from its beginning, and those of the third one, from its end.
     let mut others = 0..files;
@@ -214,12 +214,12 @@ fn groups_that_go_and_come_beneath_a_scrub_are_passed_over() {
     assert_eq!(heard.findings(), Vec::<String>::new());
     let counts = device.counts();
     assert_eq!((counts.errors(), counts.uncorrectable_errors), (0, 0), "{counts:?}");
-    let (counts, ended) = to_the_end(&scrub, &Heard::default());
+    let (counts, ended) = to_the_end(&scrub, &KeptFindings::default());
     assert_eq!((counts.errors(), ended), (0, Ended::Whole));
 }
 
 /// Two copies of data, of which the first one of some sector is rotten. Where that lies, and the other copy.
-fn with_rot(world: &World) -> [u64; 2] {
+fn with_rot(world: &ScrubWorld) -> [u64; 2] {
     (0..4).for_each(|number| write(&world.fs, number, FILE).expect("room"));
     world.fs.sync().expect("it commits");
     let chunk = world.with_data();
@@ -232,12 +232,12 @@ fn with_rot(world: &World) -> [u64; 2] {
 #[test]
 fn a_group_that_is_to_go_in_the_midst_of_a_repair_goes_behind_it() {
     watched(|_| {
-        let world = World::new(MadeBy { data: Profile::Dup, len: 256 << 20, ..MadeBy::default() });
+        let world = ScrubWorld::new(MadeBy { data: Profile::Dup, len: 256 << 20, ..MadeBy::default() });
         let [_, other] = with_rot(&world);
         let (fs, engine) = (Arc::clone(&world.fs), world.engine());
         let commits = engine.counters().commits;
         world.device.when_read(other..other + 4096, move || (0..4).for_each(|number| remove(&fs, number)));
-        let heard = Heard::default();
+        let heard = KeptFindings::default();
         let (counts, ended) = to_the_end(&mending(engine), &heard);
         assert!(world.device.has_been(), "the other copy is read to mend the first one");
         assert!(engine.counters().commits > commits, "commits are made meanwhile");
@@ -248,7 +248,7 @@ fn a_group_that_is_to_go_in_the_midst_of_a_repair_goes_behind_it() {
             "{counts:?}: {:?}",
             heard.findings()
         );
-        let (counts, _) = to_the_end(&mending(engine), &Heard::default());
+        let (counts, _) = to_the_end(&mending(engine), &KeptFindings::default());
         assert_eq!(counts.errors(), 0, "{counts:?}");
     });
 }
@@ -257,7 +257,7 @@ fn a_group_that_is_to_go_in_the_midst_of_a_repair_goes_behind_it() {
 #[test]
 fn a_commit_waits_for_no_batch() {
     watched(|_| {
-        let world = World::new(MadeBy::default());
+        let world = ScrubWorld::new(MadeBy::default());
         (0..8).for_each(|number| write(&world.fs, number, FILE).expect("room"));
         world.fs.sync().expect("it commits");
         let engine = world.engine();
@@ -270,7 +270,7 @@ fn a_commit_waits_for_no_batch() {
                 fs.sync().expect("it commits");
             }
         });
-        let (counts, ended) = to_the_end(&mending(engine), &Heard::default());
+        let (counts, ended) = to_the_end(&mending(engine), &KeptFindings::default());
         assert!(world.device.has_been(), "a batch of data was read");
         assert_eq!(engine.counters().commits - commits, 4);
         assert_eq!((counts.errors(), ended), (0, Ended::Whole), "{counts:?}");
@@ -281,7 +281,7 @@ fn a_commit_waits_for_no_batch() {
 #[test]
 fn a_scrub_lets_go_as_soon_as_a_writer_waits_for_room() {
     watched(|_| {
-        let world = World::new(MadeBy::default());
+        let world = ScrubWorld::new(MadeBy::default());
         let files = (0..).take_while(|number| write(&world.fs, *number, FILE).is_ok()).count();
         world.fs.sync().expect("it commits");
         assert!(files > 20, "{files} files fill it");
@@ -302,7 +302,7 @@ fn a_scrub_lets_go_as_soon_as_a_writer_waits_for_room() {
             *theirs.lock().expect("not poisoned") = Some(writes);
             until("a writer waits", || Ok(mine.is_in_the_way())).expect("it does");
         });
-        let (heard, scrub) = (Heard::default(), mending(world.engine()));
+        let (heard, scrub) = (KeptFindings::default(), mending(world.engine()));
         let mut device = scrub.begin(DEVICE, &heard).expect("trees that can be read");
         let mut read = 0;
         while !world.device.has_been() {
@@ -326,7 +326,7 @@ fn a_scrub_lets_go_as_soon_as_a_writer_waits_for_room() {
 fn a_commit_that_fails_leaves_no_scrub_waiting() {
     watched(|_| {
         for is_beside in [true, false] {
-            let world = World::new(MadeBy::default());
+            let world = ScrubWorld::new(MadeBy::default());
             (0..8).for_each(|number| write(&world.fs, number, FILE).expect("room"));
             world.fs.sync().expect("it commits");
             let (fs, below) = (Arc::clone(&world.fs), Arc::clone(&world.device.below));
@@ -343,7 +343,7 @@ fn a_commit_that_fails_leaves_no_scrub_waiting() {
             // On two threads, too.
             let engine = world.engine();
             for scrub in [mending(engine), Scrub::reading(engine).beside_commits()] {
-                let (counts, ended) = to_the_end(&scrub, &Heard::default());
+                let (counts, ended) = to_the_end(&scrub, &KeptFindings::default());
                 assert_eq!((counts.errors(), ended), (0, Ended::Whole), "{counts:?}");
                 assert!(counts.data_bytes_scrubbed >= 8 * FILE as u64, "{counts:?}");
             }
@@ -360,7 +360,7 @@ fn reads_alone(device: &SimDevice, engine: &Engine, rotten: [u64; 2]) {
     };
     let before = state();
     for scrub in [Scrub::reading(engine), Scrub::reading(engine).beside_commits()] {
-        let heard = Heard::default();
+        let heard = KeptFindings::default();
         let (counts, ended) = to_the_end(&scrub, &heard);
         assert_eq!((counts.csum_errors, counts.super_errors, ended), (2, 1, Ended::Whole), "{counts:?}");
         assert_eq!((counts.unverified_errors, counts.corrected_errors), (3, 0), "{counts:?}");
@@ -378,7 +378,7 @@ fn reads_alone(device: &SimDevice, engine: &Engine, rotten: [u64; 2]) {
 /// On a filesystem that is open for reading, for writing, and on one that was written to: no transaction is begun, and nothing is written.
 #[test]
 fn a_scrub_that_reads_begins_no_transaction() {
-    let world = World::new(MadeBy { data: Profile::Dup, len: 256 << 20, ..MadeBy::default() });
+    let world = ScrubWorld::new(MadeBy { data: Profile::Dup, len: 256 << 20, ..MadeBy::default() });
     let [data, _] = with_rot(&world);
     let root = world.engine().tree(TreeId::FS).expect("it is there").root_pointer().expect("a root").logical;
     let block =
@@ -402,23 +402,24 @@ fn a_scrub_that_reads_begins_no_transaction() {
 fn a_filesystem_closes_while_leaves_are_queued() {
     let made_by = MadeBy { node_size: 4096, ..MadeBy::default() };
     let (image, _) = image_with_files(&made_by, 600, |_| 5000).expect("an image");
-    let queue = |world: &World| {
+    let queue = |world: &ScrubWorld| {
         // Somebody takes steps of the background's, so leaves are queued.
         while world.engine().background_step(|_| 0).is_some() {}
         let scrub = Scrub::reading(world.engine()).beside_commits().on_threads(NonZero::<usize>::MIN);
-        let mut device = scrub.begin(DEVICE, &Heard::default()).expect("trees that can be read");
-        while let Step::More = scrub.step(&mut device, 1, &Heard::default()).expect("trees that can be read")
+        let mut device = scrub.begin(DEVICE, &KeptFindings::default()).expect("trees that can be read");
+        while let Step::More =
+            scrub.step(&mut device, 1, &KeptFindings::default()).expect("trees that can be read")
         {
             if device.counts().data_bytes_scrubbed > 0 {
                 break;
             }
         }
     };
-    let twin = World::open(Eventful::new(image.clone()));
+    let twin = ScrubWorld::open(Eventful::new(image.clone()));
     queue(&twin);
     assert_eq!(twin.engine().background_step(|_| 0), Some("read-ahead"), "leaves are queued");
     for is_removed_from in [false, true] {
-        let world = World::open(Eventful::new(image.clone()));
+        let world = ScrubWorld::open(Eventful::new(image.clone()));
         queue(&world);
         if is_removed_from {
             let top = world.fs.root(TreeId::FS).expect("a top level");
@@ -426,7 +427,7 @@ fn a_filesystem_closes_while_leaves_are_queued() {
             world.fs.unlink(top, b"name7").expect("it is there");
             world.fs.sync().expect("it commits");
         }
-        let World { device, fs } = world;
+        let ScrubWorld { device, fs } = world;
         drop(fs);
         assert_eq!(Arc::strong_count(&device), 1, "nothing keeps the device");
     }

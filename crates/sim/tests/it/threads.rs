@@ -6,7 +6,7 @@ use std::sync::{Arc, Barrier};
 use creamery_base::{ErrorKind, InodeId, Wait};
 use creamery_fs::{FileType, Filesystem, NewInode, RenameMode};
 use creamery_sim::{
-    Ask, Call, MadeBy, SimDevice, Told, fresh_image, linearizable, open, stored_seeds, threads_run,
+    Ask, Call, CallAnswer, MadeBy, SimDevice, fresh_image, linearizable, open, stored_seeds, threads_run,
 };
 use creamery_testkit::{Random, seed_of, share_or_whole};
 
@@ -73,7 +73,7 @@ impl Sharer<'_> {
         }
     }
 
-    fn run(&self, ask: &Ask) -> Told {
+    fn run(&self, ask: &Ask) -> CallAnswer {
         let dir = |number: &usize| self.dirs[*number];
         let told = match ask {
             Ask::Make(at, name, kind) => {

@@ -69,13 +69,13 @@ fn image() -> &'static Image {
 }
 
 /// The filesystem, on a device that answers requests with marked data only on demand.
-struct World {
+struct DirectWorld {
     device: Arc<SimDevice>,
     answering: Arc<Answering>,
     fs: Arc<Filesystem>,
 }
 
-impl World {
+impl DirectWorld {
     fn new(fault: Option<Fault>) -> Self {
         let device = Arc::new(SimDevice::new(image().clone()));
         let answering = Arc::new(Answering::new(Arc::clone(&device)));
@@ -183,7 +183,7 @@ impl Asked {
 
 /// Truncates a file while its front is written directly.
 fn cut(fault: Option<Fault>) {
-    let (world, name) = (World::new(fault), any());
+    let (world, name) = (DirectWorld::new(fault), any());
     let file = world.open(name);
     let asked = Asked::submit(&file, write(NEW, 2));
     let answers = world.answer();
@@ -197,7 +197,7 @@ fn cut(fault: Option<Fault>) {
 
 /// Takes a snapshot while its source is written over in place.
 fn snapshot(fault: Option<Fault>) {
-    let world = World::new(fault);
+    let world = DirectWorld::new(fault);
     let file = world.open(IN_PLACE);
     let asked = Asked::submit(&file, write(NEW, 2));
     let answers = world.answer();
@@ -215,7 +215,7 @@ fn snapshot(fault: Option<Fault>) {
 
 /// When a sync returns, a write that began before it is durable and answered.
 fn synced(fault: Option<Fault>) {
-    let (world, name) = (World::new(fault), any());
+    let (world, name) = (DirectWorld::new(fault), any());
     let file = world.open(name);
     let asked = Asked::submit(&file, write(NEW, 2));
     let answers = world.answer();
@@ -231,7 +231,7 @@ fn synced(fault: Option<Fault>) {
 
 /// A file loses its name and its last opener while a request is in flight and the cleaner runs.
 fn nameless() {
-    let (world, name) = (World::new(None), any());
+    let (world, name) = (DirectWorld::new(None), any());
     let (home, file) = (world.home(), world.open(name));
     let (id, used) = (file.id(), world.fs.engine().space().data_used);
     let asked = Asked::submit(&file, write(NEW, 2));
@@ -252,7 +252,7 @@ fn nameless() {
 
 /// A subvolume becomes read-only while a request is in flight: earlier requests have ended then, and none begins.
 fn made_read_only(fault: Option<Fault>) {
-    let (world, name) = (World::new(fault), any());
+    let (world, name) = (DirectWorld::new(fault), any());
     let file = world.open(name);
     let asked = Asked::submit(&file, write(NEW, 2));
     let answers = world.answer();
@@ -271,7 +271,7 @@ fn made_read_only(fault: Option<Fault>) {
 
 /// Two threads write one range, and a third reads it: all see one whole write.
 fn one_range(fault: Option<Fault>) {
-    let (world, name) = (World::new(fault), any());
+    let (world, name) = (DirectWorld::new(fault), any());
     let file = world.open(name);
     let answers = world.answer();
     let writers: Vec<_> = [NEW, NEWER]
@@ -299,7 +299,7 @@ fn one_range(fault: Option<Fault>) {
 
 /// Empties a file while it is read, and uses its space for another one.
 fn emptied() {
-    let (world, name) = (World::new(None), any());
+    let (world, name) = (DirectWorld::new(None), any());
     let other = if name == PLAIN { IN_PLACE } else { PLAIN };
     let (file, other) = (world.open(name), world.open(other));
     let answers = world.answer();
@@ -327,7 +327,7 @@ fn emptied() {
 
 /// Writes back delayed data behind a gap, which makes a file longer, while its front is written directly.
 fn growing(fault: Option<Fault>) {
-    let world = World::new(fault);
+    let world = DirectWorld::new(fault);
     let file = world.open(PLAIN);
     let tail = (SECTORS + 2) * SECTOR;
     file.write_at(tail as u64, b"tail").expect("room");

@@ -51,9 +51,9 @@ fn write(fs: &Filesystem, content: u8) {
 
 /// Keeps what is bad.
 #[derive(Default)]
-struct Heard(RankedMutex<Vec<String>, { rank::LEAF }>);
+struct ScrubbedFindings(RankedMutex<Vec<String>, { rank::LEAF }>);
 
-impl Sink for Heard {
+impl Sink for ScrubbedFindings {
     fn found(&self, finding: &Finding) {
         self.0.lock().push(format!("{finding:?}"));
     }
@@ -71,7 +71,7 @@ fn execute() {
         let fs = Arc::clone(&fs);
         thread::spawn(move || (1..=TIMES).for_each(|content| write(&fs, content)))
     };
-    let (engine, heard) = (fs.engine(), Heard::default());
+    let (engine, heard) = (fs.engine(), ScrubbedFindings::default());
     let mender = engine.volume().mender().expect("it is open for writing");
     let scrub = Scrub::mending(engine, mender).beside_commits().on_threads(NonZero::<usize>::MIN);
     let mut scrubbed = scrub.begin(DEVICE, &heard).expect("no damage");

@@ -7,7 +7,7 @@ use creamery_workspace::read;
 const PAGE: &str = "docs/internals/benchmarks.md";
 
 /// A row of the table on the first page.
-struct Row {
+struct SpeedRow {
     work: &'static str,
     beside: &'static str,
     library: Option<Cell>,
@@ -29,38 +29,38 @@ const fn cell(bench: &'static str, row: &'static [&'static str], column: &'stati
 const LIBRARY: &str = "library over kernel";
 const MOUNT: &str = "mount over kernel";
 
-const ROWS: [Row; 6] = [
-    Row {
+const ROWS: [SpeedRow; 6] = [
+    SpeedRow {
         work: "an image from 30,000 files",
         beside: "`mkfs.btrfs --rootdir`",
         library: cell("image", &["`mkfs.btrfs --rootdir`"], "of Creamery's time"),
         mount: None,
     },
-    Row {
+    SpeedRow {
         work: "checking it, data included",
         beside: "`btrfs check`",
         library: cell("check", &["a tree of files", "verified"], "of Creamery's time"),
         mount: None,
     },
-    Row {
+    SpeedRow {
         work: "creating files, two threads",
         beside: "Linux",
         library: cell("create", &["2"], "ratio"),
         mount: None,
     },
-    Row {
+    SpeedRow {
         work: "writing in pieces of 128 KiB",
         beside: "Linux",
         library: cell("data", &["128 KiB pieces: written"], LIBRARY),
         mount: cell("data", &["128 KiB pieces: written"], MOUNT),
     },
-    Row {
+    SpeedRow {
         work: "writing in pieces of 4 KiB",
         beside: "Linux",
         library: cell("data", &["4 KiB pieces: written"], LIBRARY),
         mount: cell("data", &["4 KiB pieces: written"], MOUNT),
     },
-    Row {
+    SpeedRow {
         work: "appending and syncing, eight threads",
         beside: "Linux",
         library: cell("data", &["appended by 8 threads: 4 KiB and fsync"], LIBRARY),

@@ -8,7 +8,7 @@ use creamery_tree::{CommitCursor, CowHost};
 
 use crate::world::{Rng, World, key};
 
-type Items = BTreeMap<Key, Vec<u8>>;
+type CursorItems = BTreeMap<Key, Vec<u8>>;
 
 const OBJECT: u64 = 1000;
 const NONE: Generation = Generation::new(0);
@@ -18,7 +18,7 @@ fn commit(world: &World) {
     world.tree.switch_commit_root(world.tree.root_pointer().expect("the root"));
 }
 
-fn change(world: &World, rng: &mut Rng, items: &mut Items) {
+fn change(world: &World, rng: &mut Rng, items: &mut CursorItems) {
     for _ in 0..rng.below(30) {
         let key = key(OBJECT, rng.below(600));
         if rng.below(3) == 0 {
@@ -45,7 +45,7 @@ fn what_is_shown_is_one_commit_until_it_is_renewed() {
     let (mut renewed, mut ended) = (0, 0);
     for seed in 1..30 {
         // The cache is so small that most blocks are read again, and their space is wanted.
-        let (mut rng, world, mut items) = (Rng(seed), World::new(32 << 10), Items::new());
+        let (mut rng, world, mut items) = (Rng(seed), World::new(32 << 10), CursorItems::new());
         for _ in 0..20 {
             change(&world, &mut rng, &mut items);
         }

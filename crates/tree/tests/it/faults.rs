@@ -9,14 +9,14 @@ use creamery_format::Key;
 
 use crate::world::{Fault, Rng, World, key};
 
-type Items = BTreeMap<Key, Vec<u8>>;
+type FaultItems = BTreeMap<Key, Vec<u8>>;
 
-fn verify(world: &World, items: &Items) {
+fn verify(world: &World, items: &FaultItems) {
     world.verify(items.iter().map(|(key, data)| (*key, &data[..])));
 }
 
 /// Makes one change; the model changes only on success.
-fn change(world: &World, rng: &mut Rng, items: &mut Items) -> Result<(), ErrorKind> {
+fn change(world: &World, rng: &mut Rng, items: &mut FaultItems) -> Result<(), ErrorKind> {
     let key = key(1000 + rng.below(150), rng.below(20));
     let data = if rng.below(20) == 0 { vec![3; 3000] } else { rng.bytes(300) };
     let (tree, host) = (&world.tree, &world.host);
@@ -39,7 +39,7 @@ fn change(world: &World, rng: &mut Rng, items: &mut Items) -> Result<(), ErrorKi
 #[test]
 fn a_call_without_space_changes_nothing() {
     let world = World::new(1 << 20);
-    let (mut rng, mut items, mut failed) = (Rng(21), Items::new(), 0);
+    let (mut rng, mut items, mut failed) = (Rng(21), FaultItems::new(), 0);
     for round in 0..9000 {
         let fault = rng.below(3) == 0;
         if fault {
@@ -68,7 +68,7 @@ fn a_call_without_space_changes_nothing() {
 }
 
 /// Every block of the tree can be locked at once, for reading and for writing.
-fn nothing_is_locked(world: &World, items: &Items) {
+fn nothing_is_locked(world: &World, items: &FaultItems) {
     for key in items.keys() {
         world.tree.get(key, Wait::No, |_| ()).expect("no lock is held and all is cached");
     }
@@ -84,9 +84,9 @@ fn nothing_is_locked(world: &World, items: &Items) {
 }
 
 /// A tree of two levels and its items. Its next change copies its path.
-fn filled() -> (World, Items) {
+fn filled() -> (World, FaultItems) {
     let world = World::new(16 << 20);
-    let mut items = Items::new();
+    let mut items = FaultItems::new();
     for number in 0..400 {
         let (key, data) = (key(1000, number * 2), vec![1; 100]);
         world.tree.insert(&world.host, &key, &data).expect("room");

@@ -17,7 +17,7 @@ const BATCH: u64 = 1000;
 const LARGEST: usize = 4096 - creamery_format::HEADER_LEN - ITEM_LEN;
 
 /// The items by number: the key's low part and the data.
-type Items = BTreeMap<u64, (u64, Vec<u8>)>;
+type ModelItems = BTreeMap<u64, (u64, Vec<u8>)>;
 
 fn key_of(number: u64, low: u64) -> Key {
     key(1000 + number / 8, number % 8 * 16 + low)
@@ -40,14 +40,14 @@ struct Shape {
 struct Changes {
     rng: Rng,
     shape: Shape,
-    items: Items,
+    items: ModelItems,
     /// Where the last batch began.
     last_batch: u64,
 }
 
 impl Changes {
     fn new(seed: u64, shape: Shape) -> Self {
-        Self { rng: Rng(seed), shape, items: Items::new(), last_batch: shape.part.0 }
+        Self { rng: Rng(seed), shape, items: ModelItems::new(), last_batch: shape.part.0 }
     }
 
     fn number(&mut self) -> u64 {

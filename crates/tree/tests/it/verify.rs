@@ -12,7 +12,7 @@ impl World {
     /// Verifies every block and compares all items with `model`, in order. No other thread may use the tree meanwhile.
     pub(crate) fn verify<'m>(&self, model: impl IntoIterator<Item = (Key, &'m [u8])>) {
         assert!(!self.store.is_poisoned());
-        let mut walk = Walk { world: self, model: model.into_iter(), blocks: 0 };
+        let mut walk = VerifyWalk { world: self, model: model.into_iter(), blocks: 0 };
         let root = copied(self.tree.root_buffer());
         walk.block(BlockRef::new(&root), true, None);
         if let Some((key, _)) = walk.model.next() {
@@ -29,13 +29,13 @@ fn copied(buffer: Arc<ExtentBuffer>) -> Vec<u8> {
     buffer.read(Wait::Yes).expect("waiting is allowed").bytes().to_vec()
 }
 
-struct Walk<'w, M> {
+struct VerifyWalk<'w, M> {
     world: &'w World,
     model: M,
     blocks: u64,
 }
 
-impl<'m, M: Iterator<Item = (Key, &'m [u8])>> Walk<'_, M> {
+impl<'m, M: Iterator<Item = (Key, &'m [u8])>> VerifyWalk<'_, M> {
     /// `end` is the first key behind this subtree.
     fn block(&mut self, block: BlockRef<'_>, is_root: bool, end: Option<Key>) {
         let (at, count) = (block.logical(), block.count());

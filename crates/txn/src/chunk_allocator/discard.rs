@@ -2,7 +2,7 @@
 
 use creamery_base::{Physical, Result};
 use creamery_format::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS};
-use creamery_volume::Piece;
+use creamery_volume::DeviceRange;
 
 use super::ChunkAllocator;
 
@@ -31,7 +31,7 @@ impl ChunkAllocator {
                     continue;
                 };
                 (until, from) = (offset + len, offset + len.min(AT_ONCE));
-                let piece = Piece { at: Physical { dev: device.dev, offset }, len: from - offset };
+                let piece = DeviceRange { at: Physical { dev: device.dev, offset }, len: from - offset };
                 found += piece.len;
                 told += self.volume.discard_piece(&piece)?;
             }

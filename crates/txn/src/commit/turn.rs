@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use creamery_base::Generation;
 use creamery_base::gate::Reason;
-use creamery_base::lock::{Held, Place, RankedCondvar, RankedMutex, rank};
+use creamery_base::lock::{HeldNote, LockPosition, RankedCondvar, RankedMutex, rank};
 
 /// Longest wait for other threads to ask.
 const GATHER_MAX: Duration = Duration::from_millis(10);
@@ -57,7 +57,7 @@ pub(crate) struct CommitTurn<'c> {
     turns: &'c CommitTurns,
     /// The transaction that was asked for, if the turn has one.
     asked: Option<Generation>,
-    _held: Held,
+    _held: HeldNote,
 }
 
 impl Drop for CommitTurn<'_> {
@@ -87,7 +87,7 @@ impl CommitTurns {
 
     /// Waits for a turn; `None` when transaction `generation` has become durable meanwhile (TURN-2).
     pub(crate) fn take_unless_durable(&self, generation: Generation) -> Option<CommitTurn<'_>> {
-        let held = Held::wait(Place::of(rank::COMMIT));
+        let held = HeldNote::wait(LockPosition::of(rank::COMMIT));
         let mut state = self.state.lock();
         if state.durable < generation {
             *state.asked.entry(generation).or_default() += 1;
@@ -107,7 +107,7 @@ impl CommitTurns {
 
     /// Waits for a turn, even if transactions become durable meanwhile.
     pub(crate) fn take(&self) -> CommitTurn<'_> {
-        let held = Held::wait(Place::of(rank::COMMIT));
+        let held = HeldNote::wait(LockPosition::of(rank::COMMIT));
         let mut state = self.state.lock();
         if state.taken {
             let taken = |state: &mut State| state.taken;
@@ -125,7 +125,7 @@ impl CommitTurns {
             return None;
         }
         drop(state);
-        Some(CommitTurn { turns: self, asked: None, _held: Held::tried(Place::of(rank::COMMIT)) })
+        Some(CommitTurn { turns: self, asked: None, _held: HeldNote::tried(LockPosition::of(rank::COMMIT)) })
     }
 
     /// Whether a thread has the turn.
@@ -194,7 +194,11 @@ mod tests {
     #[should_panic(expected = "TURN-1")]
     fn a_turn_that_nobody_took_is_a_bug() {
         let turns = CommitTurns::new(Generation::new(7));
-        drop(CommitTurn { turns: &turns, asked: None, _held: Held::tried(Place::of(rank::COMMIT)) });
+        drop(CommitTurn {
+            turns: &turns,
+            asked: None,
+            _held: HeldNote::tried(LockPosition::of(rank::COMMIT)),
+        });
     }
 
     #[test]

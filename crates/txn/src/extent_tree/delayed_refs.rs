@@ -31,7 +31,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 
 use creamery_base::gate::Reason;
-use creamery_base::lock::{Held, Place, RankedCondvar, RankedMutex, rank};
+use creamery_base::lock::{HeldNote, LockPosition, RankedCondvar, RankedMutex, rank};
 use creamery_base::{CachePadded, Generation, Logical, Result, TreeId, memory};
 
 use super::backref::{Backref, ExtentKind};
@@ -90,7 +90,7 @@ pub(crate) struct LockedHead<'r> {
     head: RefHead,
     /// Whether it has run, and whether the extent is left then.
     ran: Option<bool>,
-    _held: Held,
+    _held: HeldNote,
 }
 
 impl LockedHead<'_> {
@@ -286,7 +286,7 @@ impl DelayedRefs {
 
     /// Waits until no thread runs the head of an extent. The caller holds no block of the extent tree.
     pub(crate) fn wait(&self, at: Logical) {
-        let _held = Held::wait(Place::of(rank::REF_HEAD));
+        let _held = HeldNote::wait(LockPosition::of(rank::REF_HEAD));
         let shard = self.shard(at);
         let locked = |entries: &mut Entries| entries.heads.get(&at).is_some_and(|entry| entry.locked);
         let mut entries = shard.entries.lock();
@@ -308,7 +308,7 @@ impl DelayedRefs {
         entry.locked = true;
         let later = RefHead::new(entry.head.kind, entry.head.len);
         let head = std::mem::replace(&mut entry.head, later);
-        let held = Held::tried(Place::of(rank::REF_HEAD));
+        let held = HeldNote::tried(LockPosition::of(rank::REF_HEAD));
         Some(LockedHead { refs: self, at, head, ran: None, _held: held })
     }
 

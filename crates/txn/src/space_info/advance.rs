@@ -12,7 +12,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use creamery_base::lock::{RankedMutex, rank};
-use creamery_base::{Generation, Striped};
+use creamery_base::{Generation, PerThread};
 
 /// Number of operations, like the one that asked, for which an advance is.
 pub(super) const OPERATIONS: u64 = 8;
@@ -40,7 +40,7 @@ impl Advance {
 
 /// The advances of all threads.
 #[derive(Default)]
-pub(super) struct Advances(Striped<RankedMutex<Advance, { rank::LEAF }>>);
+pub(super) struct Advances(PerThread<RankedMutex<Advance, { rank::LEAF }>>);
 
 impl Advances {
     /// Takes `need` bytes out of this thread's advance; false when it has less of this transaction.

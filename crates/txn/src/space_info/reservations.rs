@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use creamery_base::gate::Reason;
 use creamery_base::lock::{RankedCondvar, RankedGuard, RankedMutex, rank};
-use creamery_base::{CachePadded, Generation, Striped};
+use creamery_base::{CachePadded, Generation, PerThread};
 
 use super::advance::{self, Advances};
 use crate::units::Units;
@@ -72,7 +72,7 @@ pub(crate) struct Reservations {
     line: RankedMutex<Line, { rank::LEAF }>,
     in_line: CachePadded<InLine>,
     /// Tickets of operations that free space, so far.
-    freeing_tickets: Striped<AtomicU64>,
+    freeing_tickets: PerThread<AtomicU64>,
     #[cfg(feature = "faults")]
     copies_twice: std::sync::atomic::AtomicBool,
 }

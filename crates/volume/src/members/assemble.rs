@@ -14,11 +14,11 @@ use creamery_base::{Error, Generation, Result};
 use creamery_device::BlockDevice;
 use creamery_format::{SuperFlags, Superblock};
 
-use super::Part;
-use crate::copies::Found;
+use super::MemberPart;
+use crate::copies::FoundSuperblock;
 
 /// A device, and the superblock on it.
-pub(crate) type Candidate = (Arc<dyn BlockDevice>, Found);
+pub(crate) type Candidate = (Arc<dyn BlockDevice>, FoundSuperblock);
 
 /// The relation of a member's superblock to the newest one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,7 +57,7 @@ fn leads_to_same(one: &Superblock, other: &Superblock) -> bool {
 /// # Errors
 /// [`InvalidInput`](creamery_base::ErrorKind::InvalidInput): several filesystems; one device twice, or two devices with one number.
 /// [`Unsupported`](creamery_base::ErrorKind::Unsupported): they were written separately, or this cannot be determined.
-pub(crate) fn assemble(mut candidates: Vec<Candidate>) -> Result<Vec<(Candidate, Part)>> {
+pub(crate) fn assemble(mut candidates: Vec<Candidate>) -> Result<Vec<(Candidate, MemberPart)>> {
     candidates.sort_by_key(|(_, found)| (is_seed(found), Reverse(found.superblock.generation())));
     for (number, one) in candidates.iter().enumerate() {
         candidates[..number].iter().try_for_each(|other| expect_two_members(other, one))?;
@@ -67,7 +67,7 @@ pub(crate) fn assemble(mut candidates: Vec<Candidate>) -> Result<Vec<(Candidate,
     candidates.into_iter().map(part).collect()
 }
 
-fn is_seed(found: &Found) -> bool {
+fn is_seed(found: &FoundSuperblock) -> bool {
     found.superblock.flags().contains(SuperFlags::SEEDING)
 }
 
@@ -107,16 +107,16 @@ fn expect_two_members((one, of_one): &Candidate, (other, of_other): &Candidate) 
 }
 
 /// Returns the part of a member beside the newest one.
-fn part_of((newest, of_newest): &Candidate, (member, of_member): &Candidate) -> Result<Part> {
+fn part_of((newest, of_newest): &Candidate, (member, of_member): &Candidate) -> Result<MemberPart> {
     let (of_newest, of_member) = (&of_newest.superblock, &of_member.superblock);
     if of_newest.fsid() != of_member.fsid() {
-        return Ok(Part::Seed);
+        return Ok(MemberPart::Seed);
     }
     let (first, second) = (newest.describe(), member.describe());
     let (at, of) = (of_newest.generation(), of_member.generation());
     match History::of(of_member, of_newest) {
-        History::Same => Ok(Part::Current),
-        History::Earlier => Ok(Part::Stale(of)),
+        History::Same => Ok(MemberPart::Current),
+        History::Earlier => Ok(MemberPart::Stale(of)),
         History::Other => Err(split_brain((&first, at), (&second, of))),
         History::Unknown => {
             let what = format!(

@@ -77,7 +77,7 @@ impl std::fmt::Display for MemberState {
 
 /// A device's part in the set, according to its superblock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Part {
+pub(crate) enum MemberPart {
     Current,
     Seed,
     Stale(Generation),
@@ -91,7 +91,7 @@ pub(crate) struct Member {
     pub(crate) device: Arc<dyn BlockDevice>,
     /// The bytes of the device that belong to the filesystem, by the device's superblock.
     pub(crate) counted: u64,
-    pub(crate) part: Part,
+    pub(crate) part: MemberPart,
     /// The UUID in the tree blocks of its superblock's time: a seed has its own.
     pub(crate) metadata_uuid: Uuid,
     pub(crate) failed: Arc<AtomicBool>,
@@ -148,9 +148,9 @@ impl Member {
     pub(crate) fn state(&self) -> MemberState {
         match self.part {
             _ if self.has_failed() => MemberState::Failed,
-            Part::Current => MemberState::Present,
-            Part::Seed => MemberState::Seed,
-            Part::Stale(generation) => MemberState::Stale(generation),
+            MemberPart::Current => MemberState::Present,
+            MemberPart::Seed => MemberState::Seed,
+            MemberPart::Stale(generation) => MemberState::Stale(generation),
         }
     }
 }
@@ -208,8 +208,8 @@ impl Members {
     /// Returns the last commit of a member that missed writes.
     pub(crate) fn stopped_at(&self, dev: DevId) -> Option<Generation> {
         match self.get(dev)?.part {
-            Part::Stale(generation) => Some(generation),
-            Part::Current | Part::Seed => None,
+            MemberPart::Stale(generation) => Some(generation),
+            MemberPart::Current | MemberPart::Seed => None,
         }
     }
 

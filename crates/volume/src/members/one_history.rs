@@ -5,7 +5,7 @@ use creamery_base::{DevId, Result, TreeId};
 use creamery_device::AlignedBuffer;
 use creamery_format::{CSUM_FIELD, Expected};
 
-use super::Part;
+use super::MemberPart;
 use super::assemble::split_brain;
 use crate::index::index;
 use crate::volume::Volume;
@@ -35,7 +35,7 @@ impl Volume {
         // A member that missed writes stopped at a commit that the others had, too: its roots are still there, unless they were overwritten
         // since.
         for member in self.members().all() {
-            let Part::Stale(generation) = member.part else { continue };
+            let MemberPart::Stale(generation) = member.part else { continue };
             let backups = superblock.backups();
             let Some(backup) = backups.iter().find(|backup| backup.generation() == generation) else {
                 continue;
@@ -51,7 +51,7 @@ impl Volume {
     /// Whether a member missed writes, so that older blocks may show two histories ([`expect_equal_copies`](Self::expect_equal_copies)).
     #[must_use]
     pub fn has_stale_members(&self) -> bool {
-        self.members().all().iter().any(|member| matches!(member.part, Part::Stale(_)))
+        self.members().all().iter().any(|member| matches!(member.part, MemberPart::Stale(_)))
     }
 
     /// Compares the copies of a tree block on several members. Two histories of equal steps have differing blocks of one generation in one

@@ -16,7 +16,7 @@ use zerocopy::FromBytes;
 
 use super::opening::Opening;
 use crate::DeviceSet;
-use crate::copies::{self, Copy, Want};
+use crate::copies::{self, Copy, OpenPurpose};
 
 /// The largest number of devices that are read.
 const PROBES: usize = 64;
@@ -28,13 +28,13 @@ const TABLES: usize = 16;
 const PARTITIONS: u64 = 16;
 
 /// A device that is a member, by its superblock.
-pub(super) struct Found {
+pub(super) struct FoundMember {
     pub(super) path: PathBuf,
     pub(super) superblock: Superblock,
     id: DeviceId,
 }
 
-impl Found {
+impl FoundMember {
     /// Opens the device.
     ///
     /// # Errors
@@ -51,7 +51,7 @@ impl Found {
 
 /// The kind of a candidate.
 enum Probed {
-    Btrfs(Found),
+    Btrfs(FoundMember),
     /// It claims to belong to the filesystem, and cannot be opened.
     Damaged(Error),
     /// The user has no permission to read it.
@@ -63,9 +63,9 @@ enum Probed {
 #[derive(Default)]
 pub(super) struct Beside {
     /// Members, by their superblocks.
-    pub(super) members: Vec<Found>,
+    pub(super) members: Vec<FoundMember>,
     /// Seeds that may be members, grouped by filesystem: only the chunk tree says from which seed a filesystem was made.
-    pub(super) seeds: Vec<Vec<Found>>,
+    pub(super) seeds: Vec<Vec<FoundMember>>,
     /// Devices that may be members but are left out, with the reason, if members are too few.
     pub(super) left_out: Vec<String>,
 }
@@ -81,7 +81,7 @@ pub(super) fn find(first: &Path, named: &DeviceSet) -> Result<Beside> {
     };
     // A device may have several names.
     let mut ids: Vec<DeviceId> = named.devices().iter().map(|device| device.id()).collect();
-    let (mut found, mut seeds): (Vec<Found>, Vec<Found>) = (Vec::new(), Vec::new());
+    let (mut found, mut seeds): (Vec<FoundMember>, Vec<FoundMember>) = (Vec::new(), Vec::new());
     let (mut damaged, mut barred) = (None, None);
     let mut candidates = candidates(first).into_iter().filter(|path| may_be_asked(path));
     for path in candidates.by_ref().take(PROBES) {
@@ -134,7 +134,9 @@ pub(super) fn are_too_few(named: &DeviceSet) -> bool {
 /// Returns the superblocks of the named devices.
 fn known(named: &DeviceSet) -> Vec<Superblock> {
     let devices = named.devices().iter();
-    devices.filter_map(|device| Some(copies::find(&**device, Want::Reading).ok()?.superblock)).collect()
+    devices
+        .filter_map(|device| Some(copies::find(&**device, OpenPurpose::Reading).ok()?.superblock))
+        .collect()
 }
 
 /// Whether a chunk of the chunk tree lies on a device with this number and another UUID.
@@ -152,13 +154,13 @@ fn number(superblock: &Superblock) -> DevId {
 /// Returns those of the found members that fit the `leader`, which was named. Members at the same commit come first, so that a copy of
 /// a member that went on does not lead an intact set. Others are taken only if there are fewer than `wanted` such members, the newest of
 /// each.
-fn choose(found: Vec<Found>, leader: &Superblock, wanted: usize) -> Result<Vec<Found>> {
-    let is_at_same = |one: &Found| {
+fn choose(found: Vec<FoundMember>, leader: &Superblock, wanted: usize) -> Result<Vec<FoundMember>> {
+    let is_at_same = |one: &FoundMember| {
         let superblock = &one.superblock;
         let roots = (superblock.generation(), superblock.root(), superblock.chunk_root());
         roots == (leader.generation(), leader.root(), leader.chunk_root())
     };
-    let (same, others): (Vec<Found>, Vec<Found>) = found.into_iter().partition(is_at_same);
+    let (same, others): (Vec<FoundMember>, Vec<FoundMember>) = found.into_iter().partition(is_at_same);
     let numbers: Vec<DevId> = same.iter().map(|one| number(&one.superblock)).collect();
     let mut members = newest_of_each(same)?;
     if members.len() >= wanted {
@@ -170,7 +172,7 @@ fn choose(found: Vec<Found>, leader: &Superblock, wanted: usize) -> Result<Vec<F
 }
 
 /// Groups devices by filesystem. Leaves a filesystem out if two of its devices are the same member, with equal generations.
-fn by_filesystem(mut seeds: Vec<Found>) -> Vec<Vec<Found>> {
+fn by_filesystem(mut seeds: Vec<FoundMember>) -> Vec<Vec<FoundMember>> {
     let mut all = Vec::new();
     seeds.sort_by_key(|seed| seed.superblock.fsid());
     while let Some(fsid) = seeds.last().map(|seed| seed.superblock.fsid()) {
@@ -181,9 +183,9 @@ fn by_filesystem(mut seeds: Vec<Found>) -> Vec<Vec<Found>> {
 }
 
 /// Returns the newest of the members with each number.
-fn newest_of_each(mut found: Vec<Found>) -> Result<Vec<Found>> {
+fn newest_of_each(mut found: Vec<FoundMember>) -> Result<Vec<FoundMember>> {
     found.sort_by_key(|one| (number(&one.superblock), std::cmp::Reverse(one.superblock.generation())));
-    let mut members: Vec<Found> = Vec::new();
+    let mut members: Vec<FoundMember> = Vec::new();
     for next in found {
         match members.last() {
             Some(last) if number(&last.superblock) == number(&next.superblock) => {
@@ -212,15 +214,17 @@ fn probe(path: &Path, fsid: Uuid) -> Probed {
     };
     // A leftover copy proves nothing about a device that has another use by now.
     let is_overwritten = matches!(Copy::read(&device, SUPERBLOCK_OFFSETS[0]), Copy::NoMagic { .. });
-    match copies::find(&device, Want::Reading) {
+    match copies::find(&device, OpenPurpose::Reading) {
         Ok(found) if is_overwritten && found.superblock.fsid() == fsid => {
             let what = format!("{}: the first superblock was overwritten", path.display());
             Probed::Damaged(Error::new(ErrorKind::Corrupt, what))
         }
         Ok(_) if is_overwritten => Probed::Other,
-        Ok(found) => {
-            Probed::Btrfs(Found { path: path.to_owned(), superblock: found.superblock, id: device.id() })
-        }
+        Ok(found) => Probed::Btrfs(FoundMember {
+            path: path.to_owned(),
+            superblock: found.superblock,
+            id: device.id(),
+        }),
         Err(error) if claims_to_be_of(&device, fsid) => Probed::Damaged(error),
         Err(_) => Probed::Other,
     }
@@ -318,7 +322,7 @@ fn files_beside(file: &Path) -> Vec<PathBuf> {
 #[must_use]
 pub fn superblocks_of_host() -> Vec<(PathBuf, Superblock)> {
     let found = |path: PathBuf| match probe(&path, Uuid::nil()) {
-        Probed::Btrfs(Found { superblock, .. }) => Some((path, superblock)),
+        Probed::Btrfs(FoundMember { superblock, .. }) => Some((path, superblock)),
         _ => None,
     };
     block_devices().into_iter().filter_map(found).collect()

@@ -15,10 +15,10 @@ use creamery_base::{Error, ErrorKind, Result};
 use creamery_device::{Access, BlockDevice, DeviceIo};
 use creamery_format::Superblock;
 
-use self::beside::{Beside, Found};
+use self::beside::{Beside, FoundMember};
 use self::opening::Opening;
 use crate::DeviceSet;
-use crate::copies::{self, Want};
+use crate::copies::{self, OpenPurpose};
 
 /// The name of a filesystem that may have several devices: one path, or several.
 ///
@@ -182,7 +182,7 @@ impl NamedSet {
         let (mut named, mut all) = (DeviceSet::default(), Vec::new());
         for path in self.named() {
             let device: Arc<dyn BlockDevice> = Arc::new(self.opening(Access::ReadOnlyForced).open(path)?);
-            all.push((path.to_owned(), copies::find(&*device, Want::Reading)?.superblock));
+            all.push((path.to_owned(), copies::find(&*device, OpenPurpose::Reading)?.superblock));
             named.push(device);
         }
         let found = beside::find(&self.first, &named)?;
@@ -237,7 +237,7 @@ fn that_fit(found: &Beside, named: DeviceSet, opening: Opening, open: Open<'_>) 
 /// Returns a set with found devices added.
 fn with<'f>(
     set: &DeviceSet,
-    found: impl IntoIterator<Item = &'f Found>,
+    found: impl IntoIterator<Item = &'f FoundMember>,
     opening: Opening,
 ) -> Result<DeviceSet> {
     let mut set = set.clone();

@@ -16,10 +16,10 @@ use creamery_base::{Error, ErrorKind, Logical, Result};
 use creamery_codec::parity::Recovery;
 use creamery_device::AlignedBuffer;
 
-use super::Way;
+use super::ReadWay;
 use super::ways::Kind;
 use crate::index::index;
-use crate::piece::Piece;
+use crate::piece::DeviceRange;
 use crate::plan::{Plan, place};
 use crate::rows::{Element, Rows};
 use crate::volume::Volume;
@@ -30,11 +30,11 @@ pub(super) struct Attempt {
     plan: Plan,
     jobs: Vec<Job>,
     /// The places of additional reads, in the order of the jobs.
-    besides: Vec<Piece>,
+    besides: Vec<DeviceRange>,
 }
 
 /// An element of the range, and the bytes of the range that it covers.
-struct Part {
+struct ElementPart {
     element: Element,
     bytes: Range<usize>,
     is_lost: bool,
@@ -43,7 +43,7 @@ struct Part {
 /// The rebuilding of one row.
 struct Job {
     /// The elements of the range in this row.
-    parts: Vec<Part>,
+    parts: Vec<ElementPart>,
     /// One recovery for each lost element, in order.
     recoveries: Vec<Recovery>,
     /// The bytes within an element that are needed of each column.
@@ -58,7 +58,7 @@ impl Attempt {
     ///
     /// # Errors
     /// More is lost than parity recovers; the map has two pieces in one place.
-    pub(super) fn of(way: &Way, at: Logical, len: u64) -> Result<Self> {
+    pub(super) fn of(way: &ReadWay, at: Logical, len: u64) -> Result<Self> {
         match &way.0 {
             Kind::Copy(mirror, _) => Self::of_copy(mirror),
             Kind::Without { chunk, lost, .. } => {
@@ -72,7 +72,7 @@ impl Attempt {
     ///
     /// # Errors
     /// The map has two of them in one place.
-    pub(super) fn of_copy(pieces: &[Piece]) -> Result<Self> {
+    pub(super) fn of_copy(pieces: &[DeviceRange]) -> Result<Self> {
         let plan = Plan::of_pieces(with_bytes(pieces))?;
         Ok(Self { plan, jobs: Vec::new(), besides: Vec::new() })
     }
@@ -83,12 +83,12 @@ impl Attempt {
             let bytes = begin..begin + index(element.len);
             begin = bytes.end;
             let is_lost = lost.contains(&rows.stripe_of(element.row, element.column));
-            Part { element, bytes, is_lost }
+            ElementPart { element, bytes, is_lost }
         };
-        let parts: Vec<Part> = rows.elements(from, len).map(part).collect();
+        let parts: Vec<ElementPart> = rows.elements(from, len).map(part).collect();
         let there = parts.iter().filter(|part| !part.is_lost);
         let plan = Plan::of_pieces(there.map(|part| (rows.place(&part.element), part.bytes.clone())))?;
-        let mut by_row: Vec<Vec<Part>> = Vec::new();
+        let mut by_row: Vec<Vec<ElementPart>> = Vec::new();
         for part in parts {
             match by_row.last_mut() {
                 Some(row) if row[0].element.row == part.element.row => row.push(part),
@@ -103,21 +103,21 @@ impl Attempt {
     }
 
     /// Returns the place of the whole range, if it is one piece.
-    pub(super) fn single(&self) -> Option<Piece> {
+    pub(super) fn single(&self) -> Option<DeviceRange> {
         let mut runs = self.plan.runs();
         match (runs.next(), runs.next()) {
-            (Some([part]), None) if self.jobs.is_empty() => Some(Piece { at: part.at, len: part.len }),
+            (Some([part]), None) if self.jobs.is_empty() => Some(DeviceRange { at: part.at, len: part.len }),
             _ => None,
         }
     }
 
     /// Returns the pieces that devices are asked for.
-    pub(super) fn places(&self) -> impl Iterator<Item = Piece> {
+    pub(super) fn places(&self) -> impl Iterator<Item = DeviceRange> {
         self.plan.runs().map(place).chain(self.besides.iter().copied())
     }
 
     /// Returns the pieces of the range itself, each with its bytes.
-    pub(super) fn parts(&self) -> impl Iterator<Item = &crate::plan::Part> {
+    pub(super) fn parts(&self) -> impl Iterator<Item = &crate::plan::CopyPart> {
         self.plan.runs().flatten()
     }
 
@@ -158,7 +158,7 @@ impl Attempt {
 }
 
 /// Pairs pieces of one copy with the bytes of the range that they cover.
-fn with_bytes(pieces: &[Piece]) -> impl Iterator<Item = (Piece, Range<usize>)> {
+fn with_bytes(pieces: &[DeviceRange]) -> impl Iterator<Item = (DeviceRange, Range<usize>)> {
     let mut begin = 0;
     pieces.iter().map(move |piece| {
         let bytes = begin..begin + index(piece.len);
@@ -172,10 +172,10 @@ impl Job {
     ///
     /// # Errors
     /// More is lost than there is parity.
-    fn plan(rows: Rows<'_>, lost: &[usize], parts: Vec<Part>) -> Result<Self> {
+    fn plan(rows: Rows<'_>, lost: &[usize], parts: Vec<ElementPart>) -> Result<Self> {
         let row = parts[0].element.row;
         let lost: Vec<usize> = lost.iter().map(|stripe| rows.column_of(row, *stripe)).collect();
-        let recover = |part: &Part| {
+        let recover = |part: &ElementPart| {
             let recovery = rows.row().recover(part.element.column, &lost);
             recovery.map_err(|error| Error::with_source(ErrorKind::DeviceMissing, "rebuilding", error))
         };
@@ -194,7 +194,7 @@ impl Job {
     }
 
     /// Returns the places of the additional reads.
-    fn places(&self, rows: Rows<'_>) -> impl Iterator<Item = Piece> {
+    fn places(&self, rows: Rows<'_>) -> impl Iterator<Item = DeviceRange> {
         let (row, within) = (self.parts[0].element.row, self.within.clone());
         self.besides
             .iter()
@@ -206,8 +206,8 @@ impl Job {
     }
 
     /// Returns the element of a column that is read with the range, if it has all needed bytes.
-    fn in_range(&self, column: usize) -> Option<&Part> {
-        let covers = |part: &&Part| {
+    fn in_range(&self, column: usize) -> Option<&ElementPart> {
+        let covers = |part: &&ElementPart| {
             let element = &part.element;
             let end = element.within + element.len;
             element.column == column && element.within <= self.within.start && end >= self.within.end

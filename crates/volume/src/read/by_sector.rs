@@ -19,9 +19,9 @@ use crate::volume::Volume;
 const MOST_TRIES: usize = 1024;
 
 /// The different results of a sector's ways, each with the number of ways that return it.
-struct Candidates(Vec<(AlignedBuffer, usize)>);
+struct SectorResults(Vec<(AlignedBuffer, usize)>);
 
-impl Candidates {
+impl SectorResults {
     /// Reads the candidates of the sector at `at`: the result of most ways comes first.
     fn read(volume: &Volume, at: Logical) -> Self {
         let sector = volume.sector_size();
@@ -54,7 +54,7 @@ impl Volume {
     pub(super) fn read_by_sector(&self, want: &Expected, block: &mut [u8]) -> bool {
         let sector = index(self.sector_size());
         let places = (0..block.len()).step_by(sector).map(|from| want.logical + from as u64);
-        let mut sectors: Vec<Candidates> = places.map(|at| Candidates::read(self, at)).collect();
+        let mut sectors: Vec<SectorResults> = places.map(|at| SectorResults::read(self, at)).collect();
         if sectors.iter().any(|candidates| candidates.len() == 0) {
             return false;
         }
@@ -64,7 +64,7 @@ impl Volume {
             out.copy_from_slice(candidates.bytes(0));
         }
         while self.verify_read(block, want).is_err() {
-            let lens = sectors.iter().map(Candidates::len);
+            let lens = sectors.iter().map(SectorResults::len);
             let Some(changed) = advance(&mut chosen, lens) else { return false };
             for number in 0..=changed {
                 let out = &mut block[number * sector..][..sector];
@@ -76,8 +76,8 @@ impl Volume {
 }
 
 /// Drops the last candidates, of the sector that has most, until there are at most `most` blocks to try.
-fn leave_out(sectors: &mut [Candidates], most: usize) {
-    let tries = |sectors: &[Candidates]| {
+fn leave_out(sectors: &mut [SectorResults], most: usize) {
+    let tries = |sectors: &[SectorResults]| {
         sectors.iter().try_fold(1_usize, |tries, candidates| tries.checked_mul(candidates.len()))
     };
     while tries(sectors).is_none_or(|tries| tries > most) {
@@ -117,12 +117,13 @@ mod tests {
 
     #[test]
     fn what_fewest_ways_give_is_left_out_where_there_are_too_many_tries() {
-        let of = |len: usize| Candidates((0..len).map(|by| (AlignedBuffer::zeroed(1), len - by)).collect());
+        let of =
+            |len: usize| SectorResults((0..len).map(|by| (AlignedBuffer::zeroed(1), len - by)).collect());
         let mut sectors = vec![of(9), of(1), of(4)];
         leave_out(&mut sectors, 36);
-        assert_eq!(sectors.iter().map(Candidates::len).collect::<Vec<_>>(), [9, 1, 4]);
+        assert_eq!(sectors.iter().map(SectorResults::len).collect::<Vec<_>>(), [9, 1, 4]);
         leave_out(&mut sectors, 16);
-        assert_eq!(sectors.iter().map(Candidates::len).collect::<Vec<_>>(), [4, 1, 4]);
+        assert_eq!(sectors.iter().map(SectorResults::len).collect::<Vec<_>>(), [4, 1, 4]);
         assert_eq!(sectors[0].0[3].1, 6, "the first ones stay");
         let mut many: Vec<_> = (0..100).map(|_| of(2)).collect();
         leave_out(&mut many, MOST_TRIES);

@@ -7,10 +7,10 @@ use creamery_device::AlignedBuffer;
 
 use super::search::{Mended, Search, VerifySector};
 use super::ways::{Kind, Trust};
-use super::{Verdict, Way, no_good_copy};
+use super::{ReadWay, Verdict, no_good_copy};
 use crate::Chunk;
 use crate::index::index;
-use crate::piece::Piece;
+use crate::piece::DeviceRange;
 use crate::volume::Volume;
 
 /// Ways that are tried to explain why no way is good.
@@ -121,7 +121,7 @@ impl Volume {
     }
 
     /// Whether a sector that was read in this way, from this piece, counts as good (MEMBER-3).
-    pub(super) fn is_believed(&self, way: &Way, piece: &Piece, verdict: Verdict) -> bool {
+    pub(super) fn is_believed(&self, way: &ReadWay, piece: &DeviceRange, verdict: Verdict) -> bool {
         let is_doubtful = match &way.0 {
             Kind::Copy(_, None) => false,
             Kind::Copy(_, Some(chunk)) => self.may_have_missed(piece.at.dev, chunk),

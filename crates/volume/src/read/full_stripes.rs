@@ -11,7 +11,7 @@ use crate::Chunk;
 use crate::ask::ask_all;
 use crate::index::index;
 use crate::members::MemberState;
-use crate::piece::Piece;
+use crate::piece::DeviceRange;
 use crate::rows::Rows;
 use crate::volume::Volume;
 
@@ -37,7 +37,7 @@ pub struct FullStripes {
     data_columns: usize,
     columns: usize,
     /// The places of the elements, row after row.
-    places: Vec<Piece>,
+    places: Vec<DeviceRange>,
     data: AlignedBuffer,
     parity: AlignedBuffer,
     /// Elements that could not be read, by row and column.
@@ -196,7 +196,7 @@ impl FullStripes {
     /// # Panics
     /// If there is no such row or column.
     #[must_use]
-    pub fn place(&self, row: u64, column: usize) -> Piece {
+    pub fn place(&self, row: u64, column: usize) -> DeviceRange {
         assert!(column < self.columns, "column {column} of {}", self.columns);
         self.places[self.number(row) * self.columns + column]
     }

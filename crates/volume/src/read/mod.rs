@@ -22,13 +22,13 @@ pub use full_stripes::FullStripes;
 pub use submit::{ReadBatch, ReadDone, ReadReport, SharedVerifier};
 pub use verdict::Verdict;
 use ways::Kind;
-pub use ways::{Way, Ways};
+pub use ways::{ReadWay, Ways};
 
 use crate::index::index;
 use crate::volume::Volume;
 
 /// Called with the ways that returned a bad tree block, and its good bytes.
-type TookBlock<'t> = &'t dyn Fn(&[(Way, Error)], &[u8]);
+type TookBlock<'t> = &'t dyn Fn(&[(ReadWay, Error)], &[u8]);
 
 impl Volume {
     /// Reads the tree block at `at`, which is the address in `want`, from the first copy that is as expected. If there is none, puts it
@@ -106,7 +106,7 @@ impl Volume {
     ///
     /// # Errors
     /// A device is missing, or fails.
-    pub fn read_way(&self, way: &Way, at: Logical, out: &mut [u8]) -> Result<()> {
+    pub fn read_way(&self, way: &ReadWay, at: Logical, out: &mut [u8]) -> Result<()> {
         match &way.0 {
             Kind::Copy(mirror, _) => self.read_pieces(mirror, out),
             Kind::Without { .. } => self.read_attempt(&Attempt::of(way, at, out.len() as u64)?, out),
@@ -134,7 +134,7 @@ impl Volume {
     }
 
     /// Rewrites the bad copies.
-    fn repair_tree_block(&self, bad: &[(Way, Error)], good: &[u8], want: &Expected) {
+    fn repair_tree_block(&self, bad: &[(ReadWay, Error)], good: &[u8], want: &Expected) {
         if self.repair_later(want) {
             return;
         }
@@ -156,7 +156,7 @@ impl Volume {
 const LISTED: usize = 4;
 
 /// Returns an error that lists the result of each copy in one line.
-fn no_good_copy(block: DamagedBlock, bad: &[(Way, Error)]) -> Error {
+fn no_good_copy(block: DamagedBlock, bad: &[(ReadWay, Error)]) -> Error {
     let is_io = bad.iter().all(|(_, error)| error.kind() == ErrorKind::Io);
     let kind = if is_io { ErrorKind::Io } else { ErrorKind::Unreadable };
     let told = |error: &Error| if error.kind() == kind { error.without_kind() } else { error.to_string() };

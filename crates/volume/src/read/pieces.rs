@@ -9,7 +9,7 @@ use crate::ask::ask_all;
 use crate::index::index;
 use crate::mapping::MirrorSet;
 use crate::members::Member;
-use crate::piece::Piece;
+use crate::piece::DeviceRange;
 use crate::volume::Volume;
 
 impl Volume {
@@ -22,7 +22,7 @@ impl Volume {
     }
 
     /// Reads the pieces of one copy into `out`.
-    pub(crate) fn read_pieces(&self, pieces: &[Piece], out: &mut [u8]) -> Result<()> {
+    pub(crate) fn read_pieces(&self, pieces: &[DeviceRange], out: &mut [u8]) -> Result<()> {
         let len: u64 = pieces.iter().map(|piece| piece.len).sum();
         assert_eq!(len, out.len() as u64, "the pieces of a copy cover the range");
         match pieces {
@@ -36,10 +36,10 @@ impl Volume {
         if let Some(piece) = attempt.single() {
             return self.read_piece(&piece, out);
         }
-        let places: Vec<Piece> = attempt.places().collect();
+        let places: Vec<DeviceRange> = attempt.places().collect();
         // Devices that read ahead by themselves all begin before one is read. Then bytes are read into place, without a copy.
         let begins =
-            |piece: &Piece| Ok(self.member(piece.at.dev)?.device.will_read(piece.at.offset, piece.len));
+            |piece: &DeviceRange| Ok(self.member(piece.at.dev)?.device.will_read(piece.at.offset, piece.len));
         let in_place = places.iter().map(begins).collect::<Result<Vec<bool>>>()?;
         if !in_place.iter().all(|is| *is) {
             let read = self.read_each(&places)?;
@@ -47,7 +47,7 @@ impl Volume {
             return Ok(());
         }
         for part in attempt.parts() {
-            self.read_piece(&Piece { at: part.at, len: part.len }, &mut out[part.bytes()])?;
+            self.read_piece(&DeviceRange { at: part.at, len: part.len }, &mut out[part.bytes()])?;
         }
         let mut besides = Vec::new();
         for piece in &places[attempt.runs()..] {
@@ -59,24 +59,25 @@ impl Volume {
         Ok(())
     }
 
-    fn read_piece(&self, piece: &Piece, out: &mut [u8]) -> Result<()> {
+    fn read_piece(&self, piece: &DeviceRange, out: &mut [u8]) -> Result<()> {
         let member = self.member(piece.at.dev)?;
         self.answered((member, piece.at.offset), member.device.read_at(piece.at.offset, out))
     }
 
     /// Reads pieces, each into a buffer of its own, all at once.
-    fn read_each(&self, pieces: &[Piece]) -> Result<Vec<AlignedBuffer>> {
-        let start = |piece: &Piece| {
+    fn read_each(&self, pieces: &[DeviceRange]) -> Result<Vec<AlignedBuffer>> {
+        let start = |piece: &DeviceRange| {
             let buffer = AlignedBuffer::zeroed(index(piece.len));
             Ok((self.member(piece.at.dev)?, Request::Read { offset: piece.at.offset, buffer }))
         };
         let reads = pieces.iter().map(start).collect::<Result<Vec<_>>>()?;
-        let filled = |piece: &Piece, (member, reply): (&Member, Result<Reply>)| -> Result<AlignedBuffer> {
-            match self.answered((member, piece.at.offset), reply)? {
-                Reply::Read(buffer) => Ok(buffer),
-                Reply::Done => unreachable!("a read is answered with its buffer"),
-            }
-        };
+        let filled =
+            |piece: &DeviceRange, (member, reply): (&Member, Result<Reply>)| -> Result<AlignedBuffer> {
+                match self.answered((member, piece.at.offset), reply)? {
+                    Reply::Read(buffer) => Ok(buffer),
+                    Reply::Done => unreachable!("a read is answered with its buffer"),
+                }
+            };
         // Requests to one device must follow one another.
         let mut order: Vec<usize> = (0..reads.len()).collect();
         order.sort_by_key(|&number| reads[number].0.dev);

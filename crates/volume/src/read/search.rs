@@ -13,9 +13,9 @@ use std::ops::Range;
 
 use creamery_base::{Logical, Result};
 
-use super::{Verdict, Way, Ways};
+use super::{ReadWay, Verdict, Ways};
 use crate::index::index;
-use crate::piece::Piece;
+use crate::piece::DeviceRange;
 use crate::volume::Volume;
 
 /// Checks one sector of a data read, by its index in the range.
@@ -33,7 +33,7 @@ pub(super) struct Search {
 /// Sectors to read in one way.
 pub(super) struct Step {
     run: Range<usize>,
-    way: Way,
+    way: ReadWay,
     /// Set behind the first way.
     further: Option<Further>,
 }
@@ -42,19 +42,19 @@ pub(super) struct Step {
 #[derive(Clone)]
 struct Further {
     piece: Range<usize>,
-    tried: Vec<Way>,
-    current: Way,
+    tried: Vec<ReadWay>,
+    current: ReadWay,
     left: Ways,
 }
 
 /// Sectors that are good now, and the ways in which they were bad, cut to these sectors.
 pub(super) struct Mended {
     pub(super) sectors: Range<usize>,
-    pub(super) bad: Vec<Way>,
+    pub(super) bad: Vec<ReadWay>,
 }
 
 impl Step {
-    pub(super) const fn way(&self) -> &Way {
+    pub(super) const fn way(&self) -> &ReadWay {
         &self.way
     }
 }
@@ -149,7 +149,7 @@ impl Search {
         &mut self,
         volume: &Volume,
         run: &Range<usize>,
-        way: &Way,
+        way: &ReadWay,
         further: Option<&Further>,
     ) -> Result<()> {
         let parts = match way.direct().len() {
@@ -165,9 +165,9 @@ impl Search {
         Ok(())
     }
 
-    fn pieces(&self, run: &Range<usize>, way: &Way) -> Vec<Range<usize>> {
+    fn pieces(&self, run: &Range<usize>, way: &ReadWay) -> Vec<Range<usize>> {
         let mut from = run.start;
-        let part = |piece: &Piece| {
+        let part = |piece: &DeviceRange| {
             let part = from..from + index(piece.len) / self.sector;
             from = part.end;
             part
@@ -210,7 +210,7 @@ impl Search {
         &self,
         volume: &Volume,
         run: &Range<usize>,
-        way: &Way,
+        way: &ReadWay,
         out: &[u8],
         verify: VerifySector<'_>,
     ) -> Vec<Range<usize>> {
@@ -226,7 +226,7 @@ impl Search {
         bad
     }
 
-    fn part(&self, way: &Way, piece: &Range<usize>, part: &Range<usize>) -> Way {
+    fn part(&self, way: &ReadWay, piece: &Range<usize>, part: &Range<usize>) -> ReadWay {
         way.part(((part.start - piece.start) * self.sector) as u64, (part.len() * self.sector) as u64)
     }
 }

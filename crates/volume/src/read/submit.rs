@@ -134,7 +134,7 @@ impl Drop for Batch {
 }
 
 /// A range under way.
-struct Flight {
+struct ReadFlight {
     /// Gone with its last user, whatever is under way (READ-BATCH-3).
     volume: Weak<Volume>,
     /// Whether a thread that comes here may send requests to a device itself.
@@ -155,7 +155,7 @@ struct Flight {
 /// A step of a range with open answers.
 struct Round {
     /// Taken by the thread with the last answer.
-    flight: RankedMutex<Option<(Flight, Step, Attempt)>, { rank::LEAF }>,
+    flight: RankedMutex<Option<(ReadFlight, Step, Attempt)>, { rank::LEAF }>,
     answers: RankedMutex<Answers, { rank::LEAF }>,
 }
 
@@ -204,7 +204,7 @@ impl Drop for Owed {
 
 impl Round {
     /// Notes an answer, or that all requests are submitted. The last call returns the flight, which includes all answers.
-    fn answer(&self, answer: Option<(usize, Result<AlignedBuffer>)>) -> Option<Flight> {
+    fn answer(&self, answer: Option<(usize, Result<AlignedBuffer>)>) -> Option<ReadFlight> {
         let mut answers = self.answers.lock();
         if let Some((number, read)) = answer {
             answers.read[number] = Some(read);
@@ -222,7 +222,7 @@ impl Round {
     }
 }
 
-impl Flight {
+impl ReadFlight {
     /// Returns the volume, or notes that it is gone.
     fn volume(&mut self) -> Option<Arc<Volume>> {
         let volume = self.volume.upgrade();
@@ -338,7 +338,7 @@ fn requests(
     attempt: &Attempt,
     mut own: Option<AlignedBuffer>,
 ) -> Result<Vec<(DevId, Request)>> {
-    let request = |piece: crate::Piece| {
+    let request = |piece: crate::DeviceRange| {
         volume.member(piece.at.dev)?;
         let buffer = own.take().unwrap_or_else(|| AlignedBuffer::zeroed(index(piece.len)));
         Ok((piece.at.dev, Request::Read { offset: piece.at.offset, buffer }))
@@ -371,7 +371,7 @@ impl Volume {
             let (counters, mended, error) = (Arc::clone(&self.counters), 0, None);
             match search {
                 Ok(search) => {
-                    Flight {
+                    ReadFlight {
                         volume,
                         wait,
                         counters,

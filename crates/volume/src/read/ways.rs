@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 
 use crate::mapping::{self, Mirror, MirrorSet};
 use crate::members::MemberState;
-use crate::piece::Piece;
+use crate::piece::DeviceRange;
 use crate::rows::Rows;
 use crate::{Chunk, Volume};
 
@@ -23,13 +23,13 @@ pub(crate) type Stripes = SmallVec<[usize; 2]>;
 /// One way to read a range.
 ///
 /// ```
-/// # use creamery_volume::Way;
+/// # use creamery_volume::ReadWay;
 /// fn is_first_choice(way: &Way) -> bool {
 ///     !way.is_rebuilt()
 /// }
 /// ```
 #[derive(Clone, Debug)]
-pub struct Way(pub(crate) Kind);
+pub struct ReadWay(pub(crate) Kind);
 
 #[derive(Clone, Debug)]
 pub(crate) enum Kind {
@@ -50,7 +50,7 @@ pub(crate) enum Trust {
     Unasked,
 }
 
-impl Way {
+impl ReadWay {
     /// Whether the bytes are rebuilt as if a stripe was lost.
     #[must_use]
     pub fn is_rebuilt(&self) -> bool {
@@ -66,7 +66,7 @@ impl Way {
     }
 }
 
-impl Way {
+impl ReadWay {
     /// Returns the part of the way that reads `len` bytes of the range, from offset `from` on.
     ///
     /// # Panics
@@ -75,7 +75,7 @@ impl Way {
     pub fn part(&self, from: u64, len: u64) -> Self {
         let cut = |mirror: &Mirror| -> Mirror {
             let mut begin = 0;
-            let is_its = |piece: &&Piece| {
+            let is_its = |piece: &&DeviceRange| {
                 let range = begin..begin + piece.len;
                 begin = range.end;
                 range.contains(&from)
@@ -84,7 +84,7 @@ impl Way {
             let within = from - (begin - piece.len);
             assert!(len <= piece.len - within, "parts are cut of single pieces");
             let at = Physical { offset: piece.at.offset + within, ..piece.at };
-            Mirror::from_elem(Piece { at, len }, 1)
+            Mirror::from_elem(DeviceRange { at, len }, 1)
         };
         Self(match &self.0 {
             Kind::Copy(mirror, chunk) => Kind::Copy(cut(mirror), chunk.clone()),
@@ -98,7 +98,7 @@ impl Way {
     }
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for ReadWay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.0, self.direct().first()) {
             (Kind::Without { chunk, lost, .. }, _) if !lost.is_empty() => {
@@ -196,14 +196,14 @@ impl Volume {
 }
 
 impl Iterator for Ways {
-    type Item = Way;
+    type Item = ReadWay;
 
-    fn next(&mut self) -> Option<Way> {
+    fn next(&mut self) -> Option<ReadWay> {
         match &mut self.0 {
             Rest::Copies(copies, next, chunk) => {
                 let mirror = copies.mirrors().get(*next)?.clone();
                 *next += 1;
-                Some(Way(Kind::Copy(mirror, chunk.clone())))
+                Some(ReadWay(Kind::Copy(mirror, chunk.clone())))
             }
             Rest::Rows(hypotheses) => hypotheses.next(),
         }
@@ -211,7 +211,7 @@ impl Iterator for Ways {
 }
 
 impl Hypotheses {
-    fn next(&mut self) -> Option<Way> {
+    fn next(&mut self) -> Option<ReadWay> {
         loop {
             let (now, stripes) = (self.next, self.chunk.stripes.len());
             let lost = match now {
@@ -242,7 +242,7 @@ impl Hypotheses {
                 _ => Trust::Known,
             };
             let (chunk, direct) = (Arc::clone(&self.chunk), self.direct.clone());
-            return Some(Way(Kind::Without { chunk, lost, direct, trust }));
+            return Some(ReadWay(Kind::Without { chunk, lost, direct, trust }));
         }
     }
 

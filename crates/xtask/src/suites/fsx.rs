@@ -58,7 +58,7 @@ copy_file_range = 3.0
 ";
 
 /// What is done with a file of its own.
-struct Way {
+struct FsxMode {
     /// Where its random numbers begin.
     seed: u64,
     name: &'static str,
@@ -67,7 +67,7 @@ struct Way {
     words: &'static [&'static str],
 }
 
-impl Way {
+impl FsxMode {
     /// Those that `fsx` knows.
     fn all(fsx: &Fsx) -> Vec<Self> {
         let cached = (1..=SEEDS).map(|seed| Self {
@@ -117,7 +117,7 @@ impl Fsx {
         }
     }
 
-    fn run(&self, way: &Way, seed: u64, count: u64, file: &Path) -> Result<()> {
+    fn run(&self, way: &FsxMode, seed: u64, count: u64, file: &Path) -> Result<()> {
         let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
         let (seed_word, count) = (seed.to_string(), count.to_string());
         let common = words(&["-S", &seed_word, "-N", &count]);
@@ -150,10 +150,10 @@ pub(crate) fn fsx(words: &[&str]) -> Result<()> {
     let dir = mount.dir().to_owned();
     mount.unmount()?;
     let fsx = Fsx::new(checkout, &scratch)?;
-    let ways = Way::all(&fsx);
+    let ways = FsxMode::all(&fsx);
     let share = operations.div_ceil(ways.len() as u64);
     for way in &ways {
-        let Way { seed, name, .. } = way;
+        let FsxMode { seed, name, .. } = way;
         let (options, how) = match way.in_place {
             true => (format!("{OPTIONS},nodatacow"), " in place"),
             false => (OPTIONS.to_owned(), ""),

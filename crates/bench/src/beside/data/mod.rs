@@ -14,11 +14,11 @@ mod table;
 use anyhow::{Context, Result, bail, ensure};
 use creamery_testkit::{Judge, Judges};
 
-use super::options::{Options, options};
+use super::options::{BesideOptions, options};
 use super::report::publish;
 use scenes::SCENES;
-use stage::{SIDES, Side, Stage};
-use table::{Row, tables};
+use stage::{DataSide, DataStage, SIDES};
+use table::{StepRow, tables};
 
 /// Average bytes of a file of the tree.
 const MEAN_BYTES: u64 = 13_333;
@@ -35,22 +35,22 @@ pub(crate) fn data(words: &[&str]) -> Result<()> {
         words.drain(at..at + 2);
     }
     let (files, runs) = if quick { (QUICK_FILES, 1) } else { (50_000, 3) };
-    let mut options = options(Options { files, bytes: 0, runs, dry: false }, &words)?;
+    let mut options = options(BesideOptions { files, bytes: 0, runs, dry: false }, &words)?;
     options.dry |= quick || !only.is_empty();
     let needed = [Judge::Root, Judge::Fuse, Judge::KernelBtrfs, Judge::LoopDevices, Judge::BtrfsProgs];
     if let Some(missing) = needed.into_iter().find(|judge| Judges::here().missing(*judge).is_some()) {
         bail!("bench data stands beside the kernel: {missing} is missing");
     }
     let bytes = options.files * MEAN_BYTES;
-    let stage = Stage::new(options.files, bytes, quick)?;
+    let stage = DataStage::new(options.files, bytes, quick)?;
     let mut rows = Vec::new();
     for scene in SCENES.iter().filter(|scene| scene.name.contains(only)) {
-        let mut played: Vec<Row> = Row::of(scene).collect();
+        let mut played: Vec<StepRow> = StepRow::of(scene).collect();
         for round in 1..=options.runs {
-            let mut sides: Vec<(usize, Side)> = SIDES.into_iter().enumerate().collect();
+            let mut sides: Vec<(usize, DataSide)> = SIDES.into_iter().enumerate().collect();
             // A later side finds memory that an earlier one warmed, so the sides take turns in coming first.
             sides.rotate_left(round % SIDES.len());
-            for (index, side) in sides.into_iter().filter(|(_, side)| scene.null || *side != Side::Null) {
+            for (index, side) in sides.into_iter().filter(|(_, side)| scene.null || *side != DataSide::Null) {
                 for (row, taken) in played.iter_mut().zip(stage.play(side, scene)?) {
                     row.taken[index].push(taken);
                 }
@@ -69,7 +69,7 @@ pub(crate) fn data(words: &[&str]) -> Result<()> {
         options.runs
     );
     publish("bench data", &text, options.dry)?;
-    let ratios = rows.iter().filter_map(|row| Some((row.over(Side::Library, Side::Kernel)?, row)));
+    let ratios = rows.iter().filter_map(|row| Some((row.over(DataSide::Library, DataSide::Kernel)?, row)));
     if let Some((ratio, row)) = ratios.min_by(|(one, _), (other, _)| one.total_cmp(other)) {
         println!("least ratio {ratio:.2}, {}: {}", row.scene, row.step.name);
     }

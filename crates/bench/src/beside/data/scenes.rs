@@ -15,35 +15,35 @@ pub(super) enum Start {
 }
 
 /// Steps in a row on one image.
-pub(super) struct Scene {
+pub(super) struct DataScene {
     pub(super) name: &'static str,
     pub(super) start: Start,
-    pub(super) steps: &'static [Step],
+    pub(super) steps: &'static [DataStep],
     /// What reads back at the end.
-    pub(super) ends: &'static [Step],
+    pub(super) ends: &'static [DataStep],
     /// Whether a server that keeps nothing can play it.
     pub(super) null: bool,
 }
 
 /// One run of `creamery-bench`.
 #[derive(Clone, Copy)]
-pub(super) struct Step {
+pub(super) struct DataStep {
     /// In the table, behind the scene's name.
     pub(super) name: &'static str,
-    pub(super) work: Work,
+    pub(super) work: DataWorkload,
 }
 
 /// Its workload.
 #[derive(Clone, Copy)]
-pub(super) enum Work {
-    Data(Data),
+pub(super) enum DataWorkload {
+    Data(DataWork),
     /// On a tree of files, by name.
     Tree(&'static str),
 }
 
 /// Work on the content of files.
 #[derive(Clone, Copy)]
-pub(super) struct Data {
+pub(super) struct DataWork {
     workload: &'static str,
     /// Of each thread's file.
     bytes: u64,
@@ -55,15 +55,15 @@ pub(super) struct Data {
     below: &'static str,
 }
 
-impl Step {
+impl DataStep {
     const fn data(name: &'static str, workload: &'static str, bytes: u64, piece: u64) -> Self {
         let (threads, random, sync_every, generation, below) = (1, false, 0, 0, "");
-        let data = Data { workload, bytes, piece, threads, random, sync_every, generation, below };
-        Self { name, work: Work::Data(data) }
+        let data = DataWork { workload, bytes, piece, threads, random, sync_every, generation, below };
+        Self { name, work: DataWorkload::Data(data) }
     }
 
     const fn tree(name: &'static str, workload: &'static str) -> Self {
-        Self { name, work: Work::Tree(workload) }
+        Self { name, work: DataWorkload::Tree(workload) }
     }
 
     /// Reads back what must be there.
@@ -73,46 +73,54 @@ impl Step {
 
     const fn random(self) -> Self {
         match self.work {
-            Work::Data(data) => Self { work: Work::Data(Data { random: true, ..data }), ..self },
-            Work::Tree(_) => self,
+            DataWorkload::Data(data) => {
+                Self { work: DataWorkload::Data(DataWork { random: true, ..data }), ..self }
+            }
+            DataWorkload::Tree(_) => self,
         }
     }
 
     const fn threads(self, threads: u64) -> Self {
         match self.work {
-            Work::Data(data) => Self { work: Work::Data(Data { threads, ..data }), ..self },
-            Work::Tree(_) => self,
+            DataWorkload::Data(data) => {
+                Self { work: DataWorkload::Data(DataWork { threads, ..data }), ..self }
+            }
+            DataWorkload::Tree(_) => self,
         }
     }
 
     const fn sync_every(self, sync_every: u64) -> Self {
         match self.work {
-            Work::Data(data) => Self { work: Work::Data(Data { sync_every, ..data }), ..self },
-            Work::Tree(_) => self,
+            DataWorkload::Data(data) => {
+                Self { work: DataWorkload::Data(DataWork { sync_every, ..data }), ..self }
+            }
+            DataWorkload::Tree(_) => self,
         }
     }
 
     const fn generation(self, generation: u64) -> Self {
         match self.work {
-            Work::Data(data) => Self { work: Work::Data(Data { generation, ..data }), ..self },
-            Work::Tree(_) => self,
+            DataWorkload::Data(data) => {
+                Self { work: DataWorkload::Data(DataWork { generation, ..data }), ..self }
+            }
+            DataWorkload::Tree(_) => self,
         }
     }
 
     const fn below(self, below: &'static str) -> Self {
         match self.work {
-            Work::Data(data) => Self { work: Work::Data(Data { below, ..data }), ..self },
-            Work::Tree(_) => self,
+            DataWorkload::Data(data) => Self { work: DataWorkload::Data(DataWork { below, ..data }), ..self },
+            DataWorkload::Tree(_) => self,
         }
     }
 }
 
-impl Data {
+impl DataWork {
     /// A file that the kernel writes before it makes a snapshot.
     pub(super) const fn before_snapshot(bytes: u64) -> Self {
-        match Step::data("", "write", bytes, MIB).work {
-            Work::Data(data) => data,
-            Work::Tree(_) => unreachable!(),
+        match DataStep::data("", "write", bytes, MIB).work {
+            DataWorkload::Data(data) => data,
+            DataWorkload::Tree(_) => unreachable!(),
         }
     }
 
@@ -144,16 +152,16 @@ impl Data {
 /// A file written, read and overwritten in pieces of one size.
 macro_rules! pieces {
     ($name:literal, $piece:expr, $bytes:expr, $reads:literal, $($random:ident)?) => {
-        Scene {
+        DataScene {
             name: $name,
             start: Start::Empty,
             steps: &[
-                Step::data("written", "write", $bytes, $piece),
-                Step::data(concat!("read ", $reads, ", cold"), "read", $bytes, $piece)$(.$random())?,
-                Step::data(concat!("read ", $reads, ", warm"), "read-warm", $bytes, $piece)$(.$random())?,
-                Step::data("overwritten", "overwrite", $bytes, $piece).generation(1),
+                DataStep::data("written", "write", $bytes, $piece),
+                DataStep::data(concat!("read ", $reads, ", cold"), "read", $bytes, $piece)$(.$random())?,
+                DataStep::data(concat!("read ", $reads, ", warm"), "read-warm", $bytes, $piece)$(.$random())?,
+                DataStep::data("overwritten", "overwrite", $bytes, $piece).generation(1),
             ],
-            ends: &[Step::verify($bytes, 1)],
+            ends: &[DataStep::verify($bytes, 1)],
             null: true,
         }
     };
@@ -162,13 +170,13 @@ macro_rules! pieces {
 /// Each thread appends 4 KiB to a file of its own, and makes it durable.
 macro_rules! appends {
     ($name:literal, $threads:literal, $pieces:literal) => {
-        Scene {
+        DataScene {
             name: $name,
             start: Start::Empty,
-            steps: &[Step::data("4 KiB and fsync", "write", $pieces * 4 * KIB, 4 * KIB)
+            steps: &[DataStep::data("4 KiB and fsync", "write", $pieces * 4 * KIB, 4 * KIB)
                 .threads($threads)
                 .sync_every(1)],
-            ends: &[Step::data("verify", "verify", $pieces * 4 * KIB, 4 * KIB).threads($threads)],
+            ends: &[DataStep::data("verify", "verify", $pieces * 4 * KIB, 4 * KIB).threads($threads)],
             null: true,
         }
     };
@@ -177,11 +185,11 @@ macro_rules! appends {
 /// Overwriting what a snapshot keeps.
 macro_rules! snapshot {
     ($name:literal, $piece:expr, $order:literal, $($random:ident)?) => {
-        Scene {
+        DataScene {
             name: $name,
             start: Start::Snapshot(SHARED),
-            steps: &[Step::data($order, "overwrite", SHARED, $piece).generation(1)$(.$random())?],
-            ends: &[Step::verify(SHARED, 1), Step::verify(SHARED, 0).below("snapshot")],
+            steps: &[DataStep::data($order, "overwrite", SHARED, $piece).generation(1)$(.$random())?],
+            ends: &[DataStep::verify(SHARED, 1), DataStep::verify(SHARED, 0).below("snapshot")],
             null: false,
         }
     };
@@ -190,36 +198,36 @@ macro_rules! snapshot {
 const SHARED: u64 = 256 * MIB;
 const FRAGMENTED: u64 = 64 * MIB;
 
-pub(super) const SCENES: [Scene; 10] = [
+pub(super) const SCENES: [DataScene; 10] = [
     pieces!("4 KiB pieces", 4 * KIB, 256 * MIB, "at random", random),
     pieces!("128 KiB pieces", 128 * KIB, 512 * MIB, "in order",),
     pieces!("1 MiB pieces", MIB, 512 * MIB, "in order",),
     appends!("appended by 1 thread", 1, 4096),
     appends!("appended by 8 threads", 8, 1024),
     appends!("appended by 64 threads", 64, 256),
-    Scene {
+    DataScene {
         name: "fragmented file",
         start: Start::Empty,
         steps: &[
-            Step::data("written, 4 KiB at random, fsync after 64", "write", FRAGMENTED, 4 * KIB)
+            DataStep::data("written, 4 KiB at random, fsync after 64", "write", FRAGMENTED, 4 * KIB)
                 .random()
                 .sync_every(64),
-            Step::data("read whole, 128 KiB pieces", "read", FRAGMENTED, 128 * KIB),
-            Step::data("overwritten, 128 KiB pieces", "overwrite", FRAGMENTED, 128 * KIB).generation(1),
+            DataStep::data("read whole, 128 KiB pieces", "read", FRAGMENTED, 128 * KIB),
+            DataStep::data("overwritten, 128 KiB pieces", "overwrite", FRAGMENTED, 128 * KIB).generation(1),
         ],
-        ends: &[Step::verify(FRAGMENTED, 1)],
+        ends: &[DataStep::verify(FRAGMENTED, 1)],
         null: false,
     },
     snapshot!("overwritten under a snapshot", 4 * KIB, "4 KiB at random", random),
     snapshot!("overwritten under a snapshot", 128 * KIB, "128 KiB in order",),
-    Scene {
+    DataScene {
         name: "tree of files",
         start: Start::Empty,
         steps: &[
-            Step::tree("copied in", "copy-in"),
-            Step::tree("listed, with attributes", "walk"),
-            Step::tree("copied out", "copy-out"),
-            Step::tree("deleted", "remove"),
+            DataStep::tree("copied in", "copy-in"),
+            DataStep::tree("listed, with attributes", "walk"),
+            DataStep::tree("copied out", "copy-out"),
+            DataStep::tree("deleted", "remove"),
         ],
         ends: &[],
         null: false,
@@ -228,7 +236,7 @@ pub(super) const SCENES: [Scene; 10] = [
 
 #[cfg(test)]
 mod tests {
-    use super::{SCENES, Start, Work};
+    use super::{DataWorkload, SCENES, Start};
 
     #[test]
     fn in_a_quick_run_as_in_a_whole_one_the_steps_of_a_scene_mean_the_same_files() {
@@ -237,13 +245,13 @@ mod tests {
                 let all = scene.steps.iter().chain(scene.ends);
                 let sizes: Vec<(String, String)> = all
                     .filter_map(|step| match step.work {
-                        Work::Data(data) => Some(data.words(quick).1),
-                        Work::Tree(_) => None,
+                        DataWorkload::Data(data) => Some(data.words(quick).1),
+                        DataWorkload::Tree(_) => None,
                     })
                     .map(|words| (words[0].1.clone(), words[2].1.clone()))
                     .collect();
                 assert!(sizes.windows(2).all(|pair| pair[0] == pair[1]), "{}: {sizes:?}", scene.name);
-                let shared = super::Data::before_snapshot(super::SHARED).words(quick).1;
+                let shared = super::DataWork::before_snapshot(super::SHARED).words(quick).1;
                 assert!(scene.start == Start::Empty || sizes[0].0 == shared[0].1, "{}", scene.name);
             }
         }

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use creamery_testkit::walk::{Compare, Walk, expect_same};
 use creamery_testkit::{LoopDevice, LoopMount, Run, Scratch, btrfs_check, sync_filesystem, tree};
 
-use super::scenes::{Data, Scene, Start, Step, Work};
+use super::scenes::{DataScene, DataStep, DataWork, DataWorkload, Start};
 use crate::library::{Said, empty_filesystem, kernel_filesystem};
 use crate::programs::Programs;
 use crate::server::Server;
@@ -19,16 +19,17 @@ const LIMIT: Duration = Duration::from_secs(300);
 
 /// The side that keeps the files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Side {
+pub(super) enum DataSide {
     Library,
     Kernel,
     Mount,
     Null,
 }
 
-pub(super) const SIDES: [Side; 4] = [Side::Library, Side::Kernel, Side::Mount, Side::Null];
+pub(super) const SIDES: [DataSide; 4] =
+    [DataSide::Library, DataSide::Kernel, DataSide::Mount, DataSide::Null];
 
-impl Side {
+impl DataSide {
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Library => "library",
@@ -41,7 +42,7 @@ impl Side {
 
 /// The result of a step.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Taken {
+pub(super) struct StepTaken {
     pub(super) operations: f64,
     /// Seconds of the work and the final sync.
     pub(super) seconds: f64,
@@ -49,7 +50,7 @@ pub(super) struct Taken {
 }
 
 /// The place of the scenes: images, a tree to copy, and the programs.
-pub(super) struct Stage {
+pub(super) struct DataStage {
     scratch: Scratch,
     programs: Programs,
     files: u64,
@@ -58,14 +59,14 @@ pub(super) struct Stage {
 }
 
 /// A side with an image of its own.
-enum Set {
+enum DataImage {
     Library,
     Kernel(LoopDevice),
     Mount,
     Null(Server),
 }
 
-impl Stage {
+impl DataStage {
     /// Builds the measured programs (a quick run measures nothing, so it builds without optimisation) and makes the tree.
     pub(super) fn new(files: u64, bytes: u64, quick: bool) -> Result<Self> {
         let programs = Programs::build(quick)?.with_null()?;
@@ -77,42 +78,42 @@ impl Stage {
     }
 
     /// Runs `scene` on `side`. A figure counts only if everything reads back afterwards, and `btrfs check` accepts an image of ours.
-    pub(super) fn play(&self, side: Side, scene: &Scene) -> Result<Vec<Taken>> {
-        let what = |step: &Step| format!("{}, {}: {}", side.name(), scene.name, step.name);
+    pub(super) fn play(&self, side: DataSide, scene: &DataScene) -> Result<Vec<StepTaken>> {
+        let what = |step: &DataStep| format!("{}, {}: {}", side.name(), scene.name, step.name);
         let image = self.image(side, scene.start)?;
         let set = self.set(side, &image)?;
         let mut taken = Vec::new();
         for step in scene.steps {
             let said = self.step(&set, &image, step).with_context(|| what(step))?;
-            taken.push(Taken {
+            taken.push(StepTaken {
                 operations: said.number("operations")?,
                 seconds: said.durable_time()?.as_secs_f64(),
                 cpu_seconds: said.number("cpu_seconds")?,
             });
         }
-        for step in scene.ends.iter().filter(|_| side != Side::Null) {
+        for step in scene.ends.iter().filter(|_| side != DataSide::Null) {
             self.step(&set, &image, step).with_context(|| what(step))?;
         }
         match set {
-            Set::Kernel(device) => device.detach()?,
-            Set::Null(server) => server.end()?,
-            Set::Library | Set::Mount => btrfs_check(&image)?,
+            DataImage::Kernel(device) => device.detach()?,
+            DataImage::Null(server) => server.end()?,
+            DataImage::Library | DataImage::Mount => btrfs_check(&image)?,
         }
         Ok(taken)
     }
 
-    fn image(&self, side: Side, start: Start) -> Result<PathBuf> {
+    fn image(&self, side: DataSide, start: Start) -> Result<PathBuf> {
         let image = self.scratch.file("data.img");
         match (start, side) {
             (Start::Snapshot(bytes), _) => {
                 let shared = self.shared(bytes)?;
                 Run::new("cp").arg("--sparse=always").arg(shared).arg(&image).limit(LIMIT).ok()?;
             }
-            (Start::Empty, Side::Library | Side::Mount) => {
+            (Start::Empty, DataSide::Library | DataSide::Mount) => {
                 empty_filesystem(&self.programs.creamery, &image, IMAGE_BYTES)?;
             }
-            (Start::Empty, Side::Kernel) => kernel_filesystem(&image, IMAGE_BYTES)?,
-            (Start::Empty, Side::Null) => {}
+            (Start::Empty, DataSide::Kernel) => kernel_filesystem(&image, IMAGE_BYTES)?,
+            (Start::Empty, DataSide::Null) => {}
         }
         Ok(image)
     }
@@ -125,7 +126,7 @@ impl Stage {
         }
         kernel_filesystem(&image, IMAGE_BYTES)?;
         let mount = LoopMount::mount(&image, &self.mount_point()?, "")?;
-        let (workload, mut words) = Data::before_snapshot(bytes).words(self.quick);
+        let (workload, mut words) = DataWork::before_snapshot(bytes).words(self.quick);
         words.push(("--dir", mount.dir().display().to_string()));
         self.programs.bench(workload, &words)?;
         let snapshot = Run::new("btrfs").args(["-q", "subvolume", "snapshot", "-r"]).arg(mount.dir());
@@ -139,22 +140,22 @@ impl Stage {
         self.scratch.dir("mount")
     }
 
-    fn set(&self, side: Side, image: &Path) -> Result<Set> {
+    fn set(&self, side: DataSide, image: &Path) -> Result<DataImage> {
         Ok(match side {
-            Side::Library => Set::Library,
-            Side::Mount => Set::Mount,
-            Side::Kernel => Set::Kernel(LoopDevice::attach(image, false)?),
+            DataSide::Library => DataImage::Library,
+            DataSide::Mount => DataImage::Mount,
+            DataSide::Kernel => DataImage::Kernel(LoopDevice::attach(image, false)?),
             // The server keeps the lengths of its files only while it runs; the kernel drops its cache of them on open.
-            Side::Null => Set::Null(self.programs.start_null(&self.mount_point()?)?),
+            DataSide::Null => DataImage::Null(self.programs.start_null(&self.mount_point()?)?),
         })
     }
 
     /// Runs one step; the filesystem is opened or mounted anew.
-    fn step(&self, set: &Set, image: &Path, step: &Step) -> Result<Said> {
+    fn step(&self, set: &DataImage, image: &Path, step: &DataStep) -> Result<Said> {
         let out = self.scratch.file("out");
         let (workload, mut words) = match step.work {
-            Work::Data(data) => data.words(self.quick),
-            Work::Tree(workload) => {
+            DataWorkload::Data(data) => data.words(self.quick),
+            DataWorkload::Tree(workload) => {
                 let host = if workload == "copy-in" { self.scratch.file("tree") } else { out.clone() };
                 let words = [("--files", self.files.to_string()), ("--host", host.display().to_string())];
                 (workload, words.into())
@@ -163,18 +164,18 @@ impl Stage {
         let dir = self.mount_point()?;
         let on_dir = ("--dir", dir.display().to_string());
         let said = match set {
-            Set::Library => {
+            DataImage::Library => {
                 words.push(("--image", image.display().to_string()));
                 self.programs.bench(workload, &words)
             }
-            Set::Kernel(device) => {
+            DataImage::Kernel(device) => {
                 Run::new("mount").args(["-t", "btrfs", "-o", "ssd"]).arg(device.path()).arg(&dir).ok()?;
                 words.push(on_dir);
                 let said = self.programs.bench(workload, &words);
                 Run::new("umount").arg(&dir).limit(LIMIT).ok()?;
                 said
             }
-            Set::Mount => {
+            DataImage::Mount => {
                 let mut command = Command::new(self.programs.creamery.path());
                 let server =
                     Server::start(command.args(["mount", "--foreground"]).arg(image).arg(&dir), &dir)?;
@@ -184,7 +185,7 @@ impl Stage {
                 server.end()?;
                 said
             }
-            Set::Null(server) => {
+            DataImage::Null(server) => {
                 words.extend([on_dir, ("--server", server.id().to_string()), ("--zeros", "on".to_owned())]);
                 self.programs.bench(workload, &words)
             }

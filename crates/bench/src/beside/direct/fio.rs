@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use creamery_testkit::{CpuMeter, Run};
 use serde_json::Value;
 
-use super::taken::{Scale, Taken};
+use super::taken::{DirectScale, DirectTaken};
 
 /// The job; how large and how long comes with it.
 const JOB: [&str; 11] = [
@@ -27,7 +27,11 @@ const JOB: [&str; 11] = [
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// Runs the job on `file`, which a mount with these servers has, for so long.
-pub(super) fn fio(file: &Path, servers: &[u32], Scale { bytes, seconds }: Scale) -> Result<Taken> {
+pub(super) fn fio(
+    file: &Path,
+    servers: &[u32],
+    DirectScale { bytes, seconds }: DirectScale,
+) -> Result<DirectTaken> {
     let cpu = CpuMeter::start(servers)?;
     let job = Run::new("fio").args(JOB).arg(format!("--filename={}", file.display()));
     let job = job.arg(format!("--filesize={bytes}")).arg(format!("--runtime={seconds}")).arg("--time_based");
@@ -36,7 +40,7 @@ pub(super) fn fio(file: &Path, servers: &[u32], Scale { bytes, seconds }: Scale)
 }
 
 /// What fio said, in which there may be notes before the document.
-fn taken(said: &str, cpu_seconds: f64) -> Result<Taken> {
+fn taken(said: &str, cpu_seconds: f64) -> Result<DirectTaken> {
     let document = said.find('{').map(|at| &said[at..]).context("fio says nothing")?;
     let said: Value = serde_json::from_str(document).context("reading what fio says")?;
     let of = |way: &str, name: &str| {
@@ -44,7 +48,7 @@ fn taken(said: &str, cpu_seconds: f64) -> Result<Taken> {
     };
     let bytes = of("read", "io_bytes")? + of("write", "io_bytes")?;
     let millis = of("read", "runtime")?.max(of("write", "runtime")?);
-    Ok(Taken { bytes, seconds: millis / 1e3, cpu_seconds })
+    Ok(DirectTaken { bytes, seconds: millis / 1e3, cpu_seconds })
 }
 
 #[cfg(test)]

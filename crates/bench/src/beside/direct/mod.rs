@@ -18,12 +18,12 @@ mod taken;
 use anyhow::{Context, Result, bail, ensure};
 use creamery_testkit::{Judge, Judges};
 
-use super::options::{Options, options};
+use super::options::{BesideOptions, options};
 use super::report::publish;
 use backing::{Backing, KINDS};
-use stage::{Data, SIDES, Stage};
-use table::Row;
-use taken::Scale;
+use stage::{DataKind, DirectStage, SIDES};
+use table::DirectRow;
+use taken::DirectScale;
 
 /// `cargo xtask bench direct`. `--seconds` is the time of each run; with `--only WORD`, only backings whose name contains the word run, and
 /// nothing is published. With `--quick` everything runs once at a size that takes seconds, and nothing is published.
@@ -34,21 +34,21 @@ pub(crate) fn direct(words: &[&str]) -> Result<()> {
     let seconds = value_of(&mut words, "--seconds")?.map(str::parse).transpose()?;
     let seconds = seconds.unwrap_or(if quick { 1 } else { 15 });
     let (bytes, runs) = if quick { (64 << 20, 1) } else { (1 << 30, 3) };
-    let mut options = options(Options { files: 0, bytes, runs, dry: false }, &words)?;
+    let mut options = options(BesideOptions { files: 0, bytes, runs, dry: false }, &words)?;
     options.dry |= quick || !only.is_empty();
-    let scale = Scale { bytes: options.bytes.next_multiple_of(1 << 20), seconds };
+    let scale = DirectScale { bytes: options.bytes.next_multiple_of(1 << 20), seconds };
     let needed = [Judge::Root, Judge::Fuse, Judge::KernelBtrfs, Judge::LoopDevices, Judge::BtrfsProgs];
     for judge in needed.into_iter().chain([Judge::Tool("fio")]) {
         if Judges::here().missing(judge).is_some() {
             bail!("bench direct stands beside the kernel: {judge} is missing");
         }
     }
-    let stage = Stage::new(scale, quick)?;
+    let stage = DirectStage::new(scale, quick)?;
     let load_before = load();
     let (mut rows, mut nowait) = (Vec::new(), nowait::Table::default());
     for kind in KINDS.into_iter().filter(|kind| kind.name().contains(only)) {
         let backing = Backing::new(kind, scale.bytes)?;
-        for data in [Data::InPlace, Data::Summed] {
+        for data in [DataKind::InPlace, DataKind::Summed] {
             rows.push(row(&stage, &backing, data, options.runs)?);
         }
         for row in nowait::ROWS {
@@ -80,8 +80,8 @@ fn value_of<'w>(words: &mut Vec<&'w str>, name: &str) -> Result<Option<&'w str>>
 }
 
 /// Runs all sides in turn, `runs` times.
-fn row(stage: &Stage, backing: &Backing, data: Data, runs: usize) -> Result<Row> {
-    let mut row = Row::new(backing.kind(), data);
+fn row(stage: &DirectStage, backing: &Backing, data: DataKind, runs: usize) -> Result<DirectRow> {
+    let mut row = DirectRow::new(backing.kind(), data);
     for round in 1..=runs {
         let mut sides: Vec<_> = SIDES.into_iter().enumerate().filter(|(_, side)| side.plays(data)).collect();
         // A later side finds the leftovers of an earlier one, so the sides take turns in coming first.

@@ -6,7 +6,7 @@ use crate::library::Said;
 
 /// Which requests.
 #[derive(Clone, Copy)]
-pub(super) struct Row {
+pub(super) struct NowaitRow {
     pub(super) name: &'static str,
     /// What `creamery-bench` is to do.
     pub(super) prepared: &'static str,
@@ -15,15 +15,20 @@ pub(super) struct Row {
     pub(super) depth: u64,
 }
 
-pub(super) const ROWS: [Row; 3] = [
-    Row {
+pub(super) const ROWS: [NowaitRow; 3] = [
+    NowaitRow {
         name: "written before, no two overlap, 64 in flight",
         prepared: "written",
         overlap: "off",
         depth: 16,
     },
-    Row { name: "space set aside, at random, 64 in flight", prepared: "allocated", overlap: "on", depth: 16 },
-    Row {
+    NowaitRow {
+        name: "space set aside, at random, 64 in flight",
+        prepared: "allocated",
+        overlap: "on",
+        depth: 16,
+    },
+    NowaitRow {
         name: "space set aside, at random, 256 in flight",
         prepared: "allocated",
         overlap: "on",
@@ -48,7 +53,7 @@ struct Line {
 }
 
 impl Table {
-    pub(super) fn add(&mut self, backing: &'static str, row: Row, said: &Said) -> Result<()> {
+    pub(super) fn add(&mut self, backing: &'static str, row: NowaitRow, said: &Said) -> Result<()> {
         let of = |name: &str| said.at(&["statistics", "nowait", name]);
         let mut reasons = Vec::new();
         for name in said.names(&["statistics", "nowait"]) {

@@ -10,7 +10,7 @@ use creamery_testkit::{Run, Scratch, btrfs_check};
 use super::backing::Backing;
 use super::fio::fio;
 use super::nowait;
-use super::taken::{Scale, Taken};
+use super::taken::{DirectScale, DirectTaken};
 use crate::library::Said;
 use crate::programs::Programs;
 use crate::server::Server;
@@ -23,7 +23,7 @@ const LIMIT: Duration = Duration::from_secs(300);
 
 /// The side that has the file, and the program that works on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Side {
+pub(super) enum DirectSide {
     Library,
     Kernel,
     Bare,
@@ -32,10 +32,16 @@ pub(super) enum Side {
     BareFio,
 }
 
-pub(super) const SIDES: [Side; 6] =
-    [Side::Library, Side::Kernel, Side::Bare, Side::KernelFio, Side::MountFio, Side::BareFio];
+pub(super) const SIDES: [DirectSide; 6] = [
+    DirectSide::Library,
+    DirectSide::Kernel,
+    DirectSide::Bare,
+    DirectSide::KernelFio,
+    DirectSide::MountFio,
+    DirectSide::BareFio,
+];
 
-impl Side {
+impl DirectSide {
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Library => "library",
@@ -48,21 +54,21 @@ impl Side {
     }
 
     /// Whether the side runs with this kind of data: without a filesystem there are no checksums.
-    pub(super) const fn plays(self, data: Data) -> bool {
-        !matches!((self, data), (Self::Bare | Self::BareFio, Data::Summed))
+    pub(super) const fn plays(self, data: DataKind) -> bool {
+        !matches!((self, data), (Self::Bare | Self::BareFio, DataKind::Summed))
     }
 }
 
 /// The kind of the file's data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Data {
+pub(super) enum DataKind {
     /// Overwritten in place (`nodatacow`).
     InPlace,
     /// Written to new space, with checksums.
     Summed,
 }
 
-impl Data {
+impl DataKind {
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::InPlace => "nodatacow",
@@ -78,44 +84,44 @@ impl Data {
     }
 }
 
-type Word = (&'static str, String);
+type DirectOption = (&'static str, String);
 
 /// The programs.
-pub(super) struct Stage {
+pub(super) struct DirectStage {
     scratch: Scratch,
     programs: Programs,
-    scale: Scale,
+    scale: DirectScale,
 }
 
-impl Stage {
-    pub(super) fn new(scale: Scale, quick: bool) -> Result<Self> {
+impl DirectStage {
+    pub(super) fn new(scale: DirectScale, quick: bool) -> Result<Self> {
         Ok(Self { programs: Programs::build(quick)?, scratch: Scratch::new("bench-direct")?, scale })
     }
 
     /// Runs on a fresh filesystem, if the side has one. A figure counts only if `btrfs check` accepts an image of ours.
-    pub(super) fn play(&self, backing: &Backing, side: Side, data: Data) -> Result<Taken> {
+    pub(super) fn play(&self, backing: &Backing, side: DirectSide, data: DataKind) -> Result<DirectTaken> {
         let taken = match side {
-            Side::Library => self
+            DirectSide::Library => self
                 .on_library(backing, data, self.words("allocated", DEPTH))
-                .and_then(|said| Taken::of(&said)),
-            Side::Kernel => self.on_kernel(backing, data, |file| self.bench("allocated", file)),
-            Side::Bare => self.bench("there", backing.path()),
-            Side::KernelFio => self.on_kernel(backing, data, |file| fio(file, &[], self.scale)),
-            Side::MountFio => self.on_mount(backing, data),
-            Side::BareFio => fio(backing.path(), &[], self.scale),
+                .and_then(|said| DirectTaken::of(&said)),
+            DirectSide::Kernel => self.on_kernel(backing, data, |file| self.bench("allocated", file)),
+            DirectSide::Bare => self.bench("there", backing.path()),
+            DirectSide::KernelFio => self.on_kernel(backing, data, |file| fio(file, &[], self.scale)),
+            DirectSide::MountFio => self.on_mount(backing, data),
+            DirectSide::BareFio => fio(backing.path(), &[], self.scale),
         };
         taken.with_context(|| format!("{}, {}: {}", backing.kind().name(), data.name(), side.name()))
     }
 
     /// Runs requests that must not wait, through the library.
-    pub(super) fn nowait(&self, backing: &Backing, row: nowait::Row) -> Result<Said> {
+    pub(super) fn nowait(&self, backing: &Backing, row: nowait::NowaitRow) -> Result<Said> {
         let mut words = self.words(row.prepared, row.depth);
         words.extend([("--queue", "try".to_owned()), ("--overlap", row.overlap.to_owned())]);
-        self.on_library(backing, Data::InPlace, words).with_context(|| row.name)
+        self.on_library(backing, DataKind::InPlace, words).with_context(|| row.name)
     }
 
-    fn words(&self, prepared: &str, depth: u64) -> Vec<Word> {
-        let Scale { bytes, seconds } = self.scale;
+    fn words(&self, prepared: &str, depth: u64) -> Vec<DirectOption> {
+        let DirectScale { bytes, seconds } = self.scale;
         let numbers =
             [("--threads", THREADS), ("--depth", depth), ("--bytes", bytes), ("--seconds", seconds)];
         let prepared = ("--prepared", prepared.to_owned());
@@ -123,17 +129,17 @@ impl Stage {
     }
 
     /// Runs our own generator on a file of the host.
-    fn bench(&self, prepared: &str, file: &Path) -> Result<Taken> {
+    fn bench(&self, prepared: &str, file: &Path) -> Result<DirectTaken> {
         let mut words = self.words(prepared, DEPTH);
         words.push(("--file", file.display().to_string()));
-        Taken::of(&self.programs.bench("direct", &words)?)
+        DirectTaken::of(&self.programs.bench("direct", &words)?)
     }
 
-    fn on_library(&self, backing: &Backing, data: Data, mut words: Vec<Word>) -> Result<Said> {
+    fn on_library(&self, backing: &Backing, data: DataKind, mut words: Vec<DirectOption>) -> Result<Said> {
         self.mkfs(backing)?;
         let switch = |on: bool| if on { "on" } else { "off" }.to_owned();
         words.push(("--image", backing.path().display().to_string()));
-        words.push(("--nodatacow", switch(data == Data::InPlace)));
+        words.push(("--nodatacow", switch(data == DataKind::InPlace)));
         words.push(("--direct-io", switch(backing.is_direct())));
         let said = self.programs.bench("direct", &words)?;
         btrfs_check(backing.image())?;
@@ -143,9 +149,9 @@ impl Stage {
     fn on_kernel(
         &self,
         backing: &Backing,
-        data: Data,
-        run: impl FnOnce(&Path) -> Result<Taken>,
-    ) -> Result<Taken> {
+        data: DataKind,
+        run: impl FnOnce(&Path) -> Result<DirectTaken>,
+    ) -> Result<DirectTaken> {
         let dir = self.mount_point()?;
         backing.on_device(|device| {
             let mkfs = Run::new("mkfs.btrfs").args(["-q", "-f", "-K", "-m", "single", "-d", "single"]);
@@ -158,7 +164,7 @@ impl Stage {
         })
     }
 
-    fn on_mount(&self, backing: &Backing, data: Data) -> Result<Taken> {
+    fn on_mount(&self, backing: &Backing, data: DataKind) -> Result<DirectTaken> {
         self.mkfs(backing)?;
         let dir = self.mount_point()?;
         let mut command = Command::new(self.programs.creamery.path());

@@ -6,7 +6,7 @@ use crate::library::Said;
 
 /// How large, how long.
 #[derive(Clone, Copy)]
-pub(super) struct Scale {
+pub(super) struct DirectScale {
     /// Of the file.
     pub(super) bytes: u64,
     /// Of each run.
@@ -15,13 +15,13 @@ pub(super) struct Scale {
 
 /// What a run moved and took.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Taken {
+pub(super) struct DirectTaken {
     pub(super) bytes: f64,
     pub(super) seconds: f64,
     pub(super) cpu_seconds: f64,
 }
 
-impl Taken {
+impl DirectTaken {
     pub(super) fn of(said: &Said) -> Result<Self> {
         let bytes = said.number("read_bytes")? + said.number("written_bytes")?;
         Ok(Self { bytes, seconds: said.number("seconds")?, cpu_seconds: said.number("cpu_seconds")? })
@@ -38,7 +38,7 @@ impl Taken {
     }
 }
 
-impl std::fmt::Display for Taken {
+impl std::fmt::Display for DirectTaken {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{:.0} MiB/s, {:.3} CPU s/GiB", self.rate(), self.cpu())
     }

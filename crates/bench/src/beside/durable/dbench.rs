@@ -8,9 +8,9 @@ use anyhow::{Context, Result};
 use creamery_testkit::{CpuMeter, Judge, Run};
 
 use super::rounds::{needs, rounds};
-use super::stage::{At, Stage, Way, Who};
+use super::stage::{At, DurableStage, SideOptions, Who};
 use crate::measure::median;
-use crate::options::{Options, options};
+use crate::options::{BesideOptions, options};
 use crate::report::publish;
 
 const CLIENTS: u64 = 16;
@@ -19,19 +19,19 @@ const LIMIT: Duration = Duration::from_secs(300);
 const LOAD: &str = "/usr/share/dbench/client.txt";
 const SAYS: &str = "16 clients for 20 s (behind 4 s that are not counted), files written in place (`nodatacow`): dbench on the mounts, and its load file replayed by one program on all";
 
-const BY_DBENCH: [Way; 3] = [
-    Way::new("kernel", Who::Kernel).mount("nodatacow"),
-    Way::new("mount", Who::Mount).mount("nodatacow"),
-    Way::new("mount, no logs", Who::Mount).mount("nodatacow,notreelog"),
+const BY_DBENCH: [SideOptions; 3] = [
+    SideOptions::new("kernel", Who::Kernel).mount("nodatacow"),
+    SideOptions::new("mount", Who::Mount).mount("nodatacow"),
+    SideOptions::new("mount, no logs", Who::Mount).mount("nodatacow,notreelog"),
 ];
 
-const REPLAYED: [Way; 5] = [
-    Way::new("kernel", Who::Kernel).mount("nodatacow"),
-    Way::new("library", Who::Library).words(&[("--nodatacow", "on")]),
-    Way::new("library, no logs", Who::Library).words(&[("--nodatacow", "on"), ("--tree-log", "off")]),
-    Way::new("library, leaf kept", Who::Library)
+const REPLAYED: [SideOptions; 5] = [
+    SideOptions::new("kernel", Who::Kernel).mount("nodatacow"),
+    SideOptions::new("library", Who::Library).words(&[("--nodatacow", "on")]),
+    SideOptions::new("library, no logs", Who::Library).words(&[("--nodatacow", "on"), ("--tree-log", "off")]),
+    SideOptions::new("library, leaf kept", Who::Library)
         .words(&[("--nodatacow", "on"), ("--nocow-keeps-leaf", "on")]),
-    Way::new("mount", Who::Mount).mount("nodatacow"),
+    SideOptions::new("mount", Who::Mount).mount("nodatacow"),
 ];
 
 /// The result of a run.
@@ -45,25 +45,25 @@ pub(super) struct Ran {
     latencies: BTreeMap<String, [f64; 3]>,
 }
 
-struct Row {
+struct DbenchRow {
     scene: &'static str,
-    way: &'static Way,
+    way: &'static SideOptions,
     ran: Vec<Ran>,
 }
 
-type Play = fn(&Stage, At<'_>) -> Result<Ran>;
+type Play = fn(&DurableStage, At<'_>) -> Result<Ran>;
 
 /// `cargo xtask bench dbench`.
 pub(crate) fn dbench(words: &[&str]) -> Result<()> {
-    let options = options(Options { files: 0, bytes: 0, runs: 3, dry: false }, words)?;
+    let options = options(BesideOptions { files: 0, bytes: 0, runs: 3, dry: false }, words)?;
     needs("dbench", Judge::Tool("dbench"))?;
-    let stage = Stage::new("dbench")?;
+    let stage = DurableStage::new("dbench")?;
     let mut rows = Vec::new();
-    let scenes: [(_, &'static [Way], Play); 2] =
+    let scenes: [(_, &'static [SideOptions], Play); 2] =
         [("dbench", &BY_DBENCH, by_dbench), ("replayed", &REPLAYED, replayed)];
     for (scene, ways, run) in scenes {
         let played = rounds(ways, options.runs, scene, |way| stage.once(way, |at| run(&stage, at)))?;
-        rows.extend(ways.iter().zip(played).map(|(way, ran)| Row { scene, way, ran }));
+        rows.extend(ways.iter().zip(played).map(|(way, ran)| DbenchRow { scene, way, ran }));
     }
     let text = format!(
         "{}\n{}\n`cargo xtask bench dbench --runs {}`: {SAYS}. `-m single`, the kernel's with `-o ssd` on a loop device, all on one tmpfs, ways in turn, medians of {}; `btrfs check` accepted each image of ours.",
@@ -75,7 +75,7 @@ pub(crate) fn dbench(words: &[&str]) -> Result<()> {
     publish("bench dbench", &text, options.dry)
 }
 
-fn by_dbench(_: &Stage, at: At<'_>) -> Result<Ran> {
+fn by_dbench(_: &DurableStage, at: At<'_>) -> Result<Ran> {
     let cpu = CpuMeter::start(at.servers)?;
     let run = Run::new("dbench").args(["-t", &SECONDS.to_string(), "-c", LOAD, "-D"]);
     let said = run.arg(at.mounted()?).arg(CLIENTS.to_string()).limit(LIMIT).ok()?;
@@ -86,7 +86,7 @@ fn by_dbench(_: &Stage, at: At<'_>) -> Result<Ran> {
     Ok(ran)
 }
 
-fn replayed(stage: &Stage, at: At<'_>) -> Result<Ran> {
+fn replayed(stage: &DurableStage, at: At<'_>) -> Result<Ran> {
     let words =
         [("--load", LOAD.to_owned()), ("--threads", CLIENTS.to_string()), ("--seconds", SECONDS.to_string())];
     let said = stage.bench("replay", &at, words.into())?;
@@ -119,13 +119,13 @@ fn parse(said: &str) -> Result<Ran> {
     (ran.rate > 0.0 && !ran.latencies.is_empty()).then_some(ran).context("dbench says no throughput")
 }
 
-impl Row {
+impl DbenchRow {
     fn middle(&self, of: impl Fn(&Ran) -> f64) -> f64 {
         median(&self.ran.iter().map(of).collect::<Vec<_>>())
     }
 }
 
-fn throughput(rows: &[Row]) -> String {
+fn throughput(rows: &[DbenchRow]) -> String {
     let mut text =
         "| | way | MB/s | of the kernel's | CPU seconds of a second | CPU ms of a MB |\n|---|---|---|---|---|---|\n"
             .to_owned();
@@ -144,7 +144,7 @@ fn throughput(rows: &[Row]) -> String {
 }
 
 /// Average and maximum times of the kernel beside those of the mount and the library.
-fn latencies(rows: &[Row]) -> String {
+fn latencies(rows: &[DbenchRow]) -> String {
     let find = |scene, who| rows.iter().find(|row| row.scene == scene && row.way.who == who);
     let sides = [
         ("kernel", find("dbench", Who::Kernel)),
@@ -155,7 +155,7 @@ fn latencies(rows: &[Row]) -> String {
     table(&sides.map(|(name, row)| (name, row.expect("each way is there"))))
 }
 
-fn table(sides: &[(&str, &Row)]) -> String {
+fn table(sides: &[(&str, &DbenchRow)]) -> String {
     let mut text = "| average, worst in ms |".to_owned();
     text.extend(sides.iter().map(|(name, _)| format!(" {name} |")));
     text += &format!("\n|---{}|\n", "|---".repeat(sides.len()));
@@ -176,7 +176,7 @@ fn table(sides: &[(&str, &Row)]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{BY_DBENCH, Ran, Row, parse, table};
+    use super::{BY_DBENCH, DbenchRow, Ran, parse, table};
 
     #[test]
     fn a_kind_that_did_not_come_in_each_run_is_told_of_those_in_which_it_did() {
@@ -184,7 +184,7 @@ mod tests {
             latencies: kinds.iter().map(|(name, took)| ((*name).to_owned(), [1.0, *took, *took])).collect(),
             ..Ran::default()
         };
-        let row = |ran| Row { scene: "dbench", way: &BY_DBENCH[0], ran };
+        let row = |ran| DbenchRow { scene: "dbench", way: &BY_DBENCH[0], ran };
         let all = row(vec![ran(&[("Flush", 1.0), ("Deltree", 3.0)]), ran(&[("Flush", 1.0)])]);
         let none = row(vec![ran(&[("Flush", 2.0)])]);
         let told = table(&[("kernel", &all), ("mount", &none)]);

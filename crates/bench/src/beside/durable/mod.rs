@@ -16,64 +16,70 @@ use creamery_testkit::Judge;
 
 pub(crate) use dbench::dbench;
 
-use super::options::{Options, options};
+use super::options::{BesideOptions, options};
 use super::report::publish;
 use rounds::{needs, rounds};
-use stage::{Scene, Stage, Way, Who, Work};
-use table::Row;
+use stage::{DurableScene, DurableStage, DurableWork, SideOptions, Who};
+use table::DurableRow;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
-const LOGS: [Way; 7] = [
-    Way::new("library", Who::Library),
-    Way::new("library, no logs", Who::Library).words(&[("--tree-log", "off")]),
-    Way::new("kernel", Who::Kernel),
-    Way::new("kernel, no logs", Who::Kernel).mount("notreelog"),
-    Way::new("mount", Who::Mount),
-    Way::new("mount, no logs", Who::Mount).mount("notreelog"),
-    Way::new("null server", Who::Null),
+const LOGS: [SideOptions; 7] = [
+    SideOptions::new("library", Who::Library),
+    SideOptions::new("library, no logs", Who::Library).words(&[("--tree-log", "off")]),
+    SideOptions::new("kernel", Who::Kernel),
+    SideOptions::new("kernel, no logs", Who::Kernel).mount("notreelog"),
+    SideOptions::new("mount", Who::Mount),
+    SideOptions::new("mount, no logs", Who::Mount).mount("notreelog"),
+    SideOptions::new("null server", Who::Null),
 ];
 
-const IN_PLACE: [Way; 6] = [
-    Way::new("library", Who::Library).words(&[("--nodatacow", "on")]),
-    Way::new("library, leaf kept", Who::Library)
+const IN_PLACE: [SideOptions; 6] = [
+    SideOptions::new("library", Who::Library).words(&[("--nodatacow", "on")]),
+    SideOptions::new("library, leaf kept", Who::Library)
         .words(&[("--nodatacow", "on"), ("--nocow-keeps-leaf", "on")]),
-    Way::new("library, no logs", Who::Library).words(&[("--nodatacow", "on"), ("--tree-log", "off")]),
-    Way::new("kernel", Who::Kernel).mount("nodatacow"),
-    Way::new("mount", Who::Mount).mount("nodatacow"),
-    Way::new("null server", Who::Null),
+    SideOptions::new("library, no logs", Who::Library).words(&[("--nodatacow", "on"), ("--tree-log", "off")]),
+    SideOptions::new("kernel", Who::Kernel).mount("nodatacow"),
+    SideOptions::new("mount", Who::Mount).mount("nodatacow"),
+    SideOptions::new("null server", Who::Null),
 ];
 
-const BY_FIO: [Way; 4] = [
-    Way::new("kernel", Who::Kernel).mount("nodatacow"),
-    Way::new("mount", Who::Mount).mount("nodatacow"),
-    Way::new("mount, no logs", Who::Mount).mount("nodatacow,notreelog"),
-    Way::new("null server", Who::Null),
+const BY_FIO: [SideOptions; 4] = [
+    SideOptions::new("kernel", Who::Kernel).mount("nodatacow"),
+    SideOptions::new("mount", Who::Mount).mount("nodatacow"),
+    SideOptions::new("mount, no logs", Who::Mount).mount("nodatacow,notreelog"),
+    SideOptions::new("null server", Who::Null),
 ];
 
 /// Each thread appends to a file of its own.
-const fn appends(name: &'static str, threads: u64, pieces: u64) -> Scene {
-    let files = Work::files("write", threads, pieces * 4 * KIB);
+const fn appends(name: &'static str, threads: u64, pieces: u64) -> DurableScene {
+    let files = DurableWork::files("write", threads, pieces * 4 * KIB);
     let work = files.piece(4 * KIB).sync_every(1);
-    Scene { name, before: None, work, after: Some(files.workload("verify")), ways: &LOGS }
+    DurableScene { name, before: None, work, after: Some(files.workload("verify")), ways: &LOGS }
 }
 
-const FSYNC: [Scene; 3] =
+const FSYNC: [DurableScene; 3] =
     [appends("1 thread", 1, 4096), appends("8 threads", 8, 1024), appends("64 threads", 64, 256)];
 
 const JOBS: u64 = 16;
-const PREWRITTEN: Work = Work::files("write", JOBS, 64 * MIB).piece(MIB);
+const PREWRITTEN: DurableWork = DurableWork::files("write", JOBS, 64 * MIB).piece(MIB);
 
-const NOCOW_FSYNC: [Scene; 2] = [
-    Scene {
+const NOCOW_FSYNC: [DurableScene; 2] = [
+    DurableScene {
         name: "the same program on all",
         before: Some(PREWRITTEN),
         work: PREWRITTEN.workload("overwrite").piece(4 * KIB).random().pieces(2_000).sync_every(2),
         after: None,
         ways: &IN_PLACE,
     },
-    Scene { name: "fio", before: Some(PREWRITTEN), work: Work::Fio, after: None, ways: &BY_FIO },
+    DurableScene {
+        name: "fio",
+        before: Some(PREWRITTEN),
+        work: DurableWork::Fio,
+        after: None,
+        ways: &BY_FIO,
+    },
 ];
 
 /// `cargo xtask bench fsync`.
@@ -88,21 +94,25 @@ pub(crate) fn nocow_fsync(words: &[&str]) -> Result<()> {
     compare("nocow-fsync", &NOCOW_FSYNC, SAYS, words)
 }
 
-fn compare(name: &str, scenes: &'static [Scene], says: &str, words: &[&str]) -> Result<()> {
+fn compare(name: &str, scenes: &'static [DurableScene], says: &str, words: &[&str]) -> Result<()> {
     let mut words = words.to_vec();
     let mut only = "";
     if let Some(at) = words.iter().position(|word| *word == "--only") {
         only = words.get(at + 1).context("--only needs a word")?;
         words.drain(at..at + 2);
     }
-    let mut options = options(Options { files: 0, bytes: 0, runs: 3, dry: false }, &words)?;
+    let mut options = options(BesideOptions { files: 0, bytes: 0, runs: 3, dry: false }, &words)?;
     options.dry |= !only.is_empty();
     needs(name, Judge::Tool("fio"))?;
-    let stage = Stage::new(name)?;
+    let stage = DurableStage::new(name)?;
     let mut rows = Vec::new();
     for scene in scenes.iter().filter(|scene| scene.name.contains(only)) {
         let played = rounds(scene.ways, options.runs, scene.name, |way| stage.play(way, scene))?;
-        rows.extend(scene.ways.iter().zip(played).map(|(way, taken)| Row { scene: scene.name, way, taken }));
+        rows.extend(scene.ways.iter().zip(played).map(|(way, taken)| DurableRow {
+            scene: scene.name,
+            way,
+            taken,
+        }));
     }
     let text = format!(
         "{}\n`cargo xtask bench {name} --runs {}`: {says}. `-m single`, the kernel's with `-o ssd` on a loop device, all on one tmpfs, ways in turn, medians of {}; `btrfs check` accepted each image of ours.",

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, bail};
 use creamery_testkit::{Judge, Judges};
 
-use super::stage::Way;
+use super::stage::SideOptions;
 
 /// Checks the tools. Errors: the bench `name` lacks one.
 pub(super) fn needs(name: &str, tool: Judge) -> Result<()> {
@@ -16,10 +16,10 @@ pub(super) fn needs(name: &str, tool: Judge) -> Result<()> {
 
 /// The results of `play` for each of `ways`, once each round.
 pub(super) fn rounds<T>(
-    ways: &'static [Way],
+    ways: &'static [SideOptions],
     runs: usize,
     scene: &str,
-    play: impl Fn(&'static Way) -> Result<T>,
+    play: impl Fn(&'static SideOptions) -> Result<T>,
 ) -> Result<Vec<Vec<T>>> {
     let mut taken: Vec<Vec<T>> = ways.iter().map(|_| Vec::new()).collect();
     for round in 1..=runs {

@@ -26,7 +26,7 @@ pub(super) enum Who {
 }
 
 /// A side, and its options.
-pub(super) struct Way {
+pub(super) struct SideOptions {
     pub(super) name: &'static str,
     pub(super) who: Who,
     /// Mount options of the side.
@@ -35,7 +35,7 @@ pub(super) struct Way {
     words: &'static [(&'static str, &'static str)],
 }
 
-impl Way {
+impl SideOptions {
     pub(super) const fn new(name: &'static str, who: Who) -> Self {
         Self { name, who, mount: "", words: &[] }
     }
@@ -51,7 +51,7 @@ impl Way {
 
 /// A workload.
 #[derive(Clone, Copy)]
-pub(super) enum Work {
+pub(super) enum DurableWork {
     /// `creamery-bench`.
     Bench {
         workload: &'static str,
@@ -66,7 +66,7 @@ pub(super) enum Work {
     Fio,
 }
 
-impl Work {
+impl DurableWork {
     /// One file of `bytes` bytes for each thread.
     pub(super) const fn files(workload: &'static str, threads: u64, bytes: u64) -> Self {
         Self::Bench { workload, threads, bytes, piece: 4096, pieces: 0, sync_every: 0, random: false }
@@ -76,7 +76,7 @@ impl Work {
 /// Changes one field of a workload of `creamery-bench`.
 macro_rules! with {
     ($($field:ident: $type:ty),*) => {
-        impl Work {
+        impl DurableWork {
             $(pub(super) const fn $field(mut self, to: $type) -> Self {
                 if let Self::Bench { $field, .. } = &mut self {
                     *$field = to;
@@ -96,19 +96,19 @@ macro_rules! with {
 with!(workload: &'static str, piece: u64, pieces: u64, sync_every: u64);
 
 /// A workload, and the ways that are compared.
-pub(super) struct Scene {
+pub(super) struct DurableScene {
     pub(super) name: &'static str,
     /// The workload that makes the files, unless `work` does.
-    pub(super) before: Option<Work>,
-    pub(super) work: Work,
+    pub(super) before: Option<DurableWork>,
+    pub(super) work: DurableWork,
     /// The workload that reads the files back at the end.
-    pub(super) after: Option<Work>,
-    pub(super) ways: &'static [Way],
+    pub(super) after: Option<DurableWork>,
+    pub(super) ways: &'static [SideOptions],
 }
 
 /// The result of a run.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Taken {
+pub(super) struct DurableTaken {
     /// Writes a second.
     pub(super) rate: f64,
     /// Median time of making a write durable, microseconds.
@@ -119,27 +119,27 @@ pub(super) struct Taken {
 }
 
 /// The programs, and the directory of images.
-pub(super) struct Stage {
+pub(super) struct DurableStage {
     scratch: Scratch,
     programs: Programs,
 }
 
 /// A side with an image of its own.
-enum Set {
+enum DurableImage {
     Library(PathBuf),
     Kernel(LoopDevice),
     Mount(PathBuf),
     Null(Server),
 }
 
-impl Stage {
+impl DurableStage {
     pub(super) fn new(name: &str) -> Result<Self> {
         let programs = Programs::build(false)?.with_null()?;
         Ok(Self { scratch: Scratch::new(&format!("bench-{name}"))?, programs })
     }
 
     /// Runs `scene` on a fresh filesystem.
-    pub(super) fn play(&self, way: &Way, scene: &Scene) -> Result<Taken> {
+    pub(super) fn play(&self, way: &SideOptions, scene: &DurableScene) -> Result<DurableTaken> {
         self.fresh(way, |set| {
             if let Some(work) = &scene.before {
                 self.at(way, set, |at| self.step(work, &at))?;
@@ -153,40 +153,40 @@ impl Stage {
     }
 
     /// Calls `run` with a fresh filesystem. Its result counts only if `btrfs check` accepts an image of ours.
-    fn fresh<T>(&self, way: &Way, run: impl FnOnce(&Set) -> Result<T>) -> Result<T> {
+    fn fresh<T>(&self, way: &SideOptions, run: impl FnOnce(&DurableImage) -> Result<T>) -> Result<T> {
         let set = self.set(way.who)?;
         let found = run(&set)?;
         match set {
-            Set::Kernel(device) => device.detach()?,
-            Set::Null(server) => server.end()?,
-            Set::Library(image) | Set::Mount(image) => btrfs_check(&image)?,
+            DurableImage::Kernel(device) => device.detach()?,
+            DurableImage::Null(server) => server.end()?,
+            DurableImage::Library(image) | DurableImage::Mount(image) => btrfs_check(&image)?,
         }
         Ok(found)
     }
 
     /// Calls `run` with a fresh filesystem that is opened or mounted once.
-    pub(super) fn once<T>(&self, way: &Way, run: impl FnOnce(At<'_>) -> Result<T>) -> Result<T> {
+    pub(super) fn once<T>(&self, way: &SideOptions, run: impl FnOnce(At<'_>) -> Result<T>) -> Result<T> {
         self.fresh(way, |set| self.at(way, set, run))
     }
 
     /// The output of `creamery-bench` for a workload.
-    pub(super) fn bench(&self, workload: &str, at: &At<'_>, mut words: Vec<Word>) -> Result<Said> {
+    pub(super) fn bench(&self, workload: &str, at: &At<'_>, mut words: Vec<BenchOption>) -> Result<Said> {
         words.extend(at.words.iter().cloned());
         self.programs.bench(workload, &words).with_context(|| workload.to_owned())
     }
 
-    fn set(&self, who: Who) -> Result<Set> {
+    fn set(&self, who: Who) -> Result<DurableImage> {
         let image = self.scratch.file("durable.img");
         Ok(match who {
             Who::Library | Who::Mount => {
                 empty_filesystem(&self.programs.creamery, &image, IMAGE_BYTES)?;
-                if who == Who::Mount { Set::Mount(image) } else { Set::Library(image) }
+                if who == Who::Mount { DurableImage::Mount(image) } else { DurableImage::Library(image) }
             }
             Who::Kernel => {
                 kernel_filesystem(&image, IMAGE_BYTES)?;
-                Set::Kernel(LoopDevice::attach(&image, false)?)
+                DurableImage::Kernel(LoopDevice::attach(&image, false)?)
             }
-            Who::Null => Set::Null(self.programs.start_null(&self.mount_point()?)?),
+            Who::Null => DurableImage::Null(self.programs.start_null(&self.mount_point()?)?),
         })
     }
 
@@ -195,15 +195,20 @@ impl Stage {
     }
 
     /// Calls `run` with the filesystem, opened or mounted anew.
-    fn at<T>(&self, way: &Way, set: &Set, run: impl FnOnce(At<'_>) -> Result<T>) -> Result<T> {
+    fn at<T>(
+        &self,
+        way: &SideOptions,
+        set: &DurableImage,
+        run: impl FnOnce(At<'_>) -> Result<T>,
+    ) -> Result<T> {
         let dir = self.mount_point()?;
         match set {
-            Set::Library(image) => {
+            DurableImage::Library(image) => {
                 let words = way.words.iter().map(|(option, value)| (*option, (*value).to_owned()));
                 let image = ("--image", image.display().to_string());
                 run(At { words: words.chain([image]).collect(), dir: None, servers: &[] })
             }
-            Set::Kernel(device) => {
+            DurableImage::Kernel(device) => {
                 let options = ["ssd", way.mount].join(",");
                 let mount = Run::new("mount").args(["-t", "btrfs", "-o"]).arg(options.trim_end_matches(','));
                 mount.arg(device.path()).arg(&dir).ok()?;
@@ -211,7 +216,7 @@ impl Stage {
                 Run::new("umount").arg(&dir).limit(LIMIT).ok()?;
                 found
             }
-            Set::Mount(image) => {
+            DurableImage::Mount(image) => {
                 let mut command = Command::new(self.programs.creamery.path());
                 command.args(["mount", "--foreground"]);
                 if !way.mount.is_empty() {
@@ -222,12 +227,12 @@ impl Stage {
                 server.end()?;
                 found
             }
-            Set::Null(server) => run(At::dir(&dir, &[server.id()], None)),
+            DurableImage::Null(server) => run(At::dir(&dir, &[server.id()], None)),
         }
     }
 
-    fn step(&self, work: &Work, at: &At<'_>) -> Result<Option<Taken>> {
-        let Work::Bench { workload, threads, bytes, piece, pieces, sync_every, random } = *work else {
+    fn step(&self, work: &DurableWork, at: &At<'_>) -> Result<Option<DurableTaken>> {
+        let DurableWork::Bench { workload, threads, bytes, piece, pieces, sync_every, random } = *work else {
             return fio(at.mounted()?, at.servers).map(Some);
         };
         let numbers = [
@@ -237,14 +242,14 @@ impl Stage {
             ("--pieces", pieces),
             ("--sync-every", sync_every),
         ];
-        let mut words: Vec<Word> = numbers.map(|(option, number)| (option, number.to_string())).into();
+        let mut words: Vec<BenchOption> = numbers.map(|(option, number)| (option, number.to_string())).into();
         words.push(("--order", if random { "random" } else { "sequential" }.to_owned()));
         let said = self.bench(workload, at, words)?;
         if sync_every == 0 {
             return Ok(None);
         }
         let operations = said.number("operations")?;
-        Ok(Some(Taken {
+        Ok(Some(DurableTaken {
             rate: operations / said.time("work_seconds")?.as_secs_f64(),
             median: said.at(&["synced", "median_seconds"])? * 1e6,
             p99: said.at(&["synced", "p99_seconds"])? * 1e6,
@@ -254,12 +259,12 @@ impl Stage {
 }
 
 /// An option of `creamery-bench`.
-pub(super) type Word = (&'static str, String);
+pub(super) type BenchOption = (&'static str, String);
 
 /// The place of a step.
 pub(super) struct At<'a> {
     /// The options that name it for `creamery-bench`.
-    words: Vec<Word>,
+    words: Vec<BenchOption>,
     /// The mounted directory, if there is one.
     dir: Option<&'a Path>,
     pub(super) servers: &'a [u32],
@@ -280,7 +285,7 @@ impl<'a> At<'a> {
 }
 
 /// The fio job whose author measured the worth of releasing the tree early; it runs for `FIO_SECONDS`.
-fn fio(dir: &Path, servers: &[u32]) -> Result<Taken> {
+fn fio(dir: &Path, servers: &[u32]) -> Result<DurableTaken> {
     let job = Run::new("fio").args([
         "--name=writers",
         "--rw=randwrite",
@@ -300,7 +305,7 @@ fn fio(dir: &Path, servers: &[u32]) -> Result<Taken> {
         found.as_f64().with_context(|| format!("fio says no {}", names.join(".")))
     };
     let writes = number(&["write", "total_ios"])?;
-    Ok(Taken {
+    Ok(DurableTaken {
         rate: number(&["write", "iops"])?,
         median: number(&["sync", "lat_ns", "percentile", "50.000000"])? / 1e3,
         p99: number(&["sync", "lat_ns", "percentile", "99.000000"])? / 1e3,

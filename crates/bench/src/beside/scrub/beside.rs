@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use creamery_testkit::{FuseMount, Run};
 
 use super::population::fill;
-use super::stage::Stage;
+use super::stage::ScrubStage;
 use crate::library::empty_filesystem;
 use crate::measure::median;
 
@@ -19,7 +19,7 @@ const SCRUBS: [(&str, Option<&str>); 3] =
     [("none", None), ("as fast as it can", Some("0")), ("50 MiB a second", Some("50M"))];
 const FILES: u64 = 20_000;
 
-pub(super) fn beside(stage: &Stage) -> Result<String> {
+pub(super) fn beside(stage: &ScrubStage) -> Result<String> {
     let image = stage.scratch.file("live.img");
     empty_filesystem(&stage.programs.creamery, &image, IMAGE_BYTES)?;
     let mount = FuseMount::mount(&stage.programs.creamery, &image, &stage.scratch.file("live"), "rw")?;
@@ -61,7 +61,7 @@ pub(super) fn beside(stage: &Stage) -> Result<String> {
 }
 
 /// Files created a second by two threads, and the 99th percentile of the time of an fsync of 4 KiB.
-fn work(stage: &Stage, dir: &Path) -> Result<(f64, f64)> {
+fn work(stage: &ScrubStage, dir: &Path) -> Result<(f64, f64)> {
     let at = dir.join("work");
     std::fs::create_dir(&at)?;
     let at = || ("--dir", at.to_string_lossy().into_owned());
@@ -81,7 +81,12 @@ fn work(stage: &Stage, dir: &Path) -> Result<(f64, f64)> {
 }
 
 /// Runs `work` while scrubs of the mount follow each other.
-fn while_scrubbed<T>(stage: &Stage, dir: &Path, limit: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
+fn while_scrubbed<T>(
+    stage: &ScrubStage,
+    dir: &Path,
+    limit: &str,
+    work: impl FnOnce() -> Result<T>,
+) -> Result<T> {
     let creamery = &stage.programs.creamery;
     creamery.run(["scrub", "limit", "-a", "-l", limit]).arg(dir).ok()?;
     let over = AtomicBool::new(false);

@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use super::population::{fill, fill_small};
-use super::stage::Stage;
+use super::stage::ScrubStage;
 use crate::kernel_set::KernelSet;
 use crate::measure::median;
 
@@ -18,7 +18,7 @@ const TREES: [&str; 2] = ["extents", "checksums"];
 
 /// What one latency comes to.
 #[derive(Default)]
-struct Taken {
+struct LatencyTaken {
     on: Vec<f64>,
     off: Vec<f64>,
     /// Of the extent tree and of the checksum tree.
@@ -26,7 +26,7 @@ struct Taken {
     hit: [f64; 2],
 }
 
-pub(super) fn delayed(stage: &Stage) -> Result<String> {
+pub(super) fn delayed(stage: &ScrubStage) -> Result<String> {
     let mut text = String::from(
         "| files | nodes | a request takes | read ahead | not read ahead | times as fast | extent tree: blocks ahead, of them came to | checksum tree |\n|---|---|---|---|---|---|---|---|\n",
     );
@@ -37,7 +37,7 @@ pub(super) fn delayed(stage: &Stage) -> Result<String> {
             if small { fill_small(dir, files * SMALL) } else { fill(dir, files) }
         })?;
         for latency in LATENCIES {
-            let mut taken = Taken::default();
+            let mut taken = LatencyTaken::default();
             for round in 1..=stage.options.runs {
                 play(stage, &set, latency, &mut taken)?;
                 println!(
@@ -59,7 +59,7 @@ pub(super) fn delayed(stage: &Stage) -> Result<String> {
     Ok(text)
 }
 
-fn play(stage: &Stage, set: &KernelSet, latency: u64, taken: &mut Taken) -> Result<()> {
+fn play(stage: &ScrubStage, set: &KernelSet, latency: u64, taken: &mut LatencyTaken) -> Result<()> {
     let image = set.files[0].to_string_lossy().into_owned();
     for switch in ["on", "off"] {
         let options = [

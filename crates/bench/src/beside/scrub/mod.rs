@@ -14,13 +14,13 @@ mod stage;
 use anyhow::{Context, Result, bail};
 use creamery_testkit::{Judge, Judges, Scratch};
 
-use super::options::{Options, options};
+use super::options::{BesideOptions, options};
 use super::programs::Programs;
 use super::report::publish;
-use stage::Stage;
+use stage::ScrubStage;
 
 /// Measures one thing, and gives its table.
-type Part = fn(&Stage) -> Result<String>;
+type ScrubPart = fn(&ScrubStage) -> Result<String>;
 
 /// `cargo xtask bench scrub`. With `--only WORD` one of its parts, `sets`, `delayed` or `beside`, and nothing is published.
 pub(crate) fn scrub(words: &[&str]) -> Result<()> {
@@ -30,22 +30,22 @@ pub(crate) fn scrub(words: &[&str]) -> Result<()> {
         only = Some(words.get(at + 1).context("--only needs a word")?.to_owned());
         words.drain(at..at + 2);
     }
-    let mut options = options(Options { files: 4 * 3072, bytes: 0, runs: 3, dry: false }, &words)?;
+    let mut options = options(BesideOptions { files: 4 * 3072, bytes: 0, runs: 3, dry: false }, &words)?;
     options.dry |= only.is_some();
     let needed = [Judge::Root, Judge::Fuse, Judge::KernelBtrfs, Judge::LoopDevices, Judge::BtrfsProgs];
     if let Some(missing) = needed.into_iter().find(|judge| Judges::here().missing(*judge).is_some()) {
         bail!("bench scrub stands beside the kernel: {missing} is missing");
     }
     let (programs, scratch) = (Programs::build(false)?, Scratch::new("bench-scrub")?);
-    let stage = Stage { programs, scratch, options };
-    let parts: [(&str, Part); 3] =
+    let stage = ScrubStage { programs, scratch, options };
+    let parts: [(&str, ScrubPart); 3] =
         [("sets", sets::sets), ("delayed", delayed::delayed), ("beside", beside::beside)];
     let mut text = String::new();
     for (name, part) in parts.into_iter().filter(|(name, _)| only.is_none_or(|only| only == *name)) {
         text += &part(&stage).with_context(|| format!("the part {name}"))?;
         text += "\n";
     }
-    let Options { files, runs, dry, .. } = stage.options;
+    let BesideOptions { files, runs, dry, .. } = stage.options;
     text += &format!(
         "`cargo xtask bench scrub --files {files} --runs {runs}`: {files} files of 2 to 512 KiB, a sixteenth of them removed; members on tmpfs, the kernel's loop devices over the same files; both sides with `-r`, caches dropped, sides alternating, medians of {runs}."
     );

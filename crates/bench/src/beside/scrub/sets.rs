@@ -7,7 +7,7 @@ use anyhow::Result;
 use creamery_testkit::{CpuMeter, Run};
 
 use super::population::fill;
-use super::stage::Stage;
+use super::stage::ScrubStage;
 use crate::kernel_set::KernelSet;
 use crate::measure::{measure, median};
 use crate::report::mebibytes;
@@ -26,9 +26,9 @@ const MEMBER_BYTES: u64 = 12 << 30;
 const LIMIT: Duration = Duration::from_secs(600);
 
 /// Wall and CPU seconds.
-type Taken = (f64, f64);
+type ScrubTaken = (f64, f64);
 
-pub(super) fn sets(stage: &Stage) -> Result<String> {
+pub(super) fn sets(stage: &ScrubStage) -> Result<String> {
     let mut text = String::from(
         "| profile | members | checksum | here | kernel | as fast | wanted | CPU time, here | kernel | as fast as reading and summing alone | most memory |\n|---|---|---|---|---|---|---|---|---|---|---|\n",
     );
@@ -65,7 +65,7 @@ pub(super) fn sets(stage: &Stage) -> Result<String> {
     Ok(text)
 }
 
-fn middle(taken: &[Taken]) -> Taken {
+fn middle(taken: &[ScrubTaken]) -> ScrubTaken {
     (
         median(&taken.iter().map(|one| one.0).collect::<Vec<_>>()),
         median(&taken.iter().map(|one| one.1).collect::<Vec<_>>()),
@@ -73,7 +73,7 @@ fn middle(taken: &[Taken]) -> Taken {
 }
 
 /// What reading everything that was ever written to the members and computing checksums takes, by as many threads as there are processors.
-fn sum(stage: &Stage, set: &KernelSet, checksum: &str) -> Result<Taken> {
+fn sum(stage: &ScrubStage, set: &KernelSet, checksum: &str) -> Result<ScrubTaken> {
     let threads = std::thread::available_parallelism()?.to_string();
     let image = set.files[0].to_string_lossy().into_owned();
     let mut options = vec![("--image", image), ("--checksum", checksum.to_owned()), ("--threads", threads)];
@@ -83,7 +83,7 @@ fn sum(stage: &Stage, set: &KernelSet, checksum: &str) -> Result<Taken> {
 }
 
 /// A scrub by the program, and the most memory that it had.
-fn here(stage: &Stage, set: &KernelSet) -> Result<(Taken, u64)> {
+fn here(stage: &ScrubStage, set: &KernelSet) -> Result<(ScrubTaken, u64)> {
     let state = stage.scratch.dir("state")?;
     let devices = set.files[1..].iter().flat_map(|file| ["--device".as_ref(), file.as_os_str()]);
     let mut command = Command::new(stage.programs.creamery.path());
@@ -93,7 +93,7 @@ fn here(stage: &Stage, set: &KernelSet) -> Result<(Taken, u64)> {
     Ok(((taken.time.as_secs_f64(), cpu.elapsed()?.as_secs_f64()), taken.peak_bytes))
 }
 
-fn kernel(set: &KernelSet) -> Result<Taken> {
+fn kernel(set: &KernelSet) -> Result<ScrubTaken> {
     set.mounted("ro", |dir| {
         std::fs::write("/proc/sys/vm/drop_caches", "3")?;
         let (cpu, start) = (CpuMeter::start(&[])?, Instant::now());

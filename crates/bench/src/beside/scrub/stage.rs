@@ -2,12 +2,12 @@
 
 use creamery_testkit::Scratch;
 
-use crate::options::Options;
+use crate::options::BesideOptions;
 use crate::programs::Programs;
 
 /// Programs, a place, and how much is done.
-pub(super) struct Stage {
+pub(super) struct ScrubStage {
     pub(super) programs: Programs,
     pub(super) scratch: Scratch,
-    pub(super) options: Options,
+    pub(super) options: BesideOptions,
 }

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use super::stage::{STEP, Stage};
+use super::stage::{STEP, SeekStage};
 use creamery_workspace::{cargo, run, target};
 
 /// What a read takes, in microseconds.
@@ -28,7 +28,13 @@ pub(super) struct Walked {
 }
 
 /// A scan of a file that is on the image, and a listing of a directory.
-pub(super) fn walks(stage: &Stage, bytes: u64, files: u64, runs: usize, quick: bool) -> Result<Vec<Walk>> {
+pub(super) fn walks(
+    stage: &SeekStage,
+    bytes: u64,
+    files: u64,
+    runs: usize,
+    quick: bool,
+) -> Result<Vec<Walk>> {
     let profile: &[&str] = if quick { &[] } else { &["--release"] };
     let package = ["build", "--locked", "--package", "creamery-sim", "--example", "cold_walk"];
     run(cargo(&package).args(profile))?;

@@ -14,10 +14,10 @@ mod table;
 use anyhow::{Result, bail};
 use creamery_testkit::{Judge, Judges};
 
-use super::options::{Options, options};
+use super::options::{BesideOptions, options};
 use super::report::publish;
-use stage::{SIDES, STATES, STEP, Side, Stage, State};
-use table::{Firsts, Row};
+use stage::{SIDES, STATES, STEP, ScannedState, SeekSide, SeekStage};
+use table::{Firsts, SeekRow};
 
 /// Sizes of files, as multiples of the first one.
 const SIZES: [u64; 3] = [1, 4, 8];
@@ -33,13 +33,13 @@ pub(crate) fn seek(words: &[&str]) -> Result<()> {
     let mut words = words.to_vec();
     let quick = words.iter().position(|word| *word == "--quick").map(|at| words.remove(at)).is_some();
     let (bytes, runs) = if quick { (QUICK_BYTES, 1) } else { (BYTES, 3) };
-    let mut options = options(Options { files: 20_000, bytes, runs, dry: false }, &words)?;
+    let mut options = options(BesideOptions { files: 20_000, bytes, runs, dry: false }, &words)?;
     options.dry |= quick;
     let needed = [Judge::Root, Judge::Fuse, Judge::KernelBtrfs, Judge::LoopDevices, Judge::BtrfsProgs];
     if let Some(missing) = needed.into_iter().find(|judge| Judges::here().missing(*judge).is_some()) {
         bail!("bench seek stands beside the kernel: {missing} is missing");
     }
-    let stage = Stage::new(quick)?;
+    let stage = SeekStage::new(quick)?;
     let mut rows = Vec::new();
     for times in SIZES {
         rows.extend(scans(&stage, options.bytes * times, times, options.runs, quick)?);
@@ -58,10 +58,10 @@ pub(crate) fn seek(words: &[&str]) -> Result<()> {
 }
 
 /// Scans a file of `bytes` bytes, `times` as many as the first one, in each state on each side.
-fn scans(stage: &Stage, bytes: u64, times: u64, runs: usize, quick: bool) -> Result<[Row; 3]> {
-    let mut rows = STATES.map(|state| Row::new(bytes, state));
+fn scans(stage: &SeekStage, bytes: u64, times: u64, runs: usize, quick: bool) -> Result<[SeekRow; 3]> {
+    let mut rows = STATES.map(|state| SeekRow::new(bytes, state));
     for round in 1..=runs {
-        let mut sides: Vec<(usize, Side)> = SIDES.into_iter().enumerate().collect();
+        let mut sides: Vec<(usize, SeekSide)> = SIDES.into_iter().enumerate().collect();
         // A later side finds memory that an earlier one warmed, so the sides take turns in coming first.
         sides.rotate_left(round % SIDES.len());
         for (index, side) in sides {
@@ -69,7 +69,7 @@ fn scans(stage: &Stage, bytes: u64, times: u64, runs: usize, quick: bool) -> Res
             let taken = stage.play(side, bytes, &states)?;
             for row in &mut rows {
                 // The null server does equal work in each state.
-                let at = states.iter().position(|state| *state == row.state || side == Side::Null);
+                let at = states.iter().position(|state| *state == row.state || side == SeekSide::Null);
                 row.taken[index].extend(at.map(|at| taken[at]));
             }
         }
@@ -79,32 +79,32 @@ fn scans(stage: &Stage, bytes: u64, times: u64, runs: usize, quick: bool) -> Res
 }
 
 /// The states in which a side scans a file `times` as large as the first one.
-fn states(side: Side, times: u64, round: usize, quick: bool) -> Vec<State> {
+fn states(side: SeekSide, times: u64, round: usize, quick: bool) -> Vec<ScannedState> {
     // The kernel's cost of a call grows with the dirty ranges.
-    let is_long = side == Side::Kernel && times > 1;
+    let is_long = side == SeekSide::Kernel && times > 1;
     if is_long && quick {
         println!("  skipped: what is dirty in a file {times} times as large, on the kernel");
     }
     let skips = |state| match state {
-        State::Dirty => is_long && (quick || round > 1),
-        State::Flushed | State::Cold => side == Side::Null,
+        ScannedState::Dirty => is_long && (quick || round > 1),
+        ScannedState::Flushed | ScannedState::Cold => side == SeekSide::Null,
     };
     STATES.into_iter().filter(|state| !skips(*state)).collect()
 }
 
 /// Seconds of copies by the kernel and by the mount, run by run.
-fn copies(stage: &Stage, bytes: u64, runs: usize) -> Result<[Vec<[f64; 3]>; 2]> {
+fn copies(stage: &SeekStage, bytes: u64, runs: usize) -> Result<[Vec<[f64; 3]>; 2]> {
     let mut taken = [Vec::new(), Vec::new()];
     for _ in 0..runs {
-        taken[0].push(stage.copies(Side::Kernel, bytes)?);
-        taken[1].push(stage.copies(Side::Mount, bytes)?);
+        taken[0].push(stage.copies(SeekSide::Kernel, bytes)?);
+        taken[1].push(stage.copies(SeekSide::Mount, bytes)?);
     }
     println!("  copies");
     Ok(taken)
 }
 
 /// The cost of a call that asks for the first data or hole, with `behind` dirty extents behind it.
-fn firsts(stage: &Stage, behind: [u64; 2], runs: usize) -> Result<Vec<Firsts>> {
+fn firsts(stage: &SeekStage, behind: [u64; 2], runs: usize) -> Result<Vec<Firsts>> {
     let mut all = Vec::new();
     for extents in behind {
         let mut nanos = [Vec::new(), Vec::new()];

@@ -22,7 +22,7 @@ const LIMIT: Duration = Duration::from_secs(900);
 
 /// The side that has the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Side {
+pub(super) enum SeekSide {
     Kernel,
     Library,
     Without,
@@ -30,19 +30,20 @@ pub(super) enum Side {
     Null,
 }
 
-pub(super) const SIDES: [Side; 5] = [Side::Kernel, Side::Library, Side::Without, Side::Mount, Side::Null];
+pub(super) const SIDES: [SeekSide; 5] =
+    [SeekSide::Kernel, SeekSide::Library, SeekSide::Without, SeekSide::Mount, SeekSide::Null];
 
 /// The state of the file before the scan.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum State {
+pub(super) enum ScannedState {
     Dirty,
     Flushed,
     Cold,
 }
 
-pub(super) const STATES: [State; 3] = [State::Dirty, State::Flushed, State::Cold];
+pub(super) const STATES: [ScannedState; 3] = [ScannedState::Dirty, ScannedState::Flushed, ScannedState::Cold];
 
-impl State {
+impl ScannedState {
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Dirty => "dirty",
@@ -54,7 +55,7 @@ impl State {
 
 /// The result of a scan.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Taken {
+pub(super) struct ScanTaken {
     pub(super) calls: f64,
     pub(super) extents: f64,
     pub(super) seconds: f64,
@@ -65,7 +66,7 @@ pub(super) struct Taken {
     pub(super) is_delayed: Option<bool>,
 }
 
-impl Taken {
+impl ScanTaken {
     fn of(said: &Said) -> Result<Self> {
         Ok(Self {
             calls: said.number("operations")?,
@@ -79,22 +80,22 @@ impl Taken {
 }
 
 /// The images and programs of the bench.
-pub(super) struct Stage {
+pub(super) struct SeekStage {
     pub(super) scratch: Scratch,
     pub(super) programs: Programs,
 }
 
-type Words = Vec<(&'static str, String)>;
+type SeekOptions = Vec<(&'static str, String)>;
 
 /// A side with an image of its own.
-enum Set {
+enum SeekImage {
     Library { cursors: bool },
     Kernel(LoopDevice),
     Mount,
     Null(Server),
 }
 
-impl Stage {
+impl SeekStage {
     /// Builds the measured programs; a quick run measures nothing, so it builds without optimisation.
     pub(super) fn new(quick: bool) -> Result<Self> {
         let programs = Programs::build(quick)?.with_null()?;
@@ -109,19 +110,19 @@ impl Stage {
         self.scratch.dir("mount")
     }
 
-    fn set(&self, side: Side) -> Result<Set> {
+    fn set(&self, side: SeekSide) -> Result<SeekImage> {
         let image = self.image();
         match side {
-            Side::Kernel => kernel_filesystem(&image, IMAGE_BYTES)?,
-            Side::Null => {}
-            Side::Library | Side::Without | Side::Mount => self.empty()?,
+            SeekSide::Kernel => kernel_filesystem(&image, IMAGE_BYTES)?,
+            SeekSide::Null => {}
+            SeekSide::Library | SeekSide::Without | SeekSide::Mount => self.empty()?,
         }
         Ok(match side {
-            Side::Kernel => Set::Kernel(LoopDevice::attach(&image, false)?),
-            Side::Library => Set::Library { cursors: true },
-            Side::Without => Set::Library { cursors: false },
-            Side::Mount => Set::Mount,
-            Side::Null => Set::Null(self.programs.start_null(&self.mount_point()?)?),
+            SeekSide::Kernel => SeekImage::Kernel(LoopDevice::attach(&image, false)?),
+            SeekSide::Library => SeekImage::Library { cursors: true },
+            SeekSide::Without => SeekImage::Library { cursors: false },
+            SeekSide::Mount => SeekImage::Mount,
+            SeekSide::Null => SeekImage::Null(self.programs.start_null(&self.mount_point()?)?),
         })
     }
 
@@ -131,52 +132,52 @@ impl Stage {
     }
 
     /// Ends a set. A figure counts only if an image of ours is accepted.
-    fn end(&self, set: Set) -> Result<()> {
+    fn end(&self, set: SeekImage) -> Result<()> {
         match set {
-            Set::Kernel(device) => device.detach(),
-            Set::Null(server) => server.end(),
-            Set::Library { .. } | Set::Mount => btrfs_check(&self.image()),
+            SeekImage::Kernel(device) => device.detach(),
+            SeekImage::Null(server) => server.end(),
+            SeekImage::Library { .. } | SeekImage::Mount => btrfs_check(&self.image()),
         }
     }
 
     /// Goes through a file of `bytes` bytes in each of the states; the filesystem is opened or mounted anew for each.
-    pub(super) fn play(&self, side: Side, bytes: u64, states: &[State]) -> Result<Vec<Taken>> {
+    pub(super) fn play(&self, side: SeekSide, bytes: u64, states: &[ScannedState]) -> Result<Vec<ScanTaken>> {
         let set = self.set(side)?;
         let mut taken = Vec::new();
         for state in states {
             let what = || format!("{side:?}, {} of {bytes} bytes", state.name());
             // For a dirty file the kernel needs the same long time again for the second scan.
-            let reading = if *state == State::Dirty { "off" } else { "on" };
-            let words: Words = vec![
+            let reading = if *state == ScannedState::Dirty { "off" } else { "on" };
+            let words: SeekOptions = vec![
                 ("--bytes", bytes.to_string()),
                 ("--state", state.name().to_owned()),
                 ("--reading", reading.to_owned()),
             ];
             let said = self.step(&set, "seek", words).with_context(what)?;
-            taken.push(Taken::of(&said).with_context(what)?);
+            taken.push(ScanTaken::of(&said).with_context(what)?);
         }
         self.end(set)?;
         Ok(taken)
     }
 
     /// Runs one workload; the filesystem is opened or mounted anew.
-    fn step(&self, set: &Set, workload: &str, mut words: Words) -> Result<Said> {
+    fn step(&self, set: &SeekImage, workload: &str, mut words: SeekOptions) -> Result<Said> {
         let dir = self.mount_point()?;
         let on_dir = ("--dir", dir.display().to_string());
         match set {
-            Set::Library { cursors } => {
+            SeekImage::Library { cursors } => {
                 words.push(("--seek-cursors", if *cursors { "on" } else { "off" }.to_owned()));
                 self.library(workload, words)
             }
-            Set::Null(server) => {
+            SeekImage::Null(server) => {
                 words.extend([on_dir, ("--server", server.id().to_string()), ("--zeros", "on".to_owned())]);
                 self.programs.bench(workload, &words)
             }
-            Set::Kernel(device) => self.mounted(device, &dir, || {
+            SeekImage::Kernel(device) => self.mounted(device, &dir, || {
                 words.push(on_dir);
                 self.programs.bench(workload, &words)
             }),
-            Set::Mount => self.served(&dir, |server| {
+            SeekImage::Mount => self.served(&dir, |server| {
                 let sync_by = self.programs.creamery.path().display().to_string();
                 words.extend([on_dir, ("--server", server.id().to_string()), ("--sync-by", sync_by)]);
                 self.programs.bench(workload, &words)
@@ -185,7 +186,7 @@ impl Stage {
     }
 
     /// Runs one workload on the image, through the library.
-    pub(super) fn library(&self, workload: &str, mut words: Words) -> Result<Said> {
+    pub(super) fn library(&self, workload: &str, mut words: SeekOptions) -> Result<Said> {
         words.push(("--image", self.image().display().to_string()));
         words.push(("--delayed-mib", DELAYED_MIB.to_string()));
         self.programs.bench(workload, &words)
@@ -207,11 +208,11 @@ impl Stage {
     }
 
     /// Seconds of `cp FILE /dev/null` in each of the states, for the kernel or the mount.
-    pub(super) fn copies(&self, side: Side, bytes: u64) -> Result<[f64; 3]> {
+    pub(super) fn copies(&self, side: SeekSide, bytes: u64) -> Result<[f64; 3]> {
         let (set, dir) = (self.set(side)?, self.mount_point()?);
         let file = dir.join("sparse-dirty");
         let warm = || {
-            let words: Words = vec![
+            let words: SeekOptions = vec![
                 ("--bytes", bytes.to_string()),
                 ("--state", "dirty".to_owned()),
                 ("--dir", dir.display().to_string()),
@@ -219,14 +220,16 @@ impl Stage {
             self.programs.bench("sparse", &words)?;
             let dirty = copy(&file)?;
             match side {
-                Side::Kernel => sync_filesystem(&dir)?,
+                SeekSide::Kernel => sync_filesystem(&dir)?,
                 _ => drop(self.programs.creamery.run(["sync"]).arg(&dir).limit(LIMIT).ok()?),
             }
             Ok([dirty, copy(&file)?])
         };
         let cold = || copy(&file);
         let ([dirty, flushed], cold) = match &set {
-            Set::Kernel(device) => (self.mounted(device, &dir, warm)?, self.mounted(device, &dir, cold)?),
+            SeekImage::Kernel(device) => {
+                (self.mounted(device, &dir, warm)?, self.mounted(device, &dir, cold)?)
+            }
             _ => (self.served(&dir, |_| warm())?, self.served(&dir, |_| cold())?),
         };
         self.end(set)?;

@@ -1,15 +1,15 @@
 //! The tables of `bench seek`: what a call costs, and what it costs beside the others.
 
 use super::cold::{Walk, Walked};
-use super::stage::{SIDES, STATES, Side, State, Taken};
+use super::stage::{SIDES, STATES, ScanTaken, ScannedState, SeekSide};
 use crate::measure::median;
 use crate::report::mebibytes;
 
 /// A file of one size in one state: what each side took in each run, in the order of `SIDES`.
-pub(super) struct Row {
+pub(super) struct SeekRow {
     pub(super) bytes: u64,
-    pub(super) state: State,
-    pub(super) taken: [Vec<Taken>; SIDES.len()],
+    pub(super) state: ScannedState,
+    pub(super) taken: [Vec<ScanTaken>; SIDES.len()],
 }
 
 /// Nanoseconds of a call in each run, with cursors and without.
@@ -18,39 +18,39 @@ pub(super) struct Firsts {
     pub(super) nanos: [Vec<f64>; 2],
 }
 
-impl Row {
-    pub(super) fn new(bytes: u64, state: State) -> Self {
+impl SeekRow {
+    pub(super) fn new(bytes: u64, state: ScannedState) -> Self {
         Self { bytes, state, taken: Default::default() }
     }
 
     /// The median of one figure of a side's runs; none when the side does not play this.
-    fn middle(&self, side: Side, of: impl Fn(&Taken) -> Option<f64>) -> Option<f64> {
+    fn middle(&self, side: SeekSide, of: impl Fn(&ScanTaken) -> Option<f64>) -> Option<f64> {
         let taken = SIDES.iter().position(|one| *one == side).map(|index| &self.taken[index])?;
         let figures: Vec<f64> = taken.iter().filter_map(of).collect();
         (!figures.is_empty()).then(|| median(&figures))
     }
 
-    fn nanos(&self, side: Side) -> Option<f64> {
+    fn nanos(&self, side: SeekSide) -> Option<f64> {
         self.middle(side, |taken| Some(taken.seconds * 1e9 / taken.calls))
     }
 
-    fn cpu_nanos(&self, side: Side) -> Option<f64> {
+    fn cpu_nanos(&self, side: SeekSide) -> Option<f64> {
         self.middle(side, |taken| Some(taken.cpu_seconds * 1e9 / taken.calls))
     }
 
-    fn extent_nanos(&self, side: Side) -> Option<f64> {
+    fn extent_nanos(&self, side: SeekSide) -> Option<f64> {
         self.middle(side, |taken| Some(taken.seconds * 1e9 / taken.extents))
     }
 
-    fn reading_nanos(&self, side: Side) -> Option<f64> {
+    fn reading_nanos(&self, side: SeekSide) -> Option<f64> {
         self.middle(side, |taken| Some(taken.reading_seconds? * 1e9 / taken.extents))
     }
 
     /// What stands before the kernel's figures of what is dirty: it is more when some was written back before the end.
     fn more(&self) -> &'static str {
-        let kernel = SIDES.iter().position(|side| *side == Side::Kernel).map(|index| &self.taken[index]);
-        let ended = |taken: &Taken| taken.is_delayed == Some(false);
-        if self.state == State::Dirty && kernel.is_some_and(|taken| taken.iter().any(ended)) {
+        let kernel = SIDES.iter().position(|side| *side == SeekSide::Kernel).map(|index| &self.taken[index]);
+        let ended = |taken: &ScanTaken| taken.is_delayed == Some(false);
+        if self.state == ScannedState::Dirty && kernel.is_some_and(|taken| taken.iter().any(ended)) {
             "> "
         } else {
             ""
@@ -71,11 +71,16 @@ fn shown(figure: Option<f64>, places: usize) -> String {
     figure.map_or(String::new(), |figure| format!("{figure:.places$}"))
 }
 
-pub(super) fn tables(rows: &[Row], copies: &[Vec<[f64; 3]>; 2], firsts: &[Firsts], cold: &[Walk]) -> String {
+pub(super) fn tables(
+    rows: &[SeekRow],
+    copies: &[Vec<[f64; 3]>; 2],
+    firsts: &[Firsts],
+    cold: &[Walk],
+) -> String {
     [calls(rows), extents(rows), copied(rows, copies), first(firsts), walked(cold)].join("\n")
 }
 
-fn calls(rows: &[Row]) -> String {
+fn calls(rows: &[SeekRow]) -> String {
     let mut text = String::from(
         "| ns a call | kernel | library | kernel over library | without cursors | kernel over that | mount | kernel over mount | null server | null server over mount |\n|---|---|---|---|---|---|---|---|---|---|\n",
     );
@@ -115,7 +120,7 @@ fn calls(rows: &[Row]) -> String {
 }
 
 /// Time for each extent, at all sizes.
-fn extents(rows: &[Row]) -> String {
+fn extents(rows: &[SeekRow]) -> String {
     let mut sizes: Vec<u64> = rows.iter().map(|row| row.bytes).collect();
     sizes.dedup_by_key(|bytes| *bytes);
     let mut text = String::from("| ns an extent |");
@@ -126,13 +131,15 @@ fn extents(rows: &[Row]) -> String {
         text += &format!("| {name} | {} |\n", figures.join(" | "));
     };
     for state in STATES {
-        let of = |of: fn(&Row, Side) -> Option<f64>, side| -> Vec<Option<f64>> {
+        let of = |of: fn(&SeekRow, SeekSide) -> Option<f64>, side| -> Vec<Option<f64>> {
             rows.iter().filter(|row| row.state == state).map(|row| of(row, side)).collect()
         };
-        for (side, name) in [(Side::Library, "library"), (Side::Kernel, "kernel"), (Side::Mount, "mount")] {
-            line(format!("{name}, {}", state.name()), of(Row::extent_nanos, side));
-            if state != State::Dirty {
-                line(format!("{name}, {}, and reading it", state.name()), of(Row::reading_nanos, side));
+        for (side, name) in
+            [(SeekSide::Library, "library"), (SeekSide::Kernel, "kernel"), (SeekSide::Mount, "mount")]
+        {
+            line(format!("{name}, {}", state.name()), of(SeekRow::extent_nanos, side));
+            if state != ScannedState::Dirty {
+                line(format!("{name}, {}, and reading it", state.name()), of(SeekRow::reading_nanos, side));
             }
         }
     }
@@ -140,7 +147,7 @@ fn extents(rows: &[Row]) -> String {
 }
 
 /// Copies of the first file.
-fn copied(rows: &[Row], copies: &[Vec<[f64; 3]>; 2]) -> String {
+fn copied(rows: &[SeekRow], copies: &[Vec<[f64; 3]>; 2]) -> String {
     let size = rows.first().map_or(String::new(), |row| mebibytes(row.bytes));
     let mut text =
         format!("| `cp` of {size} | kernel, ms | mount, ms | kernel over mount |\n|---|---|---|---|\n");
@@ -191,7 +198,7 @@ mod tests {
 
     #[test]
     fn a_row_has_the_medians_of_those_that_play_it() {
-        let taken = |seconds: f64| Taken {
+        let taken = |seconds: f64| ScanTaken {
             calls: 5.0,
             extents: 2.0,
             seconds,
@@ -201,7 +208,7 @@ mod tests {
         };
         let seconds = [vec![9e-6, 1e-6, 4e-6], vec![1e-6], vec![2e-6], vec![], vec![5e-6]];
         let taken = seconds.map(|runs| runs.into_iter().map(taken).collect());
-        let row = Row { taken, ..Row::new(128 << 20, State::Dirty) };
+        let row = SeekRow { taken, ..SeekRow::new(128 << 20, ScannedState::Dirty) };
         let walked = |seconds| Walked { seconds, issued: 10.0, hit: 9.0, wasted: 1.0 };
         let (on, off) = (vec![walked(0.5)], vec![walked(1.0)]);
         let walk = Walk { name: "listed".to_owned(), micros: 100, on, off };

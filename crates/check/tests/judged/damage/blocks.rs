@@ -5,12 +5,12 @@ use creamery_check::Problem::*;
 use creamery_format::{BlockMut, BlockRef, HEADER_FLAG_WRITTEN, Key, KeyType};
 
 use super::Change::{Block, Image as Any, Leaf};
-use super::{Row, row};
+use super::{DamageRow, row};
 use crate::image::generation;
 
 const FS: TreeId = TreeId::FS;
 
-pub(super) const ROWS: &[Row] = &[
+pub(super) const ROWS: &[DamageRow] = &[
     row("relocation flag", Block(TreeId::UUID, |b, _| b[56] |= 2), &[BlockFlags], true),
     row("backref revision", Block(TreeId::UUID, |b, _| b[63] = 0), &[BlockFlags], true),
     row(
@@ -117,7 +117,7 @@ pub(super) const ROWS: &[Row] = &[
 ];
 
 /// Rows for blocks of several sectors.
-pub(super) const SECTORS: &[Row] = &[
+pub(super) const SECTORS: &[DamageRow] = &[
     // The check goes on below the block, as the copies together have all of it. Linux looks at whole copies only.
     row(
         "another sector of each copy",

@@ -8,7 +8,7 @@ use creamery_format::KeyType;
 
 use super::Change::{Image as Any, Superblock as Super};
 use super::edits::u64_at;
-use super::{Row, row};
+use super::{DamageRow, row};
 use crate::image::Image;
 
 const PAGE: usize = 4096;
@@ -43,7 +43,7 @@ fn add(bytes: &mut [u8], at: usize, more: u64) {
     field.copy_from_slice(&old.wrapping_add(more).to_le_bytes());
 }
 
-pub(super) const ROWS: &[Row] = &[
+pub(super) const ROWS: &[DamageRow] = &[
     row(
         "generation of a cache",
         Any(|image| edit(image, |bytes| add(bytes, 0, 1))),

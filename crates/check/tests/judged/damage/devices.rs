@@ -6,9 +6,9 @@ use creamery_format::{Key, KeyType};
 
 use super::Change::{Image as Any, Item as One, Last, Superblock as Super};
 use super::edits::{add, any, rekey, remove};
-use super::{Row, row};
+use super::{DamageRow, row};
 
-pub(super) const ROWS: &[Row] = &[
+pub(super) const ROWS: &[DamageRow] = &[
     row(
         "device under another key",
         Last(TreeId::CHUNK, KeyType::DEV_ITEM, any, |b, s| {

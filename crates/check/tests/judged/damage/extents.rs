@@ -9,7 +9,7 @@ use super::Change::{Image as Any, Item as One, Last};
 use super::edits::{
     add, any, edit_extent, has_data_ref, is_data, rekey, rekey_with_parents, remove, set, u64_at,
 };
-use super::{Row, row};
+use super::{DamageRow, row};
 use crate::image::Image;
 
 const FS: TreeId = TreeId::FS;
@@ -31,7 +31,7 @@ fn young_leaf(image: &Image) -> anyhow::Result<Logical> {
     anyhow::bail!("all leaves are old or have data")
 }
 
-pub(super) const ROWS: &[Row] = &[
+pub(super) const ROWS: &[DamageRow] = &[
     row(
         "references out of order",
         One(

@@ -10,14 +10,14 @@ use super::edits::{
     add, any, big_file, entry_of_file, is_directory, is_file, mode, not_root_directory, on_disk, rekey,
     rekey_with_parents, remove, set, u64_at,
 };
-use super::{Row, row};
+use super::{DamageRow, row};
 use crate::image::{Image, Item};
 
 const FS: TreeId = TreeId::FS;
 /// A subvolume whose files share nothing.
 const SUBVOLUME: TreeId = TreeId::new(256);
 
-pub(super) const ROWS: &[Row] = &[
+pub(super) const ROWS: &[DamageRow] = &[
     row("link count", One(FS, KeyType::INODE_ITEM, is_file, |b, s| add(b, s, 40, 1)), &[InodeLinks], true),
     row(
         "bytes of a file",
@@ -312,7 +312,7 @@ fn inode_cache(image: &Image) -> Result<()> {
 }
 
 /// Rows for a filesystem in which items describe holes.
-pub(super) const HOLES: &[Row] =
+pub(super) const HOLES: &[DamageRow] =
     &[row("hole lost", One(FS, KeyType::EXTENT_DATA, hole, remove), &[FileHole], true)];
 
 fn hole(item: &Item) -> bool {

@@ -42,7 +42,7 @@ enum Change {
 }
 use Change::{Block, Image as Any, Item as One, Last, Leaf, Superblock as Super};
 
-struct Row {
+struct DamageRow {
     name: &'static str,
     change: Change,
     want: &'static [Problem],
@@ -50,8 +50,8 @@ struct Row {
     btrfs: bool,
 }
 
-const fn row(name: &'static str, change: Change, want: &'static [Problem], btrfs: bool) -> Row {
-    Row { name, change, want, btrfs }
+const fn row(name: &'static str, change: Change, want: &'static [Problem], btrfs: bool) -> DamageRow {
+    DamageRow { name, change, want, btrfs }
 }
 fn apply(image: &Image, change: &Change) -> Result<()> {
     let pick = |tree, kind, wanted: fn(&Item) -> bool, last: bool| -> Result<Item> {
@@ -86,7 +86,7 @@ fn apply(image: &Image, change: &Change) -> Result<()> {
     }
 }
 
-fn judge(base: &Path, damaged: &Path, row: &Row) -> Result<()> {
+fn judge(base: &Path, damaged: &Path, row: &DamageRow) -> Result<()> {
     shapes::copy(base, damaged)?;
     apply(&Image::open(damaged)?, &row.change)?;
     let finished = Run::new("btrfs").args(["check", "--check-data-csum"]).arg(damaged).output()?;
@@ -124,12 +124,12 @@ fn judge(base: &Path, damaged: &Path, row: &Row) -> Result<()> {
     Ok(())
 }
 
-type Group = (&'static str, Shape, &'static [Row]);
+type DamageGroup = (&'static str, Shape, &'static [DamageRow]);
 
 /// Small blocks, so that there are many.
 const SMALL: Shape = Shape::new(&["-n", "4096"], "");
 
-const GROUPS: &[Group] = &[
+const GROUPS: &[DamageGroup] = &[
     ("files", SMALL, files::ROWS),
     ("holes", Shape::new(&["-O", "^no-holes"], ""), files::HOLES),
     ("blocks", SMALL, blocks::ROWS),
@@ -144,7 +144,7 @@ const GROUPS: &[Group] = &[
 ];
 
 pub(crate) fn cases() -> Vec<Case> {
-    let case = |(name, shape, rows): &'static Group| {
+    let case = |(name, shape, rows): &'static DamageGroup| {
         Case::new(format!("damage/{name}"), &shapes::NEEDS, move |bench| {
             let base = shapes::make(&bench.scratch, shape)?;
             let damaged = bench.scratch.file("damaged.img");

@@ -6,7 +6,7 @@ use creamery_format::KeyType;
 
 use super::Change::{Image as Any, Item as One, Last};
 use super::edits::{add, any, remove, set};
-use super::{Row, row};
+use super::{DamageRow, row};
 use crate::image::Item;
 
 const QUOTA: TreeId = TreeId::QUOTA;
@@ -16,7 +16,7 @@ fn of_a_subvolume(item: &Item) -> bool {
     item.key.offset == 256
 }
 
-pub(super) const ROWS: &[Row] = &[
+pub(super) const ROWS: &[DamageRow] = &[
     row(
         "referenced bytes",
         One(QUOTA, KeyType::QGROUP_INFO, of_a_subvolume, |b, s| add(b, s, 8, 4096)),

@@ -6,7 +6,7 @@ use creamery_format::{Key, KeyType};
 
 use super::Change::Item as One;
 use super::edits::{add, any, rekey, remove, set, subvolume};
-use super::{Row, row};
+use super::{DamageRow, row};
 use crate::image::Item;
 
 const FS: TreeId = TreeId::FS;
@@ -15,7 +15,7 @@ fn data_reloc(item: &Item) -> bool {
     item.key.objectid == TreeId::DATA_RELOC.objectid()
 }
 
-pub(super) const ROWS: &[Row] = &[
+pub(super) const ROWS: &[DamageRow] = &[
     row(
         "root directory of another number",
         One(TreeId::ROOT, KeyType::ROOT_ITEM, subvolume, |b, s| set(b, s, 168, &[0; 8])),

@@ -8,12 +8,12 @@ use zerocopy::IntoBytes;
 
 use super::Change::{Image as Any, Item as One};
 use super::edits::{add, any, is_directory, is_file, remove, set};
-use super::{Row, row};
+use super::{DamageRow, row};
 use crate::image::{Image, Item};
 
 const FS: TreeId = TreeId::FS;
 
-pub(super) const ROWS: &[Row] = &[
+pub(super) const ROWS: &[DamageRow] = &[
     row("nothing but a log", Any(|_| Ok(())), &[LogWaiting], false),
     row(
         "file that is being deleted and has fewer extents by now",

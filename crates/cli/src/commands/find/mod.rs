@@ -51,7 +51,7 @@ pub(crate) struct FindArgs {
 }
 
 /// How matches are printed.
-enum Printer<'a> {
+enum MatchPrinter<'a> {
     /// Each path, followed by this byte.
     Paths(&'a mut Output, &'static [u8; 1]),
     Json(Array<'a, Output>),
@@ -63,7 +63,7 @@ enum Line {
     Json(Box<FileJson>),
 }
 
-impl Printer<'_> {
+impl MatchPrinter<'_> {
     fn line(&self, entry: &WalkEntry, fs: &Filesystem) -> Result<Line, creamery::Error> {
         match self {
             Self::Paths(..) => Ok(Line::Path(entry.path().to_owned())),
@@ -114,8 +114,8 @@ fn find(
         return Err(Failure::usage("find", "-print0 cannot be used with --json"));
     }
     let mut printer = match json {
-        true => Printer::Json(Array::begin(out).map_err(told)?),
-        false => Printer::Paths(out, if question.zero { b"\0" } else { b"\n" }),
+        true => MatchPrinter::Json(Array::begin(out).map_err(told)?),
+        false => MatchPrinter::Paths(out, if question.zero { b"\0" } else { b"\n" }),
     };
     let outcome = with_all(places, |text| {
         let place = images.place(text)?;
@@ -138,8 +138,8 @@ fn find(
         first.map_or(Ok(()), Err)
     });
     match printer {
-        Printer::Json(array) => array.end().map_err(told).and(outcome),
-        Printer::Paths(..) => outcome,
+        MatchPrinter::Json(array) => array.end().map_err(told).and(outcome),
+        MatchPrinter::Paths(..) => outcome,
     }
 }
 

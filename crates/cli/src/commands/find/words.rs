@@ -27,10 +27,10 @@ pub(super) struct Question {
 }
 
 /// The filesystem that the words may refer to, and a function that turns its errors into failures.
-pub(super) type Asked<'a> = Option<(&'a Filesystem, &'a dyn Fn(Error) -> Failure)>;
+pub(super) type FindContext<'a> = Option<(&'a Filesystem, &'a dyn Fn(Error) -> Failure)>;
 
 /// Parses all of `words`. Without a filesystem the names and files in them are not looked up.
-pub(super) fn read(words: &[OsString], asked: Asked<'_>) -> Result<Question, Failure> {
+pub(super) fn read(words: &[OsString], asked: FindContext<'_>) -> Result<Question, Failure> {
     let question =
         Question { test: FileTest::True, depth_min: 0, depth_max: usize::MAX, zero: false, json: false };
     let mut reader = Reader { words, asked, question, nesting: 0 };
@@ -82,7 +82,7 @@ impl From<FileTest> for Term {
 
 struct Reader<'a> {
     words: &'a [OsString],
-    asked: Asked<'a>,
+    asked: FindContext<'a>,
     question: Question,
     nesting: usize,
 }

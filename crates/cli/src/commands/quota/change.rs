@@ -61,7 +61,7 @@ pub(crate) struct AssignArgs {
 ///   creamery qgroup limit -e none 1/100 /mnt
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
-pub(crate) struct LimitArgs {
+pub(crate) struct QuotaLimitArgs {
     /// Limit exclusive data instead of referenced data.
     #[arg(short = 'e')]
     exclusive: bool,
@@ -128,7 +128,7 @@ fn related(command: &'static str, args: &AssignArgs, change: QuotaChange) -> Res
     })
 }
 
-pub(super) fn limit(args: &LimitArgs) -> Result<(), Failure> {
+pub(super) fn limit(args: &QuotaLimitArgs) -> Result<(), Failure> {
     const COMMAND: &str = "qgroup limit";
     let (most, exclusive) = (args.most.0, args.exclusive);
     let (group, place) = match &args.of[..] {

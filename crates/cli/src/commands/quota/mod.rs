@@ -10,8 +10,8 @@ use creamery::quota::QuotaChange;
 use crate::failure::{Failure, warn};
 use crate::output::tell;
 use crate::progress::ProgressArgs;
-use change::{AssignArgs, GroupArgs, LimitArgs};
-use show::ShowArgs;
+use change::{AssignArgs, GroupArgs, QuotaLimitArgs};
+use show::QuotaShowArgs;
 use side::{PlaceArgs, Side};
 
 const RESCAN: &str = "quota rescan";
@@ -23,13 +23,13 @@ pub(crate) enum QuotaCommand {
     /// Disable quotas, and forget all groups and limits.
     Disable(DisableArgs),
     Rescan(RescanArgs),
-    Status(StatusArgs),
+    Status(QuotaStatusArgs),
 }
 
 /// Of groups.
 #[derive(Subcommand, Debug)]
 pub(crate) enum QgroupCommand {
-    Show(ShowArgs),
+    Show(QuotaShowArgs),
     /// Make a group.
     Create(GroupArgs),
     /// Remove a group that has no members and whose subvolume is gone.
@@ -37,7 +37,7 @@ pub(crate) enum QgroupCommand {
     Assign(AssignArgs),
     /// Remove a group from another one.
     Remove(AssignArgs),
-    Limit(LimitArgs),
+    Limit(QuotaLimitArgs),
     /// Remove the groups of subvolumes that are gone.
     ClearStale(DisableArgs),
 }
@@ -98,7 +98,7 @@ pub(crate) struct RescanArgs {
 
 /// Show whether quotas are enabled, and their state.
 #[derive(Args, Debug)]
-pub(crate) struct StatusArgs {
+pub(crate) struct QuotaStatusArgs {
     #[command(flatten)]
     place: PlaceArgs,
 

@@ -26,7 +26,7 @@ const COMMAND: &str = "qgroup show";
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
 #[expect(clippy::struct_excessive_bools, reason = "one for each option")]
-pub(crate) struct ShowArgs {
+pub(crate) struct QuotaShowArgs {
     #[command(flatten)]
     place: PlaceArgs,
 
@@ -75,7 +75,7 @@ pub(crate) struct ShowArgs {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Column {
+enum QuotaColumn {
     Id,
     Referenced,
     Exclusive,
@@ -86,7 +86,7 @@ enum Column {
 
 /// A column, and whether its order is descending.
 #[derive(Clone, Copy, Debug)]
-struct Sort(Column, bool);
+struct Sort(QuotaColumn, bool);
 
 impl FromStr for Sort {
     type Err = String;
@@ -94,12 +94,12 @@ impl FromStr for Sort {
     fn from_str(text: &str) -> Result<Self, String> {
         let name = text.strip_prefix('-').or_else(|| text.strip_prefix('+')).unwrap_or(text);
         let column = match name {
-            "qgroupid" => Column::Id,
-            "rfer" => Column::Referenced,
-            "excl" => Column::Exclusive,
-            "max_rfer" => Column::MaxReferenced,
-            "max_excl" => Column::MaxExclusive,
-            "path" => Column::Path,
+            "qgroupid" => QuotaColumn::Id,
+            "rfer" => QuotaColumn::Referenced,
+            "excl" => QuotaColumn::Exclusive,
+            "max_rfer" => QuotaColumn::MaxReferenced,
+            "max_excl" => QuotaColumn::MaxExclusive,
+            "path" => QuotaColumn::Path,
             _ => {
                 return Err(format!(
                     "unknown column '{name}': expected qgroupid, rfer, excl, max_rfer, max_excl or path"
@@ -115,19 +115,19 @@ impl Sort {
         // No limit counts as the highest.
         let limit = |most: Option<u64>| most.unwrap_or(u64::MAX);
         let order = match self.0 {
-            Column::Id => a.id.cmp(&b.id),
-            Column::Referenced => a.referenced.cmp(&b.referenced),
-            Column::Exclusive => a.exclusive.cmp(&b.exclusive),
-            Column::MaxReferenced => limit(a.max_referenced).cmp(&limit(b.max_referenced)),
-            Column::MaxExclusive => limit(a.max_exclusive).cmp(&limit(b.max_exclusive)),
+            QuotaColumn::Id => a.id.cmp(&b.id),
+            QuotaColumn::Referenced => a.referenced.cmp(&b.referenced),
+            QuotaColumn::Exclusive => a.exclusive.cmp(&b.exclusive),
+            QuotaColumn::MaxReferenced => limit(a.max_referenced).cmp(&limit(b.max_referenced)),
+            QuotaColumn::MaxExclusive => limit(a.max_exclusive).cmp(&limit(b.max_exclusive)),
             // Groups of groups come last.
-            Column::Path => (a.path.is_none(), &a.path).cmp(&(b.path.is_none(), &b.path)),
+            QuotaColumn::Path => (a.path.is_none(), &a.path).cmp(&(b.path.is_none(), &b.path)),
         };
         if self.1 { order.reverse() } else { order }
     }
 }
 
-pub(super) fn run(args: &ShowArgs) -> Result<(), Failure> {
+pub(super) fn run(args: &QuotaShowArgs) -> Result<(), Failure> {
     Side::look(COMMAND, &args.place, |side| {
         if args.sync {
             side.sync()?;
@@ -193,7 +193,7 @@ fn path_of(group: &QgroupReport, simple: bool) -> String {
 }
 
 /// A column of the table.
-struct Shown {
+struct ShownColumn {
     title: &'static str,
     /// Minimum number of characters.
     width: usize,
@@ -201,14 +201,19 @@ struct Shown {
     cells: Vec<String>,
 }
 
-fn print(report: &QuotaReport, args: &ShowArgs) -> io::Result<()> {
+fn print(report: &QuotaReport, args: &QuotaShowArgs) -> io::Result<()> {
     let size = |bytes: u64| args.units.show(bytes);
     let limit = |most: Option<u64>| most.map_or_else(|| "none".to_owned(), size);
     let mut columns = Vec::new();
     // The widths of btrfs-progs.
     let mut column = |is_wanted: bool, title, width, is_right, of: &dyn Fn(&QgroupReport) -> String| {
         if is_wanted {
-            columns.push(Shown { title, width, is_right, cells: report.groups.iter().map(of).collect() });
+            columns.push(ShownColumn {
+                title,
+                width,
+                is_right,
+                cells: report.groups.iter().map(of).collect(),
+            });
         }
     };
     column(true, "Qgroupid", 8, false, &|group| group.id.to_string());
@@ -219,7 +224,7 @@ fn print(report: &QuotaReport, args: &ShowArgs) -> io::Result<()> {
     column(args.parents, "Parent", 8, false, &|group| names(&group.parents));
     column(args.children, "Child", 5, false, &|group| names(&group.members));
     let mut out = io::stdout().lock();
-    let mut line = |cell: &dyn Fn(&Shown) -> String, last: &str| {
+    let mut line = |cell: &dyn Fn(&ShownColumn) -> String, last: &str| {
         for column in &columns {
             let longest = column.cells.iter().map(String::len).max().unwrap_or(0);
             let (cell, width) = (cell(column), longest.max(column.width));
@@ -265,7 +270,7 @@ impl Serialize for Limit {
 }
 
 #[derive(Serialize)]
-struct ShownJson {
+struct QuotaShownJson {
     #[serde(rename = "__header", skip_serializing_if = "Option::is_none")]
     header: Option<Header>,
     #[serde(rename = "qgroup-show")]
@@ -288,14 +293,14 @@ fn print_json(report: &QuotaReport, header: Option<Header>) -> io::Result<()> {
             children: ids(&group.members),
         }
     };
-    let shown = ShownJson { header, groups: report.groups.iter().map(group).collect() };
+    let shown = QuotaShownJson { header, groups: report.groups.iter().map(group).collect() };
     let mut out = io::stdout().lock();
     serde_json::to_writer_pretty(&mut out, &shown)?;
     writeln!(out)
 }
 
 #[derive(Serialize)]
-struct StatusJson {
+struct QuotaStatusJson {
     enabled: bool,
     mode: Option<&'static str>,
     inconsistent: bool,
@@ -313,7 +318,7 @@ pub(super) fn status(report: &QuotaReport, json: bool) -> Result<(), Failure> {
     let printed = if json {
         let mode = mode.map(|mode| mode.split_once(' ').map_or(mode, |(word, _)| word));
         let (enabled, inconsistent, rescan) = (report.enabled, report.inconsistent, report.rescan);
-        let status = StatusJson { enabled, mode, inconsistent, rescan, qgroups: report.groups.len() };
+        let status = QuotaStatusJson { enabled, mode, inconsistent, rescan, qgroups: report.groups.len() };
         let mut out = io::stdout().lock();
         serde_json::to_writer_pretty(&mut out, &status).map_err(io::Error::from).and_then(|()| writeln!(out))
     } else {

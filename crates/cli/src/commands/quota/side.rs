@@ -13,8 +13,8 @@ use crate::commands::subvolume::target::{OnMount, failed_at};
 use crate::failure::Failure;
 use crate::images::{Images, Purpose, in_image};
 use crate::interrupt;
-use crate::place::Place;
-use crate::progress::{ProgressArgs, Shown};
+use crate::place::PathInImage;
+use crate::progress::{ProgressArgs, ShownProgress};
 use crate::view::WriteArgs;
 
 const COUNTED: &str = "all is counted";
@@ -36,7 +36,7 @@ pub(crate) struct PlaceArgs {
 
 /// An image, or a live mount.
 pub(super) enum Side<'a> {
-    Image { command: &'static str, fs: &'a Filesystem, place: Place },
+    Image { command: &'static str, fs: &'a Filesystem, place: PathInImage },
     Live { command: &'static str, on_mount: OnMount },
 }
 
@@ -143,7 +143,7 @@ impl Side<'_> {
     /// Waits until the rescan is complete, and shows its progress on a terminal.
     pub(super) fn wait_for_rescan(&self, progress: ProgressArgs) -> Result<(), Failure> {
         let (Self::Image { command, .. } | Self::Live { command, .. }) = self;
-        let shown = Shown::unbounded(command, progress);
+        let shown = ShownProgress::unbounded(command, progress);
         let done = match self {
             Self::Image { fs, .. } => count_all(fs, &shown),
             Self::Live { on_mount, .. } => wait_live(&on_mount.dir, &shown),
@@ -154,7 +154,7 @@ impl Side<'_> {
 }
 
 /// Runs a rescan to its end. If a signal interrupts it, the next writer of the image goes on with the rest, as after a crash.
-fn count_all(fs: &Filesystem, shown: &Shown) -> creamery::Result<()> {
+fn count_all(fs: &Filesystem, shown: &ShownProgress) -> creamery::Result<()> {
     interrupt::watch();
     let mut steps: u64 = 0;
     // The report has the error that ended a rescan, also if another thread took that step. The next commit writes the end of the rescan.
@@ -179,7 +179,7 @@ fn check_counted(report: &QuotaReport) -> creamery::Result<()> {
     Ok(())
 }
 
-fn wait_live(dir: &Live, shown: &Shown) -> creamery::Result<()> {
+fn wait_live(dir: &Live, shown: &ShownProgress) -> creamery::Result<()> {
     let (mut seen, mut since) = (None, Instant::now());
     loop {
         let report = dir.quota_report()?.0;

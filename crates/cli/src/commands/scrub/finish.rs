@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use creamery::attributes::Timespec;
-use creamery::check::scrub::{Ended, Finding, Mode, Outcome, What};
+use creamery::check::scrub::{Ended, Finding, FindingKind, Mode, Outcome};
 use creamery::{Error, ErrorKind};
 
 use super::run_args::{RunArgs, Which};
@@ -20,7 +20,7 @@ pub(super) const LEFT: u8 = 3;
 pub(super) fn finish(
     args: &RunArgs,
     which: Which,
-    shown: &text::Shown,
+    shown: &text::ShownScrub,
     (started, took): (Timespec, Duration),
 ) -> Result<(), Failure> {
     let failed = |error| Failure::new(which.name(), error);
@@ -44,7 +44,7 @@ pub(super) fn finish(
 }
 
 /// The message about errors that are left, if there are any.
-fn left(args: &RunArgs, shown: &text::Shown) -> Option<Error> {
+fn left(args: &RunArgs, shown: &text::ShownScrub) -> Option<Error> {
     let counts = shown.counts();
     let left = counts.uncorrectable_errors.saturating_add(counts.unverified_errors);
     if left == 0 {
@@ -56,7 +56,7 @@ fn left(args: &RunArgs, shown: &text::Shown) -> Option<Error> {
         return Some(what.advise(advice));
     }
     let is_unwritten = shown.findings.iter().any(|found| found.finding.outcome == Outcome::Unwritten);
-    let is_unsummed = shown.findings.iter().any(|found| found.finding.what == What::UnsummedParity);
+    let is_unsummed = shown.findings.iter().any(|found| found.finding.what == FindingKind::UnsummedParity);
     if let Some(hindrance) = shown.hindrance.as_ref().filter(|_| counts.unverified_errors > 0) {
         return Some(what.advise(format!("no repair is possible at the moment ({hindrance})")));
     }
@@ -82,16 +82,16 @@ fn left(args: &RunArgs, shown: &text::Shown) -> Option<Error> {
 }
 
 /// The advice if a scrub cannot decide which superblock is right.
-fn of_superblocks(shown: &text::Shown) -> Option<String> {
+fn of_superblocks(shown: &text::ShownScrub) -> Option<String> {
     let is_left = |finding: &&Finding| matches!(finding.outcome, Outcome::Lost | Outcome::Undecided);
     let mut left = shown.findings.iter().map(|found| &found.finding).filter(is_left);
-    let its = left.clone().find(|finding| finding.what == What::Superblock)?;
+    let its = left.clone().find(|finding| finding.what == FindingKind::Superblock)?;
     let path = &shown.devices.iter().find(|device| device.id == its.at.dev)?.path;
     let mut advice = format!(
         "repair its superblocks with `creamery rescue super-recover {}`, then scrub it again",
         path.display()
     );
-    if left.any(|finding| finding.what != What::Superblock) {
+    if left.any(|finding| finding.what != FindingKind::Superblock) {
         advice.push_str(", and restore the listed files from a backup");
     }
     Some(advice)
@@ -100,7 +100,7 @@ fn of_superblocks(shown: &text::Shown) -> Option<String> {
 fn as_text(
     out: &mut Output,
     args: &RunArgs,
-    shown: &text::Shown,
+    shown: &text::ShownScrub,
     (started, took): (Timespec, Duration),
 ) -> io::Result<()> {
     let numbers = |counts, ended| Numbers {

@@ -30,7 +30,7 @@ const COMMAND: &str = "scrub limit";
 ///   creamery scrub limit -d 2 -l 0 m1.img --device m2.img
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
-pub(crate) struct LimitArgs {
+pub(crate) struct ScrubLimitArgs {
     /// The image or device, or a directory of a mount.
     #[arg(value_name = "IMAGE|DIR")]
     image: PathBuf,
@@ -73,7 +73,7 @@ struct LimitJson {
     limit: Option<u64>,
 }
 
-pub(super) fn run(args: &LimitArgs) -> Result<(), Failure> {
+pub(super) fn run(args: &ScrubLimitArgs) -> Result<(), Failure> {
     let failed = |error| Failure::new(COMMAND, error);
     if args.limit.is_some() && !args.all && args.devid.is_none() {
         return Err(Failure::usage(COMMAND, "-l requires -a or -d DEVID"));
@@ -95,7 +95,7 @@ struct Limits {
     rows: Vec<(DevId, PathBuf, Option<u64>)>,
 }
 
-fn of_mount(mount: &Live, args: &LimitArgs) -> Result<Limits, Error> {
+fn of_mount(mount: &Live, args: &ScrubLimitArgs) -> Result<Limits, Error> {
     let live = match args.limit {
         Some(Size(limit)) => LiveScrub::set_limit(mount, args.devid, limit)?,
         None => LiveScrub::status(mount)?,
@@ -106,7 +106,7 @@ fn of_mount(mount: &Live, args: &LimitArgs) -> Result<Limits, Error> {
     Ok(Limits { uuid: live.uuid, rows: live.limits })
 }
 
-fn of_image(args: &LimitArgs) -> Result<Limits, Error> {
+fn of_image(args: &ScrubLimitArgs) -> Result<Limits, Error> {
     let mut members = args.set.of(&args.image).superblocks(&mut |_| ())?;
     members.sort_by_key(|(_, superblock)| superblock.dev_item().dev_id());
     let file = Scrub::status_file(args.set.of(&args.image), &state::dir()?)?;
@@ -125,7 +125,7 @@ fn of_image(args: &LimitArgs) -> Result<Limits, Error> {
     Ok(Limits { uuid: file.filesystem(), rows })
 }
 
-fn print(out: &mut Output, args: &LimitArgs, limits: &Limits) -> std::io::Result<()> {
+fn print(out: &mut Output, args: &ScrubLimitArgs, limits: &Limits) -> std::io::Result<()> {
     use std::io::Write;
     let Limits { uuid, rows } = limits;
     if args.json {

@@ -12,7 +12,7 @@ use creamery_mount::{Live, LiveFinding, LiveFindingFile, LiveScrub, is_fuse_moun
 
 use super::finish::finish;
 use super::run_args::{INTERRUPTED, NOTHING, RunArgs, Which};
-use super::text::{Shown, ShownDevice, ShownFinding};
+use super::text::{ShownDevice, ShownFinding, ShownScrub};
 use crate::failure::{Failure, warn};
 use crate::interrupt;
 use crate::output::tell;
@@ -86,7 +86,7 @@ fn wait(mount: &Live, args: &RunArgs, which: Which) -> Result<(), Failure> {
     let (started, begun) = (SystemEnv.now(), Instant::now());
     interrupt::watch();
     interrupt::leaves(INTERRUPTED);
-    let shown = progress::Shown::unbounded(which.name(), args.progress);
+    let shown = progress::ShownProgress::unbounded(which.name(), args.progress);
     let mut again = AGAIN;
     let ended = loop {
         let now = LiveScrub::status(mount).map_err(failed)?;
@@ -110,7 +110,7 @@ fn wait(mount: &Live, args: &RunArgs, which: Which) -> Result<(), Failure> {
     finish(args, which, &as_shown(ended), (started, begun.elapsed()))
 }
 
-fn as_shown(ended: LiveScrub) -> Shown {
+fn as_shown(ended: LiveScrub) -> ShownScrub {
     let file = |file: LiveFindingFile| {
         let found = DamagedFile::new(file.subvolume, file.inode, file.byte);
         match file.path {
@@ -131,7 +131,7 @@ fn as_shown(ended: LiveScrub) -> Shown {
         counts: device.counts,
         ended: device.ended,
     };
-    Shown {
+    ShownScrub {
         uuid: ended.uuid,
         mode,
         devices: devices.into_iter().map(device).collect(),

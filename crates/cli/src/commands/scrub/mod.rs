@@ -22,10 +22,10 @@ pub(crate) const STATUSES: [u8; 2] = [run_args::NOTHING, finish::LEFT];
 #[derive(Subcommand, Debug)]
 pub(crate) enum ScrubCommand {
     Start(start::StartArgs),
-    Status(status::StatusArgs),
+    Status(status::ScrubStatusArgs),
     Cancel(cancel::CancelArgs),
     Resume(start::ResumeArgs),
-    Limit(limit::LimitArgs),
+    Limit(limit::ScrubLimitArgs),
 }
 
 pub(crate) fn run(command: &ScrubCommand) -> Result<(), Failure> {

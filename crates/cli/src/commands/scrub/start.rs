@@ -16,7 +16,7 @@ use super::run_args::{INTERRUPTED, NOTHING, RunArgs, Which};
 use super::{background, live};
 use crate::failure::{Failure, warn};
 use crate::interrupt;
-use crate::progress::Shown;
+use crate::progress::ShownProgress;
 use crate::state;
 
 /// Read everything in use, and repair errors from good copies.
@@ -111,7 +111,7 @@ fn begin(args: &RunArgs, which: Which) -> Result<(), Failure> {
 /// Shows the progress of a scrub.
 struct Terminal<'s> {
     args: &'s RunArgs,
-    shown: &'s Shown,
+    shown: &'s ShownProgress,
     /// The error that kept the program from detaching from the terminal.
     failure: RankedMutex<OnceCell<Error>, { rank::LEAF }>,
 }
@@ -187,7 +187,7 @@ fn scrub(args: &RunArgs, which: Which) -> Result<(), Failure> {
     let (started, begun) = (SystemEnv.now(), Instant::now());
     interrupt::watch();
     interrupt::leaves(INTERRUPTED);
-    let shown = Shown::unbounded(which.name(), args.progress);
+    let shown = ShownProgress::unbounded(which.name(), args.progress);
     let terminal = Terminal { args, shown: &shown, failure: RankedMutex::default() };
     let report = scrub.run(args.set.of(&args.image), &terminal).map_err(failed)?;
     if let Some(error) = terminal.failure.into_inner().into_inner() {

@@ -27,7 +27,7 @@ const COMMAND: &str = "scrub status";
 ///
 /// The status belongs to the path of the image on the host: a copy has none.
 #[derive(Args, Debug)]
-pub(crate) struct StatusArgs {
+pub(crate) struct ScrubStatusArgs {
     /// The image or device, or a directory of a mount.
     #[arg(value_name = "IMAGE|DIR")]
     image: PathBuf,
@@ -61,7 +61,7 @@ struct Known {
     limits: Vec<(DevId, u64)>,
 }
 
-pub(super) fn run(args: &StatusArgs) -> Result<(), Failure> {
+pub(super) fn run(args: &ScrubStatusArgs) -> Result<(), Failure> {
     let failed = |error| Failure::new(COMMAND, error);
     let asked = match live::mount_at(&args.image).map_err(failed)? {
         Some(mount) => {
@@ -69,9 +69,11 @@ pub(super) fn run(args: &StatusArgs) -> Result<(), Failure> {
             if let Some(why) = &live.limits_failure {
                 warn(&format!("limits are not shown: {why}"));
             }
-            Asked::of_mount(live)
+            NamedScrub::of_mount(live)
         }
-        None => status_file(&args.image, &args.set).and_then(|file| Asked::of_file(&file)).map_err(failed)?,
+        None => {
+            status_file(&args.image, &args.set).and_then(|file| NamedScrub::of_file(&file)).map_err(failed)?
+        }
     };
     let mut out = Output::new();
     let printed = if args.json { as_json(&mut out, &asked) } else { as_text(&mut out, args, &asked) };
@@ -79,14 +81,14 @@ pub(super) fn run(args: &StatusArgs) -> Result<(), Failure> {
 }
 
 /// The scrub that the command asks for.
-struct Asked {
+struct NamedScrub {
     uuid: Uuid,
     known: Option<Known>,
     /// The file with the findings, if there are any.
     findings: Option<PathBuf>,
 }
 
-impl Asked {
+impl NamedScrub {
     fn of_file(file: &StatusFile) -> Result<Self, Error> {
         let (status, runner) = file.read_with_runner()?;
         // The server has newer numbers than its file.
@@ -170,7 +172,7 @@ fn time_of(seconds: u64) -> Timespec {
     Timespec { sec: i64::try_from(seconds).unwrap_or(i64::MAX), nsec: 0 }
 }
 
-fn as_text(out: &mut Output, args: &StatusArgs, asked: &Asked) -> io::Result<()> {
+fn as_text(out: &mut Output, args: &ScrubStatusArgs, asked: &NamedScrub) -> io::Result<()> {
     writeln!(out, "UUID:             {}", asked.uuid)?;
     let Some(known) = &asked.known else { return writeln!(out, "\tno stats available") };
     if args.by_device {
@@ -198,7 +200,7 @@ fn as_text(out: &mut Output, args: &StatusArgs, asked: &Asked) -> io::Result<()>
 }
 
 #[derive(Serialize)]
-struct StatusJson {
+struct ScrubStatusJson {
     uuid: String,
     /// The id of the scrubbing process.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -206,13 +208,13 @@ struct StatusJson {
     /// `None` if there was no scrub.
     #[serde(skip_serializing_if = "Option::is_none")]
     mode: Option<&'static str>,
-    devices: Vec<DeviceJson>,
+    devices: Vec<ScrubStatusDeviceJson>,
     #[serde(flatten)]
     findings_file: text::FindingsFileJson,
 }
 
 #[derive(Serialize)]
-struct DeviceJson {
+struct ScrubStatusDeviceJson {
     id: u64,
     path: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -225,11 +227,11 @@ struct DeviceJson {
     counts: serde_json::Map<String, serde_json::Value>,
 }
 
-fn as_json(out: &mut Output, asked: &Asked) -> io::Result<()> {
+fn as_json(out: &mut Output, asked: &NamedScrub) -> io::Result<()> {
     let known = asked.known.as_ref();
     let device = |known: &Known, device: &DeviceStatus| {
         let (path, path_bytes) = text_of(device.identity.path.as_os_str().as_bytes());
-        DeviceJson {
+        ScrubStatusDeviceJson {
             id: device.id.get(),
             path,
             path_bytes,
@@ -243,7 +245,7 @@ fn as_json(out: &mut Output, asked: &Asked) -> io::Result<()> {
     let devices = known.map_or_else(Vec::new, |known| {
         known.status.devices.iter().map(|status| device(known, status)).collect()
     });
-    let shown = StatusJson {
+    let shown = ScrubStatusJson {
         uuid: asked.uuid.to_string(),
         pid: known.and_then(|known| known.pid),
         mode: known.map(|known| text::mode(known.status.mode())),

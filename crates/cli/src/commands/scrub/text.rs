@@ -20,7 +20,7 @@ use crate::time::Utc;
 use crate::units::UnitArgs;
 
 /// The findings of a scrub, of an image or of a mount.
-pub(super) struct Shown {
+pub(super) struct ShownScrub {
     pub(super) uuid: Uuid,
     pub(super) mode: Mode,
     pub(super) devices: Vec<ShownDevice>,
@@ -50,7 +50,7 @@ pub(super) struct ShownDevice {
     pub(super) ended: Option<Ended>,
 }
 
-impl From<Report> for Shown {
+impl From<Report> for ShownScrub {
     fn from(report: Report) -> Self {
         let device = |device: DeviceReport| ShownDevice {
             id: device.id,
@@ -76,7 +76,7 @@ impl From<Report> for Shown {
     }
 }
 
-impl Shown {
+impl ShownScrub {
     pub(super) fn counts(&self) -> Counts {
         let mut all = Counts::default();
         self.devices.iter().for_each(|device| all += device.counts);
@@ -90,7 +90,7 @@ impl Shown {
 }
 
 /// Prints findings that were not repaired, with the affected files.
-pub(super) fn damages(out: &mut Output, shown: &Shown) -> io::Result<()> {
+pub(super) fn damages(out: &mut Output, shown: &ShownScrub) -> io::Result<()> {
     let left = shown.findings.iter().filter(|found| found.finding.outcome != Outcome::Mended);
     left.into_iter().try_for_each(|ShownFinding { finding, files, more_files }| {
         writeln!(out, "{finding}")?;
@@ -236,7 +236,7 @@ pub(super) const fn status(ended: Option<Ended>) -> &'static str {
 }
 
 #[derive(Serialize)]
-struct ReportJson {
+struct ScrubReportJson {
     uuid: String,
     mode: &'static str,
     seconds: f64,
@@ -244,7 +244,7 @@ struct ReportJson {
     extent_searches: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     csum_searches: Option<u64>,
-    devices: Vec<DeviceJson>,
+    devices: Vec<ScrubDeviceJson>,
     findings: Vec<FindingJson>,
     /// The number of findings beyond the limit of the list.
     left_out: u64,
@@ -277,7 +277,7 @@ pub(super) const fn mode(mode: Mode) -> &'static str {
 }
 
 #[derive(Serialize)]
-struct DeviceJson {
+struct ScrubDeviceJson {
     id: u64,
     path: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -301,11 +301,11 @@ struct FindingJson {
     more_files: u64,
 }
 
-pub(super) fn as_json(out: &mut Output, shown: &Shown, took: Duration) -> io::Result<()> {
+pub(super) fn as_json(out: &mut Output, shown: &ShownScrub, took: Duration) -> io::Result<()> {
     let device = |device: &ShownDevice| {
         let (path, path_bytes) = text_of(device.path.as_os_str().as_bytes());
         let (status, counts) = (status(device.ended), numbers_as_json(&device.counts));
-        DeviceJson { id: device.id.get(), path, path_bytes, status, counts }
+        ScrubDeviceJson { id: device.id.get(), path, path_bytes, status, counts }
     };
     let finding = |ShownFinding { finding, files, more_files }: &ShownFinding| FindingJson {
         what: finding.what.words(),
@@ -317,7 +317,7 @@ pub(super) fn as_json(out: &mut Output, shown: &Shown, took: Duration) -> io::Re
         files: files.clone(),
         more_files: *more_files,
     };
-    let shown = ReportJson {
+    let shown = ScrubReportJson {
         uuid: shown.uuid.to_string(),
         mode: mode(shown.mode),
         seconds: took.as_secs_f64(),

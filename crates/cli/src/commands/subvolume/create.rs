@@ -11,7 +11,7 @@ use super::target::{Target, failed_at, live};
 use crate::failure::{Failure, with_all};
 use crate::images::{Images, Purpose};
 use crate::output::tell;
-use crate::place::{End, Place, parent_of};
+use crate::place::{End, PathInImage, parent_of};
 use crate::view::WriteArgs;
 
 /// Create subvolumes.
@@ -84,7 +84,7 @@ fn make_parents(text: &OsStr) -> Result<(), Failure> {
     made.map_err(|error| Failure::new(COMMAND, Error::from(error).context(parent.display())))
 }
 
-fn create(fs: &Filesystem, place: &Place, args: &CreateArgs) -> creamery::Result<()> {
+fn create(fs: &Filesystem, place: &PathInImage, args: &CreateArgs) -> creamery::Result<()> {
     if let Some(parent) = place.path.parent().filter(|_| args.parents) {
         fs.create_dir_all(parent)?;
     }

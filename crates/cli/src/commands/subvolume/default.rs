@@ -10,7 +10,7 @@ use creamery::{Error, ErrorKind};
 
 use super::json::SubvolumeJson;
 use super::target::{OnMount, failed_at};
-use super::told::Told;
+use super::told::NamedSubvolumes;
 use crate::failure::Failure;
 use crate::images::{Images, Purpose};
 use crate::output::{Output, writing};
@@ -60,7 +60,7 @@ pub(super) fn get(args: &GetDefaultArgs) -> Result<(), Failure> {
     let view = args.rescue.view();
     let mut images = Images::new("subvolume get-default", &view);
     let failed = |error| Failure::new("subvolume get-default", error);
-    let Told { table, .. } = Told::of(&mut images, &args.place)?;
+    let NamedSubvolumes { table, .. } = NamedSubvolumes::of(&mut images, &args.place)?;
     let found = table.get(table.default).ok_or_else(|| {
         let what = format!("{}: subvolume {}", args.place.display(), table.default);
         failed(Error::new(ErrorKind::NotFound, what))

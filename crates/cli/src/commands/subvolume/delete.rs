@@ -15,7 +15,7 @@ use super::target::{Target, failed_at, live};
 use crate::failure::{Failure, with_all};
 use crate::images::{Images, Purpose};
 use crate::output::tell;
-use crate::place::{End, Place, parent_of};
+use crate::place::{End, PathInImage, parent_of};
 use crate::progress::ProgressArgs;
 use crate::view::WriteArgs;
 
@@ -121,7 +121,7 @@ fn target(args: &DeleteArgs, text: &OsString) -> Result<Target, Failure> {
             let dir = live(COMMAND, &path, &path)?;
             Ok(Target::Live(super::target::Entry { dir, name: OsString::new(), path }))
         }
-        (Some(_), End::Host(image)) => Ok(Target::Image(Place { image, path: "/".into() })),
+        (Some(_), End::Host(image)) => Ok(Target::Image(PathInImage { image, path: "/".into() })),
         _ => Target::of(COMMAND, text),
     }
 }
@@ -130,7 +130,7 @@ fn target(args: &DeleteArgs, text: &OsString) -> Result<Target, Failure> {
 fn delete_in_image(
     args: &DeleteArgs,
     images: &mut Images<'_>,
-    place: &Place,
+    place: &PathInImage,
 ) -> Result<(Vec<String>, Result<(), Failure>), Failure> {
     let failed = images.failed(&place.image);
     let fs = images.open(&place.image, Purpose::Write)?;
@@ -158,7 +158,7 @@ fn delete_in_image(
 
 fn delete_with_nested(
     fs: &Filesystem,
-    place: &Place,
+    place: &PathInImage,
     id: TreeId,
     lines: &mut Vec<String>,
 ) -> Result<(), Error> {
@@ -193,7 +193,7 @@ fn line_of(id: u64, durable: Durable, place: &str) -> String {
     format!("Delete subvolume {id} ({commit}): '{place}'")
 }
 
-fn line_of_listed(place: &Place, listed: &[ListedSubvolume], id: TreeId) -> String {
+fn line_of_listed(place: &PathInImage, listed: &[ListedSubvolume], id: TreeId) -> String {
     let path = listed.iter().find(|listed| listed.info.id == id).and_then(|listed| listed.path.clone());
     let path = creamery::error::Escaped(&path.unwrap_or_default()).to_string();
     line_of(id.get(), Durable::Yes, &format!("{}:/{path}", place.image.display()))

@@ -44,7 +44,7 @@ pub(crate) struct FindNewArgs {
 }
 
 #[derive(Serialize)]
-struct ExtentJson {
+struct NewExtentJson {
     inode: u64,
     path: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -75,7 +75,7 @@ pub(super) fn run(args: &FindNewArgs) -> Result<(), Failure> {
     let told = |error| Failure::new(COMMAND, writing(error));
     if args.json {
         let mut array = Array::begin(&mut out).map_err(told)?;
-        let found = find(&mut |extent| array.push(&ExtentJson::new(extent)));
+        let found = find(&mut |extent| array.push(&NewExtentJson::new(extent)));
         // With or without an error the output is one valid document.
         array.end().map_err(told)?;
         found?;
@@ -114,7 +114,7 @@ fn as_line(out: &mut Output, extent: &NewExtent) -> io::Result<()> {
     out.write_all(b"\n")
 }
 
-impl ExtentJson {
+impl NewExtentJson {
     fn new(extent: &NewExtent) -> Self {
         let (path, path_bytes) = text_of(&extent.path);
         Self {

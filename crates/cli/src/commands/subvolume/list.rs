@@ -10,7 +10,7 @@ use creamery::id::TreeId;
 use creamery::subvolume::{ListedSubvolume, SubvolumeInfo};
 
 use super::json::SubvolumeJson;
-use super::told::Told;
+use super::told::NamedSubvolumes;
 use crate::failure::Failure;
 use crate::images::Images;
 use crate::json::Array;
@@ -30,7 +30,7 @@ use crate::view::ViewArgs;
 ///   creamery subvolume list /mnt
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
-pub(crate) struct ListArgs {
+pub(crate) struct SubvolumeListArgs {
     /// The image, or a directory in it or on a live mount.
     #[arg(value_name = "IMAGE[:/PATH]|PATH")]
     place: OsString,
@@ -138,7 +138,7 @@ impl Bound {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Column {
+enum ListColumn {
     Generation,
     Ogeneration,
     Id,
@@ -148,7 +148,7 @@ enum Column {
 /// A sort order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct SortKey {
-    column: Column,
+    column: ListColumn,
     descending: bool,
 }
 
@@ -158,10 +158,10 @@ impl std::str::FromStr for SortKey {
     fn from_str(text: &str) -> Result<Self, String> {
         let descending = text.starts_with('-');
         let column = match text.strip_prefix(['-', '+']).unwrap_or(text) {
-            "gen" => Column::Generation,
-            "ogen" => Column::Ogeneration,
-            "rootid" => Column::Id,
-            "path" => Column::Path,
+            "gen" => ListColumn::Generation,
+            "ogen" => ListColumn::Ogeneration,
+            "rootid" => ListColumn::Id,
+            "path" => ListColumn::Path,
             _ => return Err("expected gen, ogen, rootid or path".to_owned()),
         };
         Ok(Self { column, descending })
@@ -169,27 +169,27 @@ impl std::str::FromStr for SortKey {
 }
 
 impl SortKey {
-    fn compare(self, one: &Row, other: &Row) -> Ordering {
+    fn compare(self, one: &SubvolumeRow, other: &SubvolumeRow) -> Ordering {
         let (info, than) = (&one.of.info, &other.of.info);
         let order = match self.column {
-            Column::Generation => info.generation.cmp(&than.generation),
-            Column::Ogeneration => info.otransid.cmp(&than.otransid),
-            Column::Id => info.id.cmp(&than.id),
-            Column::Path => one.path.cmp(&other.path),
+            ListColumn::Generation => info.generation.cmp(&than.generation),
+            ListColumn::Ogeneration => info.otransid.cmp(&than.otransid),
+            ListColumn::Id => info.id.cmp(&than.id),
+            ListColumn::Path => one.path.cmp(&other.path),
         };
         if self.descending { order.reverse() } else { order }
     }
 }
 
 /// A printed subvolume, with its path relative to the subvolume of the operand.
-struct Row {
+struct SubvolumeRow {
     of: ListedSubvolume,
     path: Vec<u8>,
 }
 
-pub(super) fn run(args: &ListArgs) -> Result<(), Failure> {
+pub(super) fn run(args: &SubvolumeListArgs) -> Result<(), Failure> {
     let mut images = Images::new("subvolume list", &args.view);
-    let rows = rows(args, Told::of(&mut images, &args.place)?);
+    let rows = rows(args, NamedSubvolumes::of(&mut images, &args.place)?);
     images.note_beginnings();
     let mut out = Output::new();
     let printed = match (args.json, args.table) {
@@ -201,7 +201,7 @@ pub(super) fn run(args: &ListArgs) -> Result<(), Failure> {
     printed.map_err(writing).and_then(|()| out.finish()).map_err(told)
 }
 
-fn rows(args: &ListArgs, Told { table, here, .. }: Told) -> Vec<Row> {
+fn rows(args: &SubvolumeListArgs, NamedSubvolumes { table, here, .. }: NamedSubvolumes) -> Vec<SubvolumeRow> {
     let own = table.get(here).and_then(|listed| listed.path.clone());
     let prefix = own.filter(|path| !path.is_empty()).map(|path| [&path[..], b"/"].concat());
     let is_wanted = |listed: &ListedSubvolume| {
@@ -225,9 +225,9 @@ fn rows(args: &ListArgs, Told { table, here, .. }: Told) -> Vec<Row> {
             }
             (Some(path), _) => path.clone(),
         };
-        Row { of, path }
+        SubvolumeRow { of, path }
     };
-    let mut rows: Vec<Row> = table.subvolumes.into_iter().filter(is_wanted).map(row).collect();
+    let mut rows: Vec<SubvolumeRow> = table.subvolumes.into_iter().filter(is_wanted).map(row).collect();
     rows.sort_by(|one, other| {
         let unequal = args.sort.iter().map(|key| key.compare(one, other)).find(|order| order.is_ne());
         unequal.unwrap_or(Ordering::Equal)
@@ -239,7 +239,7 @@ fn rows(args: &ListArgs, Told { table, here, .. }: Told) -> Vec<Row> {
 type TextOf = fn(&SubvolumeInfo) -> String;
 
 /// The columns before the path, each with its head.
-fn columns(args: &ListArgs) -> Vec<(&'static str, TextOf)> {
+fn columns(args: &SubvolumeListArgs) -> Vec<(&'static str, TextOf)> {
     let has_ogeneration = args.ogeneration || args.snapshots || args.filter_ogeneration.is_some();
     let all: [(&'static str, bool, TextOf); 9] = [
         ("ID", true, |info| info.id.to_string()),
@@ -265,7 +265,7 @@ fn uuid(uuid: Option<Uuid>) -> String {
     uuid.map_or_else(|| format!("{:<36}", "-"), |uuid| uuid.to_string())
 }
 
-fn as_lines(out: &mut Output, args: &ListArgs, rows: &[Row]) -> io::Result<()> {
+fn as_lines(out: &mut Output, args: &SubvolumeListArgs, rows: &[SubvolumeRow]) -> io::Result<()> {
     let columns = columns(args);
     for row in rows {
         for (head, text) in &columns {
@@ -279,7 +279,7 @@ fn as_lines(out: &mut Output, args: &ListArgs, rows: &[Row]) -> io::Result<()> {
 }
 
 /// Prints a table as btrfs-progs does: tabs, and a second one behind the broad head "top level".
-fn as_table(out: &mut Output, args: &ListArgs, rows: &[Row]) -> io::Result<()> {
+fn as_table(out: &mut Output, args: &SubvolumeListArgs, rows: &[SubvolumeRow]) -> io::Result<()> {
     let columns = columns(args);
     let heads = || columns.iter().map(|(head, _)| *head).chain(["path"]);
     let out = &mut Printed(out);
@@ -301,7 +301,7 @@ fn as_table(out: &mut Output, args: &ListArgs, rows: &[Row]) -> io::Result<()> {
     Ok(())
 }
 
-fn as_json(out: &mut Output, rows: &[Row]) -> io::Result<()> {
+fn as_json(out: &mut Output, rows: &[SubvolumeRow]) -> io::Result<()> {
     let mut array = Array::begin(out)?;
     for row in rows {
         array.push(&SubvolumeJson::new(&row.of.info, row.of.path.as_deref()))?;

@@ -23,11 +23,11 @@ pub(crate) enum SubvolumeCommand {
     Delete(delete::DeleteArgs),
     FindNew(find_new::FindNewArgs),
     GetDefault(default::GetDefaultArgs),
-    List(list::ListArgs),
+    List(list::SubvolumeListArgs),
     SetDefault(default::SetDefaultArgs),
-    Show(show::ShowArgs),
+    Show(show::SubvolumeShowArgs),
     Snapshot(snapshot::SnapshotArgs),
-    Sync(sync::SyncArgs),
+    Sync(sync::SubvolumeSyncArgs),
 }
 
 pub(crate) fn run(command: &SubvolumeCommand) -> Result<(), Failure> {

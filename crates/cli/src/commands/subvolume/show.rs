@@ -11,7 +11,7 @@ use creamery::{Error, ErrorKind, Uuid};
 use serde::Serialize;
 
 use super::json::SubvolumeJson;
-use super::told::Told;
+use super::told::NamedSubvolumes;
 use crate::failure::Failure;
 use crate::images::Images;
 use crate::json::text_of;
@@ -29,7 +29,7 @@ use crate::view::ViewArgs;
 ///   creamery subvolume show /mnt/home
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
-pub(crate) struct ShowArgs {
+pub(crate) struct SubvolumeShowArgs {
     /// The subvolume, or with -r and -u the image or a directory of a live mount.
     #[arg(value_name = "IMAGE:/PATH|PATH")]
     place: OsString,
@@ -55,7 +55,7 @@ pub(crate) struct ShowArgs {
 }
 
 /// A subvolume and the snapshots of it.
-struct Facts {
+struct SubvolumeDetails {
     of: ListedSubvolume,
     snapshots: Vec<Vec<u8>>,
     has_quota_groups: bool,
@@ -68,9 +68,9 @@ struct FactsJson {
     snapshots: Vec<String>,
 }
 
-pub(super) fn run(args: &ShowArgs) -> Result<(), Failure> {
+pub(super) fn run(args: &SubvolumeShowArgs) -> Result<(), Failure> {
     let mut images = Images::new("subvolume show", &args.view);
-    let told = Told::of(&mut images, &args.place)?;
+    let told = NamedSubvolumes::of(&mut images, &args.place)?;
     let failed = |error: Error| Failure::new("subvolume show", error.context(args.place.display()));
     let facts = facts(args, &told).map_err(failed).map_err(|failure| match (args.id, args.uuid) {
         (None, None) => failure,
@@ -82,7 +82,10 @@ pub(super) fn run(args: &ShowArgs) -> Result<(), Failure> {
     printed.map_err(writing).and_then(|()| out.finish()).map_err(told)
 }
 
-fn facts(args: &ShowArgs, Told { table, here, is_root }: &Told) -> Result<Facts, Error> {
+fn facts(
+    args: &SubvolumeShowArgs,
+    NamedSubvolumes { table, here, is_root }: &NamedSubvolumes,
+) -> Result<SubvolumeDetails, Error> {
     let not_found = |what: String| Error::new(ErrorKind::NotFound, what);
     let of = match (args.id, args.uuid) {
         (Some(id), _) => table.get(TreeId::new(id)).ok_or_else(|| not_found(format!("subvolume {id}")))?,
@@ -95,19 +98,19 @@ fn facts(args: &ShowArgs, Told { table, here, is_root }: &Told) -> Result<Facts,
     let uuid = of.info.uuid;
     let of_it = |other: &&ListedSubvolume| uuid.is_some() && other.info.parent_uuid == uuid;
     let snapshots = table.subvolumes.iter().filter(of_it).filter_map(|other| other.path.clone()).collect();
-    Ok(Facts { of: of.clone(), snapshots, has_quota_groups: table.has_quota_groups })
+    Ok(SubvolumeDetails { of: of.clone(), snapshots, has_quota_groups: table.has_quota_groups })
 }
 
-fn as_json(out: &mut Output, facts: &Facts) -> io::Result<()> {
-    let Facts { of, snapshots, .. } = facts;
+fn as_json(out: &mut Output, facts: &SubvolumeDetails) -> io::Result<()> {
+    let SubvolumeDetails { of, snapshots, .. } = facts;
     let subvolume = SubvolumeJson::new(&of.info, of.path.as_deref());
     let snapshots = snapshots.iter().map(|path| text_of(path).0).collect();
     serde_json::to_writer_pretty(&mut *out, &FactsJson { subvolume, snapshots })?;
     writeln!(out)
 }
 
-fn as_text(out: &mut Output, facts: &Facts) -> io::Result<()> {
-    let Facts { of: ListedSubvolume { info, path, .. }, snapshots, has_quota_groups } = facts;
+fn as_text(out: &mut Output, facts: &SubvolumeDetails) -> io::Result<()> {
+    let SubvolumeDetails { of: ListedSubvolume { info, path, .. }, snapshots, has_quota_groups } = facts;
     let is_top = info.id == TreeId::FS;
     let path: &[u8] = match path {
         None => b"DELETED",

@@ -12,7 +12,7 @@ use super::target::{OnMount, Target, failed_at};
 use crate::failure::Failure;
 use crate::images::{Images, Purpose};
 use crate::output::tell;
-use crate::place::{End, Place};
+use crate::place::{End, PathInImage};
 use crate::view::WriteArgs;
 
 /// Take a snapshot of a subvolume: a second subvolume with the same content.
@@ -60,7 +60,7 @@ fn snapshot(args: &SnapshotArgs, images: &mut Images<'_>) -> Result<(), Failure>
         let (of, path) = on_mount.directory(COMMAND)?;
         return snapshot_live(&of, &path, args);
     }
-    let source = Place::parse(&args.source);
+    let source = PathInImage::parse(&args.source);
     let failed = images.failed(&source.image);
     let named = target(&source, &args.target).map_err(&failed)?;
     let fs = images.open(&source.image, Purpose::Write)?;
@@ -96,7 +96,7 @@ fn snapshot_live(of: &Live, source: &Path, args: &SnapshotArgs) -> Result<(), Fa
 }
 
 /// The path that `text` names in the image of `source`.
-fn target(source: &Place, text: &OsString) -> Result<PathBuf, Error> {
+fn target(source: &PathInImage, text: &OsString) -> Result<PathBuf, Error> {
     match End::parse(text) {
         End::Image(place) if place.image == source.image => Ok(place.path),
         End::Host(path) if path.is_absolute() => Ok(path),
@@ -109,7 +109,7 @@ fn target(source: &Place, text: &OsString) -> Result<PathBuf, Error> {
 }
 
 /// `path`, or the name of `source` in it if it is a directory.
-fn within(fs: &Filesystem, source: &Place, path: PathBuf) -> Result<PathBuf, Error> {
+fn within(fs: &Filesystem, source: &PathInImage, path: PathBuf) -> Result<PathBuf, Error> {
     if !fs.metadata(&path).is_ok_and(|meta| meta.is_dir()) {
         return Ok(path);
     }

@@ -12,8 +12,8 @@ use super::target::{OnMount, failed_at};
 use crate::failure::Failure;
 use crate::images::{Images, Purpose};
 use crate::interrupt;
-use crate::place::Place;
-use crate::progress::{ProgressArgs, Shown};
+use crate::place::PathInImage;
+use crate::progress::{ProgressArgs, ShownProgress};
 use crate::view::WriteArgs;
 
 /// Free the space of subvolumes that were deleted.
@@ -26,7 +26,7 @@ use crate::view::WriteArgs;
 ///   creamery subvolume sync /mnt 256
 #[derive(Args, Debug)]
 #[command(verbatim_doc_comment)]
-pub(crate) struct SyncArgs {
+pub(crate) struct SubvolumeSyncArgs {
     /// The image, or a directory of a live mount.
     #[arg(value_name = "IMAGE|PATH")]
     place: OsString,
@@ -50,7 +50,7 @@ const COMMAND: &str = "subvolume sync";
 const DROPPED: &str = "nothing is left of what was deleted";
 const NOT_DROPPED: &str = "not all that was deleted is dropped";
 
-pub(super) fn run(args: &SyncArgs) -> Result<(), Failure> {
+pub(super) fn run(args: &SubvolumeSyncArgs) -> Result<(), Failure> {
     if let Some(OnMount { dir, path, .. }) = OnMount::of(COMMAND, &args.place)? {
         return sync_live(&dir, &path, args);
     }
@@ -59,8 +59,8 @@ pub(super) fn run(args: &SyncArgs) -> Result<(), Failure> {
     images.finish(outcome)
 }
 
-fn sync_live(dir: &Live, path: &Path, args: &SyncArgs) -> Result<(), Failure> {
-    let shown = Shown::unbounded(COMMAND, args.progress);
+fn sync_live(dir: &Live, path: &Path, args: &SubvolumeSyncArgs) -> Result<(), Failure> {
+    let shown = ShownProgress::unbounded(COMMAND, args.progress);
     let done = dir.sync_subvolumes(&args.ids, Duration::from_secs(args.sleep), |left| {
         shown.at(|| format!("waiting for {left} deleted subvolumes"));
     });
@@ -68,8 +68,8 @@ fn sync_live(dir: &Live, path: &Path, args: &SyncArgs) -> Result<(), Failure> {
     done.map_err(failed_at(COMMAND, path))
 }
 
-fn sync(args: &SyncArgs, images: &mut Images<'_>) -> Result<(), Failure> {
-    let place = Place::parse(&args.place);
+fn sync(args: &SubvolumeSyncArgs, images: &mut Images<'_>) -> Result<(), Failure> {
+    let place = PathInImage::parse(&args.place);
     let failed = images.failed(&place.image);
     drop_all(COMMAND, images.open(&place.image, Purpose::Write)?, args.progress).map_err(failed)
 }
@@ -81,7 +81,7 @@ pub(super) fn drop_all(
     progress: ProgressArgs,
 ) -> creamery::Result<()> {
     interrupt::watch();
-    let (shown, mut steps) = (Shown::unbounded(command, progress), 0_u64);
+    let (shown, mut steps) = (ShownProgress::unbounded(command, progress), 0_u64);
     let done = fs.subvolumes().sync_deleted(|left| {
         steps += 1;
         shown.at(|| format!("dropping {left} deleted subvolumes, {steps} steps"));

@@ -8,12 +8,12 @@ use creamery::{Error, ErrorKind, Image};
 use creamery_mount::Live;
 
 use crate::failure::Failure;
-use crate::place::{End, Place, is_image, is_no_image, mount_of, parent_of};
+use crate::place::{End, PathInImage, is_image, is_no_image, mount_of, parent_of};
 use crate::view::refuse_on_mount;
 
 /// A place in an image, or on a live mount.
 pub(super) enum Target {
-    Image(Place),
+    Image(PathInImage),
     Live(Entry),
 }
 
@@ -34,7 +34,7 @@ impl Target {
             End::Host(path) => path,
         };
         if is_image(&path) && !Live::at(parent_of(&path)).is_ok_and(|dir| dir.is_some()) {
-            return Ok(Self::Image(Place { image: path, path: "/".into() }));
+            return Ok(Self::Image(PathInImage { image: path, path: "/".into() }));
         }
         Entry::of(command, &path).map(Self::Live)
     }

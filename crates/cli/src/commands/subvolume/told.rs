@@ -10,10 +10,10 @@ use creamery::subvolume::SubvolumeTable;
 use super::target::{OnMount, failed_at};
 use crate::failure::Failure;
 use crate::images::{Images, Purpose};
-use crate::place::Place;
+use crate::place::PathInImage;
 
 /// All subvolumes, and the one that the operand names.
-pub(in crate::commands) struct Told {
+pub(in crate::commands) struct NamedSubvolumes {
     pub(in crate::commands) table: SubvolumeTable,
     /// The subvolume that the path is in.
     pub(in crate::commands) here: TreeId,
@@ -21,7 +21,7 @@ pub(in crate::commands) struct Told {
     pub(in crate::commands) is_root: bool,
 }
 
-impl Told {
+impl NamedSubvolumes {
     /// Lists the subvolumes of the image or mount that `text` names. A mounted image is asked through its mount.
     /// Errors: the place does not exist or cannot be read; a mount answers only root and its mounter.
     pub(in crate::commands) fn of(images: &mut Images<'_>, text: &OsStr) -> Result<Self, Failure> {
@@ -33,7 +33,7 @@ impl Told {
         if let Some(on_mount) = OnMount::of(images.command(), text)? {
             return Self::of_mount(images.command(), on_mount);
         }
-        let Place { image, path } = images.place(text)?;
+        let PathInImage { image, path } = images.place(text)?;
         let failed = images.failed(&image);
         let fs = images.open(&image, Purpose::Read)?;
         let told = || -> Result<Self, Error> {
@@ -44,7 +44,7 @@ impl Told {
     }
 
     /// Lists the subvolumes of a mount.
-    /// Errors: as for [`Told::of`].
+    /// Errors: as for [`NamedSubvolumes::of`].
     pub(in crate::commands) fn of_mount(command: &'static str, on_mount: OnMount) -> Result<Self, Failure> {
         let OnMount { path, dir, is_dir } = on_mount;
         let (table, here, is_root) = dir.subvolume_table().map_err(failed_at(command, &path))?;

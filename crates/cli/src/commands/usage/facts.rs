@@ -13,12 +13,12 @@ use crate::images::{Images, Purpose};
 use crate::live::live_btrfs;
 
 /// The space of a filesystem.
-pub(super) struct Facts {
+pub(super) struct FilesystemUsage {
     /// The image, or the path on the mount.
     pub(super) place: PathBuf,
     /// The block groups by kind and profile, in Linux' order.
     pub(super) groups: Vec<Groups>,
-    pub(super) devices: Vec<Device>,
+    pub(super) devices: Vec<UsageDevice>,
     /// Bytes available for data of files, as in statfs(2).
     pub(super) available: u64,
     /// Bytes that Linux reserves for commits, and the used part of them.
@@ -52,7 +52,7 @@ impl Groups {
 }
 
 /// A device.
-pub(super) struct Device {
+pub(super) struct UsageDevice {
     pub(super) id: DevId,
     pub(super) path: Option<PathBuf>,
     pub(super) total: u64,
@@ -61,7 +61,7 @@ pub(super) struct Device {
     pub(super) slack: u64,
 }
 
-impl Facts {
+impl FilesystemUsage {
     /// Reads the space of the image or mount that `text` names. A mounted image is asked through its mount.
     pub(super) fn of(images: &mut Images<'_>, text: &OsStr) -> Result<Self, Failure> {
         let of_mount = |images: &mut Images<'_>, point: &Path| Self::of_named(images, point.as_os_str());
@@ -88,7 +88,7 @@ impl Facts {
         Self {
             place,
             groups: groups.collect(),
-            devices: fs.volume().devices().into_iter().map(Device::from).collect(),
+            devices: fs.volume().devices().into_iter().map(UsageDevice::from).collect(),
             available: fs.volume().usage().available,
             reserve: None,
             has_shares: true,
@@ -109,7 +109,7 @@ impl Facts {
         Ok(Self {
             place: live.path().to_owned(),
             groups: groups.collect(),
-            devices: live.devices()?.into_iter().map(Device::from).collect(),
+            devices: live.devices()?.into_iter().map(UsageDevice::from).collect(),
             available: live.available_bytes()?,
             reserve: live.global_reserve()?.map(|reserve| (reserve.total, reserve.used)),
             has_shares: shares.is_some(),
@@ -134,14 +134,14 @@ impl Facts {
     }
 }
 
-impl Device {
+impl UsageDevice {
     /// Bytes of the device that no chunk occupies.
     pub(super) const fn unallocated(&self) -> u64 {
         self.total.saturating_sub(self.used)
     }
 }
 
-impl From<MemberDevice> for Device {
+impl From<MemberDevice> for UsageDevice {
     fn from(device: MemberDevice) -> Self {
         let MemberDevice { id, path, total_bytes, used_bytes, len, .. } = device;
         let slack = len.unwrap_or(0).saturating_sub(total_bytes);
@@ -149,7 +149,7 @@ impl From<MemberDevice> for Device {
     }
 }
 
-impl From<LiveDevice> for Device {
+impl From<LiveDevice> for UsageDevice {
     fn from(device: LiveDevice) -> Self {
         let LiveDevice { id, path, total_bytes, used_bytes, len, .. } = device;
         let slack = len.unwrap_or(0).saturating_sub(total_bytes);

@@ -17,7 +17,7 @@ use creamery::id::DevId;
 use creamery::volume::BlockGroups;
 use serde::Serialize;
 
-use self::facts::{Facts, Groups};
+use self::facts::{FilesystemUsage, Groups};
 use self::overall::Overall;
 use crate::failure::{Failure, warn, with_all};
 use crate::images::Images;
@@ -28,7 +28,7 @@ use crate::view::{LongHelp, RescueArgs};
 
 /// How figures are shown.
 #[derive(Args, Debug)]
-struct Form {
+struct UsageForm {
     #[command(flatten)]
     units: UnitArgs,
 
@@ -46,7 +46,7 @@ struct Form {
     help: LongHelp,
 }
 
-impl Form {
+impl UsageForm {
     fn units(&self) -> UnitArgs {
         self.letters.or(&self.units)
     }
@@ -66,7 +66,7 @@ pub(crate) struct FilesystemDfArgs {
     place: OsString,
 
     #[command(flatten)]
-    form: Form,
+    form: UsageForm,
 
     /// The JSON of btrfs-progs.
     #[arg(long, hide = true)]
@@ -91,7 +91,7 @@ pub(crate) struct UsageArgs {
     tabular: bool,
 
     #[command(flatten)]
-    form: Form,
+    form: UsageForm,
 }
 
 #[derive(Serialize)]
@@ -102,7 +102,7 @@ struct UsageJson {
     #[serde(flatten)]
     overall: Overall,
     block_groups: Vec<GroupsJson>,
-    devices: Vec<DeviceJson>,
+    devices: Vec<UsageDeviceJson>,
 }
 
 #[derive(Serialize)]
@@ -124,7 +124,7 @@ struct ShareJson {
 }
 
 #[derive(Serialize)]
-struct DeviceJson {
+struct UsageDeviceJson {
     id: u64,
     /// `None` for a missing device.
     path: Option<String>,
@@ -136,7 +136,7 @@ struct DeviceJson {
 }
 
 impl UsageJson {
-    fn new(facts: &Facts) -> Self {
+    fn new(facts: &FilesystemUsage) -> Self {
         let groups = facts.groups.iter().map(|Groups { sum, on }| {
             let BlockGroups { kind, profile, copies, total, used, .. } = sum.clone();
             let share = |(id, bytes): &(DevId, u64)| ShareJson { device: id.get(), bytes: *bytes };
@@ -146,7 +146,7 @@ impl UsageJson {
         let devices = facts.devices.iter().map(|device| {
             let (path, path_bytes) = text_of_path(device.path.as_deref());
             let (size, slack, unallocated) = (device.total, device.slack, device.unallocated());
-            DeviceJson { id: device.id.get(), path, path_bytes, size, slack, unallocated }
+            UsageDeviceJson { id: device.id.get(), path, path_bytes, size, slack, unallocated }
         });
         let (image, image_bytes) = text_of(facts.place.as_os_str().as_bytes());
         Self {
@@ -179,7 +179,7 @@ pub(crate) fn run_df(args: &FilesystemDfArgs) -> Result<(), Failure> {
 }
 
 #[derive(Serialize)]
-struct FormatJson {
+struct UsageFormatJson {
     #[serde(rename = "__header")]
     header: Header,
     #[serde(rename = "filesystem-df")]
@@ -196,7 +196,7 @@ struct GroupFormatJson {
     used: u64,
 }
 
-fn as_btrfs_progs(out: &mut Output, facts: &Facts) -> io::Result<()> {
+fn as_btrfs_progs(out: &mut Output, facts: &FilesystemUsage) -> io::Result<()> {
     let of = |kind: &str, profile: &str, total, used| GroupFormatJson {
         kind: kind.to_owned(),
         profile: profile.to_owned(),
@@ -206,7 +206,7 @@ fn as_btrfs_progs(out: &mut Output, facts: &Facts) -> io::Result<()> {
     let groups =
         facts.groups.iter().map(|Groups { sum, .. }| of(&sum.kind, &sum.profile, sum.total, sum.used));
     let reserve = facts.reserve.map(|(total, used)| of(RESERVE.0, RESERVE.1, total, used));
-    let shown = FormatJson { header: Header::FIRST, groups: groups.chain(reserve).collect() };
+    let shown = UsageFormatJson { header: Header::FIRST, groups: groups.chain(reserve).collect() };
     serde_json::to_writer_pretty(&mut *out, &shown)?;
     writeln!(out)
 }
@@ -232,8 +232,8 @@ pub(crate) fn run(args: &UsageArgs) -> Result<(), Failure> {
 fn print(
     command: &'static str,
     places: &[OsString],
-    form: &Form,
-    mut each: impl FnMut(&mut Output, &Facts) -> io::Result<()>,
+    form: &UsageForm,
+    mut each: impl FnMut(&mut Output, &FilesystemUsage) -> io::Result<()>,
 ) -> Result<(), Failure> {
     let view = form.rescue.view();
     let mut images = Images::new(command, &view);
@@ -242,17 +242,17 @@ fn print(
     let outcome = if form.json {
         let mut array = Array::begin(&mut out).map_err(told)?;
         let outcome = with_all(places, |place| {
-            array.push(&UsageJson::new(&Facts::of(&mut images, place)?)).map_err(told)
+            array.push(&UsageJson::new(&FilesystemUsage::of(&mut images, place)?)).map_err(told)
         });
         array.end().map_err(told)?;
         outcome
     } else {
-        with_all(places, |place| each(&mut out, &Facts::of(&mut images, place)?).map_err(told))
+        with_all(places, |place| each(&mut out, &FilesystemUsage::of(&mut images, place)?).map_err(told))
     };
     out.finish().map_err(|error| Failure::new(command, error)).and(outcome)
 }
 
-fn each_kind(out: &mut Output, facts: &Facts, units: &UnitArgs) -> io::Result<()> {
+fn each_kind(out: &mut Output, facts: &FilesystemUsage, units: &UnitArgs) -> io::Result<()> {
     let lie = |out: &mut Output, path: Option<&Path>, bytes: u64| {
         out.write_all(b"   ")?;
         out.path(path.unwrap_or(Path::new("missing")))?;

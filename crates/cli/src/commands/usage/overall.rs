@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use creamery::volume::BlockGroups;
 use serde::Serialize;
 
-use super::facts::Facts;
+use super::facts::FilesystemUsage;
 use crate::output::Output;
 use crate::units::UnitArgs;
 
@@ -34,7 +34,7 @@ pub(super) struct Overall {
 }
 
 impl Overall {
-    pub(super) fn of(facts: &Facts) -> Self {
+    pub(super) fn of(facts: &FilesystemUsage) -> Self {
         let groups: Vec<&BlockGroups> = facts.groups.iter().map(|group| &group.sum).collect();
         let sum = |bytes: fn(&BlockGroups) -> u64, kind: &str| -> u64 {
             groups.iter().filter(|group| group.kind.contains(kind)).map(|group| bytes(group)).sum()

@@ -2,16 +2,16 @@
 
 use std::io;
 
-use super::facts::{Device, Facts, Groups};
+use super::facts::{FilesystemUsage, Groups, UsageDevice};
 use crate::columns::{self, Column};
 use crate::output::Output;
 use crate::units::UnitArgs;
 
-pub(super) fn print(out: &mut Output, facts: &Facts, units: &UnitArgs) -> io::Result<()> {
+pub(super) fn print(out: &mut Output, facts: &FilesystemUsage, units: &UnitArgs) -> io::Result<()> {
     let groups = facts.in_order();
     let devices = &facts.devices;
     let name = |text: &str| vec![String::new(), text.to_owned()];
-    let path = |device: &Device| match &device.path {
+    let path = |device: &UsageDevice| match &device.path {
         Some(path) => path.display().to_string(),
         None => "missing".to_owned(),
     };
@@ -30,22 +30,22 @@ pub(super) fn print(out: &mut Output, facts: &Facts, units: &UnitArgs) -> io::Re
         },
     ];
     columns.extend(groups.iter().map(|group| of_groups(group, devices, units)));
-    let of_devices = |heading: &str, of: fn(&Device) -> u64| {
+    let of_devices = |heading: &str, of: fn(&UsageDevice) -> u64| {
         let is_none = |bytes: u64| bytes == 0 && heading == "Slack";
         let cell = |bytes: u64| if is_none(bytes) { "-".to_owned() } else { units.show(bytes) };
         let all = units.show(devices.iter().map(of).sum());
         let cells = devices.iter().map(|device| cell(of(device))).chain([all, String::new()]);
         Column { heads: name(heading), cells: cells.collect(), is_text: false }
     };
-    columns.push(of_devices("Unallocated", Device::unallocated));
+    columns.push(of_devices("Unallocated", UsageDevice::unallocated));
     columns.push(of_devices("Total", |device| device.total));
     columns.push(of_devices("Slack", |device| device.slack));
     columns::print(out, &columns, Some(devices.len()))
 }
 
 /// The bytes of each device in groups of one kind and profile, and the total and used bytes, each copy counted once.
-fn of_groups(Groups { sum, on }: &Groups, devices: &[Device], units: &UnitArgs) -> Column {
-    let here = |device: &Device| {
+fn of_groups(Groups { sum, on }: &Groups, devices: &[UsageDevice], units: &UnitArgs) -> Column {
+    let here = |device: &UsageDevice| {
         let found = on.iter().find(|(id, _)| *id == device.id);
         found.map_or_else(|| "-".to_owned(), |(_, bytes)| units.show(*bytes))
     };

@@ -11,7 +11,7 @@ use creamery_volume::Mender;
 use super::progress::Progress;
 
 /// Keeps findings and the status, and reports progress.
-pub(super) struct Found<'p> {
+pub(super) struct ScrubFindings<'p> {
     pub(super) engine: &'p Engine,
     pub(super) mender: Option<Mender<'p>>,
     pub(super) progress: &'p dyn Progress,
@@ -22,7 +22,7 @@ pub(super) struct Found<'p> {
     pub(super) bytes: RankedMutex<BTreeMap<DevId, u64>, { rank::LEAF }>,
 }
 
-impl Sink for Found<'_> {
+impl Sink for ScrubFindings<'_> {
     fn found(&self, finding: &Finding) {
         self.recorder.found(finding);
     }

@@ -16,13 +16,13 @@ use creamery_maint::scrub::{Recorder, Scrub as Walker, Sink, host_paths};
 use creamery_txn::{BackgroundThreads, Engine, Options};
 use creamery_volume::{DeviceSet, Mender, NamedSet, Rescue, Volume};
 
-use self::found::Found;
+use self::found::ScrubFindings;
 use crate::Image;
 use crate::check::files_of;
 
 pub use creamery_maint::scrub::{
-    Counts, DeviceStatus, Ended, Finding, Findings, Identity, Mode, Outcome, Runner, Running, Searches,
-    Status, StatusFile, What, more_files_line,
+    Counts, DeviceStatus, Ended, Finding, FindingKind, Findings, Identity, Mode, Outcome, Runner, Running,
+    Searches, Status, StatusFile, more_files_line,
 };
 pub use creamery_tree::ReadAheadCounters;
 pub use progress::{NoProgress, Progress};
@@ -203,7 +203,7 @@ impl Scrub {
         let recorder = self.recorder(&engine)?;
         let mender = mender.filter(|_| recorder.mode() == Mode::Mends);
         let _readers = engine.start_background(BackgroundThreads::usual());
-        let found = Found {
+        let found = ScrubFindings {
             engine: &engine,
             mender,
             progress,
@@ -257,7 +257,7 @@ impl Scrub {
         &self,
         engine: &Engine,
         mender: Option<Mender<'_>>,
-        found: &Found<'_>,
+        found: &ScrubFindings<'_>,
     ) -> (Vec<DeviceReport>, Searches) {
         let scrub = mender.map_or_else(|| Walker::reading(engine), |mender| Walker::mending(engine, mender));
         let scrub = if self.without_read_ahead { scrub.without_read_ahead() } else { scrub };
@@ -305,7 +305,7 @@ fn count_errors(report: &mut Report, devices: &DeviceSet, recorder: &Recorder) {
         return;
     }
     let is_in_doubt = |damage: &Damage| {
-        damage.finding.what == What::Superblock && damage.finding.outcome != Outcome::Mended
+        damage.finding.what == FindingKind::Superblock && damage.finding.outcome != Outcome::Mended
     };
     let counted = match has_log {
         // The log needs a replay. A mount without writes leaves it.

@@ -90,13 +90,13 @@ fn without_threads() -> Tuning {
 }
 
 /// A file of eight sectors, 1 in each byte, behind a device that answers marked requests on the test's command.
-struct World {
+struct DirectWorld {
     device: Arc<Keeping>,
     fs: Filesystem,
     file: File,
 }
 
-impl World {
+impl DirectWorld {
     fn new(tuning: Tuning) -> Result<Self> {
         let memory = Arc::new(MemoryDevice::new(256 << 20));
         Image::make_on(Arc::clone(&memory) as _).run()?;
@@ -190,7 +190,7 @@ fn a_waker_takes_the_place_of_the_one_before() -> Result<()> {
     for threads in [0, 1] {
         let mut tuning = Tuning::default();
         tuning.background_threads = Some(threads);
-        let World { device, fs, file } = World::new(tuning)?;
+        let DirectWorld { device, fs, file } = DirectWorld::new(tuning)?;
         let wakers: [Arc<Woken>; 3] = Default::default();
         let mut started = file.start(mark(0));
         for woken in &wakers {
@@ -213,7 +213,7 @@ fn a_waker_takes_the_place_of_the_one_before() -> Result<()> {
 #[test]
 #[should_panic(expected = "was taken before")]
 fn an_answer_is_given_once() {
-    let World { file, .. } = World::new(Tuning::default()).expect("a filesystem");
+    let DirectWorld { file, .. } = DirectWorld::new(Tuning::default()).expect("a filesystem");
     let mut started = file.start(read(0, 0));
     assert!(poll(&mut started, &Arc::default()).is_ready(), "there is nothing to wait for");
     let _ = poll(&mut started, &Arc::default());
@@ -222,7 +222,7 @@ fn an_answer_is_given_once() {
 #[test]
 fn a_request_whose_future_is_dropped_goes_on() -> Result<()> {
     for is_polled in [false, true] {
-        let World { device, fs, file } = World::new(without_threads())?;
+        let DirectWorld { device, fs, file } = DirectWorld::new(without_threads())?;
         let (mut started, woken) = (file.start(mark(2)), Arc::default());
         if is_polled {
             assert!(poll(&mut started, &woken).is_pending());
@@ -239,7 +239,7 @@ fn a_request_whose_future_is_dropped_goes_on() -> Result<()> {
 
 #[test]
 fn who_waits_needs_nobody_in_the_background() -> Result<()> {
-    let World { device, fs, file } = World::new(without_threads())?;
+    let DirectWorld { device, fs, file } = DirectWorld::new(without_threads())?;
     let started: Vec<_> = (0..4).map(|sector| file.start(mark(2 * sector))).collect();
     assert_eq!(device.kept(), 4);
     thread::scope(|scope| -> Result<()> {
@@ -262,7 +262,7 @@ fn a_filesystem_that_is_closed_answers_before() -> Result<()> {
     for threads in [0, 1] {
         let mut tuning = Tuning::default();
         tuning.background_threads = Some(threads);
-        let World { device, fs, file } = World::new(tuning)?;
+        let DirectWorld { device, fs, file } = DirectWorld::new(tuning)?;
         let (submitted, mut started) = (answers(&file, mark(0)), file.start(mark(2)));
         let woken = Arc::default();
         assert!(poll(&mut started, &woken).is_pending());
@@ -288,7 +288,7 @@ fn a_filesystem_that_is_closed_answers_before() -> Result<()> {
 
 #[test]
 fn a_filesystem_that_is_opened_for_reading_reads_and_refuses_writes() -> Result<()> {
-    let World { device, fs, file } = World::new(Tuning::default())?;
+    let DirectWorld { device, fs, file } = DirectWorld::new(Tuning::default())?;
     let marked = file.start(mark(1));
     device.answer();
     marked.wait().outcome?;
@@ -313,7 +313,7 @@ fn a_filesystem_that_is_opened_for_reading_reads_and_refuses_writes() -> Result<
 /// No thread waits for the request, or polls for it.
 #[test]
 fn threads_that_were_asked_for_complete_reads_where_nothing_is_written() -> Result<()> {
-    let World { device, fs, file } = World::new(Tuning::default())?;
+    let DirectWorld { device, fs, file } = DirectWorld::new(Tuning::default())?;
     drop(file);
     fs.close()?;
     let mut tuning = Tuning::default();
@@ -326,7 +326,7 @@ fn threads_that_were_asked_for_complete_reads_where_nothing_is_written() -> Resu
 
 #[test]
 fn what_an_open_file_may_not_do_is_refused_with_the_buffer() -> Result<()> {
-    let World { fs, .. } = World::new(Tuning::default())?;
+    let DirectWorld { fs, .. } = DirectWorld::new(Tuning::default())?;
     let reads = fs.open("/file")?;
     assert_eq!(refused(&reads, || write(0, &[2; SECTOR])), ErrorKind::PermissionDenied);
     let writes = OpenOptions::new().write(true).open(&fs, "/file")?;
@@ -343,7 +343,7 @@ fn what_an_open_file_may_not_do_is_refused_with_the_buffer() -> Result<()> {
 
 #[test]
 fn any_length_anywhere_is_answered_as_by_a_call_that_waits() -> Result<()> {
-    let World { fs, file, .. } = World::new(Tuning::default())?;
+    let DirectWorld { fs, file, .. } = DirectWorld::new(Tuning::default())?;
     let end = 8 * SECTOR as u64;
     for (offset, len) in
         [(0, 0), (end, 0), (end, SECTOR), (end - 5, SECTOR), (3, 7), (u64::from(u32::MAX), 9)]
@@ -363,7 +363,7 @@ fn any_length_anywhere_is_answered_as_by_a_call_that_waits() -> Result<()> {
 
 #[test]
 fn what_a_device_fails_is_in_the_answer_and_nowhere_else() -> Result<()> {
-    let World { device, fs, file } = World::new(without_threads())?;
+    let DirectWorld { device, fs, file } = DirectWorld::new(without_threads())?;
     let (failed, good, submitted) = (file.start(mark(0)), file.start(mark(2)), answers(&file, mark(4)));
     device.fail();
     device.answer();
@@ -401,7 +401,7 @@ fn what_a_device_fails_is_in_the_answer_and_nowhere_else() -> Result<()> {
 fn who_starts_more_than_may_be_in_flight_waits() -> Result<()> {
     let mut tuning = without_threads();
     tuning.direct_bytes = 2 * SECTOR as u64;
-    let World { device, fs, file } = World::new(tuning)?;
+    let DirectWorld { device, fs, file } = DirectWorld::new(tuning)?;
     let first: Vec<_> = [0, 2].into_iter().map(|sector| file.start(mark(sector))).collect();
     thread::scope(|scope| -> Result<()> {
         let starts = scope.spawn(|| file.start(mark(4)));
@@ -418,7 +418,7 @@ fn who_starts_more_than_may_be_in_flight_waits() -> Result<()> {
 /// The filesystem has no threads then, and its last user is the file.
 #[test]
 fn a_filesystem_that_is_dropped_answers_while_a_file_of_it_is_open() -> Result<()> {
-    let World { device, fs, file } = World::new(Tuning::default())?;
+    let DirectWorld { device, fs, file } = DirectWorld::new(Tuning::default())?;
     let (mut started, woken) = (file.start(mark(0)), Arc::default());
     assert!(poll(&mut started, &woken).is_pending());
     drop(fs);
@@ -470,7 +470,7 @@ fn who_must_not_wait_begins_before_anything_was_written_and_not_where_a_device_w
     content[4096..8192].fill(8);
     content[8192..12288].fill(9);
     judge(&image, &content)?;
-    let World { fs, file, .. } = World::new(without_threads())?;
+    let DirectWorld { fs, file, .. } = DirectWorld::new(without_threads())?;
     let refused = file.try_submit(read(0, SECTOR), |_| ()).expect_err("the device says nothing of its room");
     assert_eq!(refused.why, Refusal::DeviceBusy);
     drop(file);

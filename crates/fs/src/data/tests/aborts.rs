@@ -16,7 +16,7 @@ use crate::operation::in_handle;
 const IN_PLACE: InodeFlags = InodeFlags::NODATACOW.union(InodeFlags::NODATASUM);
 
 /// A change of a file and of its item.
-type Change = fn(&Fixture, &Arc<Inode>, &mut InodeItem) -> Result<()>;
+type FileChange = fn(&Fixture, &Arc<Inode>, &mut InodeItem) -> Result<()>;
 
 fn data(sectors: u64) -> Vec<u8> {
     vec![7; usize::try_from(sectors * SECTOR).expect("small")]
@@ -61,7 +61,7 @@ fn die(fixture: &Fixture, inode: &Arc<Inode>, _: &mut InodeItem) -> Result<()> {
 }
 
 /// The name of the change, the flags of the file, a change before, and the change.
-type Row = (&'static str, InodeFlags, Option<Change>, Change);
+type Row = (&'static str, InodeFlags, Option<FileChange>, FileChange);
 
 /// A missing inode item ends each change in its middle.
 const ROWS: &[Row] = &[

@@ -9,8 +9,8 @@ use creamery_device::{Hook, Request};
 use creamery_testkit::until;
 
 use super::support::*;
-use crate::data::behalf::Behalf;
-use crate::data::completion::{Completion, Step};
+use crate::data::behalf::ReserveSource;
+use crate::data::completion::{Completion, CompletionStep};
 use crate::fallocate::Fallocate;
 use crate::inode::InodeFlags;
 use crate::inode::xattr::{self, XattrMode};
@@ -20,7 +20,7 @@ use crate::{Compress, FsOptions};
 
 /// Holds writes of these bytes back.
 #[derive(Default)]
-struct Gate {
+struct HoldsWrites {
     closed: Mutex<bool>,
     changed: Condvar,
     /// A thread waits for it.
@@ -31,7 +31,7 @@ struct Gate {
 const HELD_BACK: u8 = 0xee;
 const HELD_BACK_LEN: usize = 16;
 
-impl Hook for Gate {
+impl Hook for HoldsWrites {
     fn before(&self, request: &Request) -> Result<()> {
         if let Request::Write { data, .. } = request
             && data.iter().flatten().take(HELD_BACK_LEN).all(|byte| *byte == HELD_BACK)
@@ -60,7 +60,7 @@ fn soon<T: Send>(what: &str, work: impl FnOnce() -> T + Send) -> T {
 #[test]
 fn a_stat_and_a_read_of_another_range_end_while_the_device_keeps_a_write() {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };
-    let (engine, device) = fixture.behind(Gate::default());
+    let (engine, device) = fixture.behind(HoldsWrites::default());
     let file = opened(Arc::new(new_file(&engine, 300, InodeFlags::empty())));
     let old = vec![1; 1 << 20];
     file.write_at(0, &old).expect("room");
@@ -107,18 +107,18 @@ fn a_step_that_is_planned_anew_loses_no_room() {
     let (kept, of_all) = (room.metadata_bytes(), fixture.delalloc_metadata_bytes());
     let planned = file.extents_seen();
     crate::data::write(&file, &mut item, 0, &[7; SECTOR as usize]).expect("room");
-    let mut step = |mut behalf: Behalf<'_>, seen| {
-        let step = Step { units: 3, stop: SECTOR, changed: (0, SECTOR), seen: Some(seen) };
+    let mut step = |mut behalf: ReserveSource<'_>, seen| {
+        let step = CompletionStep { units: 3, stop: SECTOR, changed: (0, SECTOR), seen: Some(seen) };
         let mut reached = 0;
         let mut completion = Completion::new(&mut behalf, &file, &mut item, &mut reached);
         completion.step(step, |_| Ok(()), |_| {}).expect("room")
     };
     for _ in 0..20 {
-        assert!(!step(Behalf::Writeback(&mut room), planned));
-        assert!(!step(Behalf::BeforeRun(&mut room), planned));
+        assert!(!step(ReserveSource::Writeback(&mut room), planned));
+        assert!(!step(ReserveSource::BeforeRun(&mut room), planned));
         assert_eq!((room.metadata_bytes(), fixture.delalloc_metadata_bytes()), (kept, of_all));
     }
-    assert!(step(Behalf::BeforeRun(&mut room), file.extents_seen()));
+    assert!(step(ReserveSource::BeforeRun(&mut room), file.extents_seen()));
     let (left, left_of_all) = (room.metadata_bytes(), fixture.delalloc_metadata_bytes());
     assert!(left < kept, "what is done takes its part");
     assert_eq!(of_all - left_of_all, kept - left);
@@ -158,7 +158,7 @@ fn what_is_said_of_compression_while_data_is_packed_is_not_undone() {
     let compress = Some(Compress { method: "zstd".parse().expect("one of three"), force: false });
     for (row, (say, flags, value)) in rows.into_iter().enumerate() {
         let Some(fixture) = fixture(Kind::DEFAULT) else { return };
-        let (engine, device) = fixture.behind(Gate::default());
+        let (engine, device) = fixture.behind(HoldsWrites::default());
         let options = FsOptions { compress, delayed_bytes: 1 << 20, ..FsOptions::default() };
         let file = opened(Arc::new(new_file_with(&engine, 300, InodeFlags::empty(), &options)));
         file.write_at(0, &data).expect("room");

@@ -3,7 +3,7 @@
 use creamery_base::{ErrorKind, Wait};
 use creamery_format::file_extent::{Extent, encode_inline};
 
-use super::model::{Model, change};
+use super::model::{FileModel, change};
 use super::support::{Fixture, Kind, Random, SECTOR, audit, fixture, items, new_file, put, set_flags};
 use crate::data::{CloneRange, clone_range, is_shared, write};
 use crate::inode::{Inode, InodeFlags};
@@ -27,10 +27,10 @@ fn choose(size: u64, target: (u64, bool), random: &mut Random) -> Option<CloneRa
 }
 
 /// Three files that are cloned into each other, with these flags; also returns how many extents were written in place.
-pub(super) fn live(fixture: &mut Fixture, seed: u64, flags: InodeFlags) -> ([Model; 3], u64) {
+pub(super) fn live(fixture: &mut Fixture, seed: u64, flags: InodeFlags) -> ([FileModel; 3], u64) {
     println!("seed {seed}");
     let mut random = Random(seed);
-    let mut models: [Model; 3] = Default::default();
+    let mut models: [FileModel; 3] = Default::default();
     let scale = [3000, 20_000, 400_000][usize::try_from(seed % 3).expect("small")];
     let (mut cloned, mut in_place) = (0, 0);
     for _ in 0..3 {

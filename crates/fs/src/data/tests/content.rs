@@ -6,7 +6,7 @@ use creamery_base::{ErrorKind, Wait};
 use creamery_txn::Units;
 
 use super::support::{Kind, audit, fixture, items, new_file};
-use crate::data::{Content, FileContent, Stretch, read, write};
+use crate::data::{FileContent, NewContent, Stretch, read, write};
 use crate::inode::InodeFlags;
 use crate::keys::extent_data;
 use crate::operation::in_handle;
@@ -43,8 +43,9 @@ fn a_new_file_has_the_items_that_its_content_needs() {
             let inode = new_file(&engine, 300 + index as u64, InodeFlags::empty());
             let mut locked = inode.lock_exclusive().expect("it lives");
             let item = locked.item_mut();
-            let content = Content::write(inode.context(), inode.tree(), item.flags, None, (*size, stretches))
-                .expect("content");
+            let content =
+                NewContent::write(inode.context(), inode.tree(), item.flags, None, (*size, stretches))
+                    .expect("content");
             in_handle(&engine, Units::items(1 + content.units(&engine)), |handle| {
                 let mut next = item.clone();
                 content.count(&mut next);

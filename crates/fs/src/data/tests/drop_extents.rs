@@ -33,7 +33,7 @@ fn sketch(engine: &std::sync::Arc<creamery_txn::Engine>, ino: u64, text: &str) -
             }
             letter => {
                 let mut ordered = OrderedExtent::allocate(
-                    &mut crate::data::Behalf::Operation,
+                    &mut crate::data::ReserveSource::Operation,
                     &inode.file(),
                     item,
                     start,

@@ -1,17 +1,17 @@
 //! Item bytes that no sane program wrote.
 
 use creamery_base::{ErrorKind, Generation, Logical, ObjectId, Wait};
-use creamery_format::file_extent::{Extent, FileExtent, encode_inline};
+use creamery_format::file_extent::{Extent, FileExtentItem, encode_inline};
 use creamery_txn::Units;
 
 use super::support::{Kind, Random, SECTOR, fixture, new_file, put, seek};
-use crate::data::extent_map::Items;
-use crate::data::nocow::{NocowWalk, Piece};
+use crate::data::extent_map::ExtentItems;
+use crate::data::nocow::{FrontTarget, NocowWalk};
 use crate::data::{read, write};
 use crate::inode::InodeFlags;
 use crate::keys::extent_data;
 use crate::operation::in_handle;
-use crate::seek::Want;
+use crate::seek::SeekTarget;
 
 fn regular() -> [u8; 53] {
     Extent::whole(Generation::new(9), Logical::new(1 << 20), 2 * SECTOR).encode()
@@ -62,13 +62,13 @@ fn every_broken_rule_is_found() {
     rows.push(("unknown type", 0, unknown));
     for (what, offset, bytes) in rows {
         let key = extent_data(ObjectId::new(257), offset);
-        let error = FileExtent::check(&key, &bytes, SECTOR).expect_err(what);
+        let error = FileExtentItem::check(&key, &bytes, SECTOR).expect_err(what);
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{what}: {error}");
     }
     for at in [16, 17] {
         let mut bytes = regular();
         bytes[at] = 9;
-        let error = FileExtent::check(&extent_data(ObjectId::new(257), 0), &bytes, SECTOR).unwrap_err();
+        let error = FileExtentItem::check(&extent_data(ObjectId::new(257), 0), &bytes, SECTOR).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported);
     }
 }
@@ -105,9 +105,9 @@ fn random_item_bytes_never_panic_nor_are_taken_for_more_than_they_are() {
         let mut out = vec![0; 70_000];
         for offset in [0, 100, 8192, 200_000] {
             let _ = read(&inode, item, offset, &mut out, Wait::Yes);
-            let data = seek(&inode, item, offset, Want::Data);
+            let data = seek(&inode, item, offset, SeekTarget::Data);
             assert!(data.is_err() || data.is_ok_and(|found| found.is_none_or(|at| at >= offset)));
-            let _ = seek(&inode, item, offset, Want::Hole);
+            let _ = seek(&inode, item, offset, SeekTarget::Hole);
         }
     }
 }
@@ -119,9 +119,9 @@ fn prealloc_that_claims_what_is_not_its_own_is_not_written_in_place() {
     let victim = new_file(&engine, 300, InodeFlags::NODATASUM);
     write(&victim.file(), victim.lock_exclusive().expect("it lives").item_mut(), 0, &[7; SECTOR as usize])
         .expect("room");
-    let mut found =
-        Items::new(victim.tree(), victim.id.ino, (0, SECTOR), SECTOR, Wait::Yes).expect("a readable tree");
-    let Some(FileExtent::Regular(data)) = found.next().expect("a readable tree").map(|item| item.extent)
+    let mut found = ExtentItems::new(victim.tree(), victim.id.ino, (0, SECTOR), SECTOR, Wait::Yes)
+        .expect("a readable tree");
+    let Some(FileExtentItem::Regular(data)) = found.next().expect("a readable tree").map(|item| item.extent)
     else {
         panic!("it has an extent")
     };
@@ -134,7 +134,7 @@ fn prealloc_that_claims_what_is_not_its_own_is_not_written_in_place() {
             let claim = Extent::whole(Generation::new(u64::MAX), start, SECTOR);
             put(&engine, &thief, 0, &claim.encode_prealloc());
             let found = NocowWalk::new(&thief, &item, (0, SECTOR)).piece(0, Wait::Yes);
-            assert!(!matches!(found, Ok(Piece::InPlace(_))), "{start}, committed: {committed}");
+            assert!(!matches!(found, Ok(FrontTarget::InPlace(_))), "{start}, committed: {committed}");
         }
         let nothing = thief.tree();
         in_handle(&engine, Units::items(1), |handle| nothing.remove(handle, &extent_data(thief.id.ino, 0)))

@@ -10,11 +10,11 @@ use crate::data::{Recompress, drop_last, prealloc, punch_hole, read, reserve, tr
 use crate::defragment::{self, Defragment};
 use crate::inode::{Inode, InodeFlags, InodeItem};
 use crate::operation::in_handle;
-use crate::seek::Want;
+use crate::seek::SeekTarget;
 
 /// The expected state of a file.
 #[derive(Clone, Default)]
-pub(crate) struct Model {
+pub(crate) struct FileModel {
     pub(crate) bytes: Vec<u8>,
     /// Per sector: whether it is data.
     data: Vec<bool>,
@@ -24,7 +24,7 @@ fn len(number: u64) -> usize {
     usize::try_from(number).expect("small")
 }
 
-impl Model {
+impl FileModel {
     pub(crate) fn size(&self) -> u64 {
         self.bytes.len() as u64
     }
@@ -59,7 +59,7 @@ impl Model {
         }
     }
 
-    /// Copies a range of another file, from its [`Model::range_of`].
+    /// Copies a range of another file, from its [`FileModel::range_of`].
     pub(crate) fn clone_range(&mut self, (bytes, data): &(Vec<u8>, Vec<bool>), to: u64) {
         self.truncate(self.size().max(to + bytes.len() as u64));
         self.bytes[len(to)..][..bytes.len()].copy_from_slice(bytes);
@@ -72,15 +72,15 @@ impl Model {
         (self.bytes[len(from)..len(end)].to_vec(), self.data[sectors].to_vec())
     }
 
-    pub(crate) fn seek(&self, at: u64, want: Want) -> Option<u64> {
+    pub(crate) fn seek(&self, at: u64, want: SeekTarget) -> Option<u64> {
         if at >= self.size() {
             return None;
         }
         let sectors = at / SECTOR..self.size().div_ceil(SECTOR);
-        let found = sectors.clone().find(|sector| self.data[len(*sector)] == (want == Want::Data));
+        let found = sectors.clone().find(|sector| self.data[len(*sector)] == (want == SeekTarget::Data));
         match found {
             Some(sector) => Some((sector * SECTOR).max(at)),
-            None => (want == Want::Hole).then_some(self.size()),
+            None => (want == SeekTarget::Hole).then_some(self.size()),
         }
     }
 
@@ -101,7 +101,7 @@ impl Model {
         }
         for _ in 0..4 {
             let at = random.below(self.size() + SECTOR);
-            for want in [Want::Data, Want::Hole] {
+            for want in [SeekTarget::Data, SeekTarget::Hole] {
                 let found = seek(inode, item, at, want).expect("a search");
                 assert_eq!(found, self.seek(at, want), "{want:?} at {at}");
             }
@@ -145,7 +145,7 @@ fn fragment(engine: &Engine, piece: u64) -> Vec<DataExtent> {
 }
 
 /// One of fallocate's changes.
-fn allocate(inode: &Inode, item: &mut InodeItem, model: &mut Model, scale: u64, random: &mut Random) {
+fn allocate(inode: &Inode, item: &mut InodeItem, model: &mut FileModel, scale: u64, random: &mut Random) {
     let mut place = || match random.below(3) {
         0 => random.below(scale * 3 / 2) / SECTOR * SECTOR,
         1 => item.size,
@@ -197,7 +197,7 @@ fn defragment(inode: &Inode, item: &mut InodeItem, random: &mut Random) {
 pub(crate) fn change(
     inode: &Inode,
     item: &mut InodeItem,
-    model: &mut Model,
+    model: &mut FileModel,
     scale: u64,
     random: &mut Random,
 ) {
@@ -234,10 +234,10 @@ pub(crate) fn change(
 }
 
 /// One file's life; `keep` leaves it for the judges, else it goes at the end.
-fn live(fixture: &mut Fixture, seed: u64, name: &str, flags: InodeFlags, keep: bool) -> Model {
+fn live(fixture: &mut Fixture, seed: u64, name: &str, flags: InodeFlags, keep: bool) -> FileModel {
     println!("seed {seed}");
     let mut random = Random(seed);
-    let mut model = Model::default();
+    let mut model = FileModel::default();
     let scale = [3000, 20_000, 400_000][len(seed % 3)];
     let pieces = [0, 4096, 16384][len(seed / 3 % 3)];
     let mut inode = fixture.named(name);
@@ -314,7 +314,7 @@ fn the_kernel_and_btrfs_check_agree_on_what_random_changes_left() {
     for (kind, flags) in plain.map(|kind| (kind, InodeFlags::empty())).into_iter().chain([compressed]) {
         let Some(mut fixture) = fixture(kind) else { return };
         let names = ["f0", "f1", "f2", "f3"];
-        let models: Vec<Model> = (100..)
+        let models: Vec<FileModel> = (100..)
             .step_by(5)
             .zip(names)
             .map(|(seed, name)| live(&mut fixture, seed, name, flags, true))
@@ -389,9 +389,9 @@ fn files_that_the_kernel_made_are_read_and_changed_and_their_snapshot_stays() {
         }
         let mut models = Vec::new();
         fixture.with_kernel("ro", |root| {
-            models.extend(MADE_WITH_KERNEL.map(|name| Model::of_mounted(&root.join(name))));
+            models.extend(MADE_WITH_KERNEL.map(|name| FileModel::of_mounted(&root.join(name))));
         });
-        let originals: Vec<Model> = models.to_vec();
+        let originals: Vec<FileModel> = models.to_vec();
         for (number, (name, model)) in (0..).zip(MADE_WITH_KERNEL.iter().zip(&mut models)) {
             println!("{name}");
             let mut random = Random(number);

@@ -4,7 +4,7 @@ use creamery_base::{ErrorKind, Logical, Wait};
 
 use super::clones::live;
 use super::support::{Fixture, Kind, SECTOR, audit, fixture, has, items, run, set_flags};
-use crate::data::nocow::{NocowWalk, Piece};
+use crate::data::nocow::{FrontTarget, NocowWalk};
 use crate::data::{CloneRange, clone_range, extents_of, prealloc, read, truncate, write};
 use crate::in_flight::GivesUp;
 use crate::inode::{Inode, InodeFlags};
@@ -176,7 +176,7 @@ fn nothing_is_written_in_place_while_a_snapshot_is_taken() {
     let barred = inode.subvolume().bar_writes_in_place(GivesUp::Never).expect("it waits");
     let item = inode.item(Wait::Yes).expect("it lives");
     let mut walk = NocowWalk::new(&inode, &item, (0, 2 * SECTOR));
-    assert!(matches!(walk.piece(0, Wait::Yes), Ok(Piece::New(stop)) if stop == 2 * SECTOR));
+    assert!(matches!(walk.piece(0, Wait::Yes), Ok(FrontTarget::New(stop)) if stop == 2 * SECTOR));
     drop((walk, barred));
     assert_eq!(counters(&inode), (0, 0, 0, 1));
     sectors(&inode, 0, 2, 2);
@@ -289,5 +289,7 @@ fn who_may_not_wait_for_a_decision_is_told() {
         });
     });
     assert_eq!(counters(&inode), (0, 0, 0, 0));
-    assert!(matches!(walk.piece(0, Wait::No), Ok(Piece::InPlace(extent)) if extent.range == (0, 2 * SECTOR)));
+    assert!(
+        matches!(walk.piece(0, Wait::No), Ok(FrontTarget::InPlace(extent)) if extent.range == (0, 2 * SECTOR))
+    );
 }

@@ -5,11 +5,11 @@ use creamery_base::{ErrorKind, Wait};
 use super::support::{Kind, SECTOR, audit, fixture, has, items, run, seek};
 use crate::data::{prealloc, punch_hole, read, truncate, write, zero_range};
 use crate::inode::{Inode, InodeFlags, InodeItem};
-use crate::seek::Want;
+use crate::seek::SeekTarget;
 
 const SIZE_KEPT: u64 = 0;
 
-type Change = fn(&Inode, &mut InodeItem) -> creamery_base::Result<()>;
+type PreallocChange = fn(&Inode, &mut InodeItem) -> creamery_base::Result<()>;
 
 /// One sector of data, at `at`.
 fn sector(inode: &Inode, item: &mut InodeItem, at: u64) {
@@ -20,7 +20,7 @@ fn sector(inode: &Inode, item: &mut InodeItem, at: u64) {
 }
 
 /// The name of the change, the change, the file's size after it, and its items with NO_HOLES and without.
-type Case = (&'static str, Change, u64, &'static str, &'static str);
+type Case = (&'static str, PreallocChange, u64, &'static str, &'static str);
 
 /// Changes of a file that has data in its second and in its fourth sector.
 const CASES: [Case; 10] = [
@@ -158,9 +158,9 @@ fn space_that_is_set_aside_is_a_hole_whatever_the_flags_of_the_inode_say() {
     prealloc(&inode.file(), item, (0, 3 * SECTOR), 3 * SECTOR).expect("room");
     item.flags.remove(InodeFlags::PREALLOC);
     let find = |item: &InodeItem, want| seek(&inode, item, 0, want).expect("a readable tree");
-    assert_eq!((find(item, Want::Data), find(item, Want::Hole)), (None, Some(0)));
+    assert_eq!((find(item, SeekTarget::Data), find(item, SeekTarget::Hole)), (None, Some(0)));
     sector(&inode, item, 1);
-    assert_eq!((find(item, Want::Data), find(item, Want::Hole)), (Some(SECTOR), Some(0)));
+    assert_eq!((find(item, SeekTarget::Data), find(item, SeekTarget::Hole)), (Some(SECTOR), Some(0)));
 }
 
 #[test]

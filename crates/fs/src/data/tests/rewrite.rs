@@ -13,7 +13,7 @@ use crate::data::{Recompress, prealloc, write};
 use crate::defragment::Defragment;
 use crate::inode::{Inode, InodeFlags};
 use crate::operation::in_handle;
-use crate::seek::Want;
+use crate::seek::SeekTarget;
 
 const SECTORS: u64 = 64;
 
@@ -69,7 +69,7 @@ fn what_is_defragmented_reads_as_before_and_lies_in_one_piece() {
             file.read_at(at * SECTOR, &mut sector, Wait::Yes).expect("a read");
             assert!(sector.iter().all(|byte| u64::from(*byte) == at), "sector {at}");
         }
-        assert_eq!(seek(&inode, &after, 0, Want::Data).expect("a search"), Some(SECTOR));
+        assert_eq!(seek(&inode, &after, 0, SeekTarget::Data).expect("a search"), Some(SECTOR));
         audit(&fixture, &inode, &after);
     }
 }

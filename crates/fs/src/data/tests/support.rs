@@ -9,21 +9,21 @@ use creamery_base::panics;
 use creamery_base::sync::Mutex;
 use creamery_base::{Env, InodeId, ObjectId, Result, TreeId, Wait};
 use creamery_device::{Access, BlockDevice, FileDevice, Hook, Hooked, MemoryDevice};
-use creamery_format::file_extent::FileExtent;
+use creamery_format::file_extent::FileExtentItem;
 use creamery_format::{Compression, Incompat, Key, KeyType};
 use creamery_tree::Tree;
 use creamery_txn::{Engine, Options, Units};
 use creamery_volume::{Mode, Volume};
 
 use crate::context::Context;
-use crate::data::extent_map::Items;
+use crate::data::extent_map::ExtentItems;
 use crate::inode::{FileType, Inode, InodeFlags, InodeItem, Inodes};
 use crate::keys;
 use crate::keys::extent_data;
 use crate::open_file::OpenFile;
 use crate::operation::in_handle;
 use crate::options::FsOptions;
-use crate::seek::Want;
+use crate::seek::SeekTarget;
 use crate::subvolume::{Subvolume, SubvolumeRef, Subvolumes};
 
 pub(crate) const SECTOR: u64 = 4096;
@@ -338,7 +338,7 @@ fn new_inode(engine: &Arc<Engine>, ino: u64, item: InodeItem, options: &FsOption
 }
 
 /// Searches for data or a hole in a file that is not open.
-pub(crate) fn seek(inode: &Inode, item: &InodeItem, offset: u64, want: Want) -> Result<Option<u64>> {
+pub(crate) fn seek(inode: &Inode, item: &InodeItem, offset: u64, want: SeekTarget) -> Result<Option<u64>> {
     let held = inode.hold_extents(Wait::Yes)?;
     crate::seek::seek_within(&inode.file(), &held, item.size, (offset, want), None, &|| false)
 }
@@ -367,23 +367,23 @@ pub(crate) fn put(engine: &Engine, inode: &Inode, at: u64, bytes: &[u8]) {
 
 /// The items of a file as text: `start+len` and their data, extents by letters in order of appearance.
 pub(crate) fn items(inode: &Inode) -> String {
-    let mut items =
-        Items::new(inode.tree(), inode.id.ino, (0, u64::MAX), SECTOR, Wait::Yes).expect("a readable tree");
+    let mut items = ExtentItems::new(inode.tree(), inode.id.ino, (0, u64::MAX), SECTOR, Wait::Yes)
+        .expect("a readable tree");
     let mut text = Vec::new();
     let mut extents = Vec::new();
     while let Some(item) = items.next().expect("a readable tree") {
         let place = format!("{}+{}", item.start / SECTOR, (item.end - item.start) / SECTOR);
         text.push(match item.extent {
-            FileExtent::Inline { ram_bytes, .. } => format!("{place} inline {ram_bytes}"),
-            FileExtent::Hole { .. } => format!("{place} hole"),
-            FileExtent::Regular(extent) | FileExtent::Prealloc(extent) => {
+            FileExtentItem::Inline { ram_bytes, .. } => format!("{place} inline {ram_bytes}"),
+            FileExtentItem::Hole { .. } => format!("{place} hole"),
+            FileExtentItem::Regular(extent) | FileExtentItem::Prealloc(extent) => {
                 let known = extents.iter().position(|start| *start == extent.disk_bytenr);
                 let index = known.unwrap_or_else(|| {
                     extents.push(extent.disk_bytenr);
                     extents.len() - 1
                 });
                 let letter = char::from(b'a' + u8::try_from(index % 26).expect("below 26"));
-                let prealloc = if matches!(item.extent, FileExtent::Prealloc(_)) { "~" } else { "" };
+                let prealloc = if matches!(item.extent, FileExtentItem::Prealloc(_)) { "~" } else { "" };
                 let packed = if extent.compression == Compression::None { "" } else { "z" };
                 format!("{place} {prealloc}{letter}{packed}@{}", extent.offset / SECTOR)
             }
@@ -396,8 +396,8 @@ pub(crate) fn items(inode: &Inode) -> String {
 /// one in memory.
 pub(crate) fn audit(engine: &Engine, inode: &Inode, item: &InodeItem) {
     let sector = u64::from(engine.sector_size());
-    let mut items =
-        Items::new(inode.tree(), inode.id.ino, (0, u64::MAX), sector, Wait::Yes).expect("a readable tree");
+    let mut items = ExtentItems::new(inode.tree(), inode.id.ino, (0, u64::MAX), sector, Wait::Yes)
+        .expect("a readable tree");
     let whole = item.size.next_multiple_of(sector);
     // Linux leaves an inline extent where it is when it preallocates behind it.
     let preallocated = item.flags.contains(InodeFlags::PREALLOC);
@@ -407,9 +407,9 @@ pub(crate) fn audit(engine: &Engine, inode: &Inode, item: &InodeItem) {
         end = found.end;
         count += 1;
         nbytes += match found.extent {
-            FileExtent::Regular(_) | FileExtent::Prealloc(_) => found.end - found.start,
-            FileExtent::Hole { .. } => 0,
-            FileExtent::Inline { ram_bytes, .. } => {
+            FileExtentItem::Regular(_) | FileExtentItem::Prealloc(_) => found.end - found.start,
+            FileExtentItem::Hole { .. } => 0,
+            FileExtentItem::Inline { ram_bytes, .. } => {
                 inline = true;
                 assert!(preallocated || ram_bytes == item.size, "an inline file is all inline");
                 ram_bytes

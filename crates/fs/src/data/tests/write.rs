@@ -6,7 +6,7 @@ use super::support::{Kind, SECTOR, audit, fixture, items, new_file, seek};
 use crate::data::{prealloc, read, truncate, write};
 use crate::inode::FILE_SIZE_MAX;
 use crate::inode::InodeFlags;
-use crate::seek::Want;
+use crate::seek::SeekTarget;
 
 #[test]
 fn a_write_over_many_items_takes_several_handles_and_leaves_one_item() {
@@ -141,7 +141,7 @@ fn a_file_can_have_the_largest_size_and_not_more() {
         write(&inode.file(), item, FILE_SIZE_MAX - 3, b"end").expect("room");
         audit(&fixture, &inode, item);
         let last = FILE_SIZE_MAX / SECTOR * SECTOR;
-        assert_eq!(seek(&inode, item, 0, Want::Data).expect("a search"), Some(last));
+        assert_eq!(seek(&inode, item, 0, SeekTarget::Data).expect("a search"), Some(last));
         for (at, size) in [(FILE_SIZE_MAX - 2, 3), (FILE_SIZE_MAX, 1), (u64::MAX, 1)] {
             let error = write(&inode.file(), item, at, &b"end"[..size]).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::FileTooLarge);

@@ -20,10 +20,10 @@ use crate::open_file::OpenFile;
 use crate::operation::in_handle;
 use crate::options::FsOptions;
 
-type OnAnswering = (Arc<Engine>, Arc<Answering>, Arc<Inode>, OpenFile);
+type AtOnceFixture = (Arc<Engine>, Arc<Answering>, Arc<Inode>, OpenFile);
 
 /// A file of eight sectors, 1 in each byte, behind a device that answers when the test calls `answer`.
-fn on_answering(flags: InodeFlags) -> Option<OnAnswering> {
+fn on_answering(flags: InodeFlags) -> Option<AtOnceFixture> {
     let (engine, device) = fixture(Kind::DEFAULT)?.on(Answering::new);
     let options = FsOptions { delayed_bytes: 64 * MIB, ..FsOptions::default() };
     let inode = Arc::new(new_file_with(&engine, 300, flags, &options));

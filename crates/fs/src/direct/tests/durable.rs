@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, TryRecvError, channel};
 
 use super::answering::{How, MARKED};
 use super::flight::assert_all_is_back;
-use super::snapshots::World;
+use super::snapshots::SnapshotWorld;
 use super::*;
 use crate::direct::{DirectDone, DirectRequest};
 
@@ -22,14 +22,14 @@ fn submit_bytes(file: &OpenFile, at: DirectAt, (len, byte): (u64, u8)) -> Receiv
     receive
 }
 
-fn durable(world: &World) -> u64 {
+fn durable(world: &SnapshotWorld) -> u64 {
     world.fs.statistics().direct.durable
 }
 
 #[test]
 fn a_durable_write_is_answered_when_it_is_durable() {
     for in_place in [true, false] {
-        let Some(world) = World::new(queued()) else { return };
+        let Some(world) = SnapshotWorld::new(queued()) else { return };
         let file = if in_place { &world.file } else { &world.other };
         let in_flight = file.inode().context().in_flight();
         let answer = submit(file, DirectAt::Offset(SECTOR), 2 * SECTOR);
@@ -58,7 +58,7 @@ fn a_durable_write_is_answered_when_it_is_durable() {
 /// Without background threads.
 #[test]
 fn a_thread_that_waits_for_an_answer_makes_durable_what_else_the_file_owes() {
-    let Some(world) = World::new(queued()) else { return };
+    let Some(world) = SnapshotWorld::new(queued()) else { return };
     let file = &world.file;
     let durable = submit(file, DirectAt::Offset(0), SECTOR);
     let other = super::submitted::submit_sectors(file, DirectAt::Offset(4 * SECTOR), MARKED + 1, 1);
@@ -75,7 +75,7 @@ fn a_thread_that_waits_for_an_answer_makes_durable_what_else_the_file_owes() {
 /// A thread that waits for a lock holds others, and a sync takes locks.
 #[test]
 fn a_thread_with_locks_makes_nothing_durable() {
-    let Some(world) = World::new(queued()) else { return };
+    let Some(world) = SnapshotWorld::new(queued()) else { return };
     let file = &world.file;
     let answer = submit(file, DirectAt::Offset(0), SECTOR);
     world.device.answer(0, How::Done);
@@ -92,7 +92,7 @@ fn a_thread_with_locks_makes_nothing_durable() {
 /// Each way in which a request ends without asking a device itself.
 #[test]
 fn a_write_that_goes_through_memory_is_durable_as_well() {
-    let Some(world) = World::new(queued()) else { return };
+    let Some(world) = SnapshotWorld::new(queued()) else { return };
     let file = &world.other;
     for (number, (at, len)) in
         [(DirectAt::Offset(1), 1), (DirectAt::End, SECTOR + 1), (DirectAt::End, SECTOR)]
@@ -112,7 +112,7 @@ fn a_write_that_goes_through_memory_is_durable_as_well() {
 #[test]
 fn what_fails_is_answered_and_makes_nothing_durable() {
     for how in [How::Failed, How::Short, How::Dropped] {
-        let Some(world) = World::new(queued()) else { return };
+        let Some(world) = SnapshotWorld::new(queued()) else { return };
         let answer = submit(&world.file, DirectAt::Offset(0), 2 * SECTOR);
         world.device.answer(0, how);
         assert!(world.file.inode().context().in_flight().help());
@@ -125,7 +125,7 @@ fn what_fails_is_answered_and_makes_nothing_durable() {
 
 #[test]
 fn the_background_makes_durable_what_waits_for_that() {
-    let Some(world) = World::new(queued()) else { return };
+    let Some(world) = SnapshotWorld::new(queued()) else { return };
     let background = world.fs.engine().start_background(2);
     let answers: Vec<_> =
         (0..4).map(|at| submit(&world.file, DirectAt::Offset(2 * at * SECTOR), SECTOR)).collect();
@@ -139,7 +139,7 @@ fn the_background_makes_durable_what_waits_for_that() {
 
 #[test]
 fn a_write_that_must_not_wait_is_answered_when_it_is_durable() {
-    let Some(world) = World::new(queued()) else { return };
+    let Some(world) = SnapshotWorld::new(queued()) else { return };
     let answer = Arc::new(OnceLock::new());
     let data = AlignedBuffer::from_slice(&sectors(1, MARKED));
     let (request, own) = (DirectRequest::WriteDurably { at: DirectAt::Offset(0), data }, Arc::clone(&answer));
@@ -161,7 +161,9 @@ fn a_write_that_must_not_wait_is_answered_when_it_is_durable() {
 #[test]
 fn what_was_not_made_durable_is_answered_when_the_filesystem_goes() {
     for lands in [true, false] {
-        let Some(World { fs, device, file, other, .. }) = World::new(queued()) else { return };
+        let Some(SnapshotWorld { fs, device, file, other, .. }) = SnapshotWorld::new(queued()) else {
+            return;
+        };
         let answer = submit(&file, DirectAt::Offset(0), SECTOR);
         if lands {
             device.answer(0, How::Done);
@@ -174,7 +176,7 @@ fn what_was_not_made_durable_is_answered_when_the_filesystem_goes() {
         let error = answer.recv().expect("DIRECT-2").outcome.expect_err("nobody made it durable");
         assert_eq!((error.kind(), Arc::strong_count(&device)), (ErrorKind::Stale, 1), "DIRECT-11");
     }
-    let Some(world) = World::new(queued()) else { return };
+    let Some(world) = SnapshotWorld::new(queued()) else { return };
     let answer = submit(&world.file, DirectAt::Offset(0), SECTOR);
     world.device.answer(0, How::Done);
     world.fs.shut_down().expect("it closes");

@@ -15,12 +15,12 @@ use crate::inode::{Inode, InodeFlags};
 use crate::open_file::OpenFile;
 
 /// A device that reports marked data, and writes it when the test lets it.
-struct Stops {
+struct HeldWrites {
     arrived: SyncSender<()>,
     may_go_on: Mutex<Receiver<Result<()>>>,
 }
 
-impl Hook for Stops {
+impl Hook for HeldWrites {
     fn before(&self, request: &Request) -> Result<()> {
         match request {
             Request::Write { data, .. } if data.iter().flatten().all(|byte| *byte == MARK) => {
@@ -42,7 +42,7 @@ fn beside(
 ) -> Option<(Arc<Inode>, Result<()>)> {
     let fixture = fixture(Kind::DEFAULT)?;
     let ((arrived, has_arrived), (go_on, may_go_on)) = (sync_channel(1), sync_channel(1));
-    let (engine, _) = fixture.behind(Stops { arrived, may_go_on: Mutex::new(may_go_on) });
+    let (engine, _) = fixture.behind(HeldWrites { arrived, may_go_on: Mutex::new(may_go_on) });
     let inode = Arc::new(new_delayed_file(&engine, 300, flags, 64 * MIB));
     let file: OpenFile = opened(Arc::clone(&inode));
     direct(&file, 0, &sectors(8, 1));

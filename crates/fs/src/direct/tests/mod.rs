@@ -324,11 +324,11 @@ fn a_full_filesystem_takes_direct_writes_in_place() {
 
 /// Fails writes of marked data.
 #[derive(Default)]
-struct Failing(AtomicBool);
+struct FailsMarked(AtomicBool);
 
 const MARK: u8 = 0xee;
 
-impl Hook for Failing {
+impl Hook for FailsMarked {
     fn before(&self, request: &Request) -> Result<()> {
         match request {
             Request::Write { data, .. }
@@ -345,7 +345,7 @@ impl Hook for Failing {
 #[test]
 fn what_is_lost_on_the_way_through_memory_is_told_to_each_opener_once() {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };
-    let (engine, device) = fixture.behind(Failing::default());
+    let (engine, device) = fixture.behind(FailsMarked::default());
     let inode = Arc::new(new_delayed_file(&engine, 300, InodeFlags::empty(), 64 * MIB));
     let [file, other] = [(); 2].map(|()| opened(Arc::clone(&inode)));
     direct(&file, 0, &sectors(8, MARK));
@@ -372,7 +372,7 @@ fn what_is_lost_on_the_way_through_memory_is_told_to_each_opener_once() {
 #[test]
 fn a_device_that_fails_is_told_to_the_writer_and_to_nobody_else() {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };
-    let (engine, device) = fixture.behind(Failing::default());
+    let (engine, device) = fixture.behind(FailsMarked::default());
     let inode = Arc::new(new_delayed_file(&engine, 300, InodeFlags::empty(), 64 * MIB));
     let [file, other] = [(); 2].map(|()| opened(Arc::clone(&inode)));
     direct(&file, 0, &sectors(8, 1));

@@ -20,7 +20,7 @@ use crate::options::FsOptions;
 
 /// A filesystem behind a device that answers when the test calls `answer`, and two files of eight sectors, 1 in each byte: one that is
 /// written in place, and one that is not.
-pub(super) struct World {
+pub(super) struct SnapshotWorld {
     pub(super) fs: Arc<Filesystem>,
     pub(super) device: Arc<Answering>,
     top: InodeId,
@@ -28,7 +28,7 @@ pub(super) struct World {
     pub(super) other: Arc<OpenFile>,
 }
 
-impl World {
+impl SnapshotWorld {
     pub(super) fn new(options: FsOptions) -> Option<Self> {
         let (engine, device) = fixture(Kind::DEFAULT)?.on(Answering::new);
         let fs = Filesystem::open(engine, options).expect("it opens");
@@ -76,8 +76,8 @@ fn nothing_to_wait_for() -> bool {
 
 #[test]
 fn a_snapshot_that_waits_for_a_write_in_place_is_interrupted_and_names_the_inode() {
-    let Some(world) = World::new(queued()) else { return };
-    let World { fs, device, top, file, .. } = &world;
+    let Some(world) = SnapshotWorld::new(queued()) else { return };
+    let SnapshotWorld { fs, device, top, file, .. } = &world;
     let answer = submit_sectors(file, DirectAt::Offset(SECTOR), MARKED, 2);
     assert_eq!(device.kept(), 1, "it is on its way");
     let asked = Cell::new(0);
@@ -113,10 +113,10 @@ fn a_snapshot_that_waits_for_a_write_in_place_is_interrupted_and_names_the_inode
 
 #[test]
 fn a_snapshot_waits_for_no_request_that_its_caller_still_holds() {
-    let Some(world) = World::new(FsOptions { direct_bytes: 2 * SECTOR, ..queued() }) else {
+    let Some(world) = SnapshotWorld::new(FsOptions { direct_bytes: 2 * SECTOR, ..queued() }) else {
         return;
     };
-    let World { device, file, other, .. } = &world;
+    let SnapshotWorld { device, file, other, .. } = &world;
     let write = |byte| DirectRequest::Write {
         at: DirectAt::Offset(0),
         data: AlignedBuffer::from_slice(&sectors(2, byte)),

@@ -34,10 +34,10 @@ pub(super) fn submit_sectors(file: &OpenFile, at: DirectAt, byte: u8, count: u64
     receive
 }
 
-type OnAnswering = (Arc<Engine>, Arc<Answering>, Arc<Inode>, OpenFile);
+type SubmittedFixture = (Arc<Engine>, Arc<Answering>, Arc<Inode>, OpenFile);
 
 /// A file of eight sectors, 1 in each byte, behind a device that answers when the test calls `answer`.
-fn on_answering(flags: InodeFlags) -> Option<OnAnswering> {
+fn on_answering(flags: InodeFlags) -> Option<SubmittedFixture> {
     let (engine, device) = fixture(Kind::DEFAULT)?.on(Answering::new);
     let inode = Arc::new(new_delayed_file(&engine, 300, flags, 64 * MIB));
     let file = opened(Arc::clone(&inode));

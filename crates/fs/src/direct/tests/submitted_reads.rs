@@ -97,10 +97,10 @@ fn a_read_that_nobody_waits_for_gets_what_the_file_has() {
     check(&file, 30 * SECTOR, 3 * SECTOR, "the end of what is compressed");
 }
 
-type OnAnswering = (Arc<Engine>, Arc<Answering>, Arc<Inode>, OpenFile);
+type SubmittedReadFixture = (Arc<Engine>, Arc<Answering>, Arc<Inode>, OpenFile);
 
 /// A file of eight marked sectors in two extents, behind a device that answers when the test calls `answer`.
-fn on_answering(flags: InodeFlags) -> Option<OnAnswering> {
+fn on_answering(flags: InodeFlags) -> Option<SubmittedReadFixture> {
     let (engine, device) = fixture(Kind::DEFAULT)?.on(Answering::new);
     let inode = Arc::new(new_delayed_file(&engine, 300, flags, 64 * MIB));
     let file = opened(Arc::clone(&inode));

@@ -3,7 +3,7 @@
 
 use creamery_base::{TreeId, Wait};
 
-use super::snapshots::World;
+use super::snapshots::SnapshotWorld;
 use super::*;
 use crate::access_time::{Atime, AtimeOptions};
 use crate::options::FsOptions;
@@ -57,8 +57,8 @@ fn a_change_of_the_file_takes_the_times_of_writes_along() {
 /// A sync writes the log or commits: a file that was only overwritten has its times there; without them the sync would not flush its data.
 #[test]
 fn what_is_overwritten_is_durable_with_its_times() {
-    let Some(world) = World::new(queued()) else { return };
-    let World { fs, file, .. } = &world;
+    let Some(world) = SnapshotWorld::new(queued()) else { return };
+    let SnapshotWorld { fs, file, .. } = &world;
     direct(file, 0, &sectors(8, 2));
     let [is, in_tree] = told(file);
     assert_ne!(is, in_tree);
@@ -71,8 +71,8 @@ fn what_is_overwritten_is_durable_with_its_times() {
 
 #[test]
 fn a_snapshot_has_the_times_of_what_it_shows() {
-    let Some(world) = World::new(queued()) else { return };
-    let World { fs, file, .. } = &world;
+    let Some(world) = SnapshotWorld::new(queued()) else { return };
+    let SnapshotWorld { fs, file, .. } = &world;
     direct(file, 0, &sectors(8, 2));
     let [is, _] = told(file);
     let snapshot = world.snapshot(b"then", &|| false).expect("nothing is in flight");
@@ -123,8 +123,8 @@ fn times_wait_for_few_files_and_make_room_for_others() {
 #[test]
 fn an_access_time_takes_along_what_an_fsync_has_to_see() {
     let strict = AtimeOptions { atime: Atime::Strict, ..AtimeOptions::default() };
-    let Some(world) = World::new(FsOptions { atime: strict, ..queued() }) else { return };
-    let World { fs, file, .. } = &world;
+    let Some(world) = SnapshotWorld::new(FsOptions { atime: strict, ..queued() }) else { return };
+    let SnapshotWorld { fs, file, .. } = &world;
     file.accessed();
     direct(file, 0, &sectors(8, 2));
     fs.context().access_times().write_all(fs.engine()).expect("room");
@@ -137,7 +137,7 @@ fn an_access_time_takes_along_what_an_fsync_has_to_see() {
 
 #[test]
 fn delayed_data_of_before_does_not_hide_the_times_of_a_direct_write() {
-    let Some(world) = World::new(FsOptions { delayed_bytes: MIB, ..queued() }) else { return };
+    let Some(world) = SnapshotWorld::new(FsOptions { delayed_bytes: MIB, ..queued() }) else { return };
     let file = &world.file;
     file.write_at(4 * SECTOR, &[3; 10]).expect("room");
     let [delayed, _] = told(file);
@@ -152,8 +152,8 @@ fn delayed_data_of_before_does_not_hide_the_times_of_a_direct_write() {
 /// The files of a subvolume that is deleted go with their times.
 #[test]
 fn files_of_deleted_subvolumes_leave_room_for_the_times_of_others() {
-    let Some(world) = World::new(queued()) else { return };
-    let World { fs, file, .. } = &world;
+    let Some(world) = SnapshotWorld::new(queued()) else { return };
+    let SnapshotWorld { fs, file, .. } = &world;
     let top = fs.root(TreeId::FS).expect("a root");
     for round in 0..3 {
         let name = format!("subvolume{round}");

@@ -68,13 +68,13 @@ impl Polled {
 }
 
 /// A filesystem with two files of eight sectors, behind a device that answers when the test calls `answer`.
-struct World {
+struct WaiterWorld {
     fs: Arc<Filesystem>,
     device: Arc<Answering>,
     files: [Arc<OpenFile>; 2],
 }
 
-impl World {
+impl WaiterWorld {
     fn new() -> Option<Self> {
         let (engine, device) = fixture(Kind::DEFAULT)?.on(Answering::new);
         let fs = Filesystem::open(engine, queued()).expect("it opens");
@@ -101,7 +101,7 @@ fn is_alive(engine: &std::sync::Weak<Engine>) -> bool {
 fn who_waits_for_an_answer_completes_what_lands() {
     for has_background in [false, true] {
         for lands_before in [true, false] {
-            let Some(world) = World::new() else { return };
+            let Some(world) = WaiterWorld::new() else { return };
             let background = has_background.then(|| world.start_background());
             let file = &world.files[0];
             let [first, second] = [0, 4].map(|sector| Polled::write(file, sector));
@@ -132,7 +132,7 @@ fn who_waits_for_an_answer_completes_what_lands() {
 /// Requests that ask no device are answered, too.
 #[test]
 fn who_polls_is_woken_by_what_lands_where_nobody_is_in_the_background() {
-    let Some(world) = World::new() else { return };
+    let Some(world) = WaiterWorld::new() else { return };
     let [here, elsewhere] = [0, 1].map(|file| Polled::write(&world.files[file], 0));
     let another = Polled::write(&world.files[0], 4);
     assert!(!here.poll() && !here.poll() && !elsewhere.poll() && !another.poll());
@@ -158,7 +158,7 @@ fn who_polls_is_woken_by_what_lands_where_nobody_is_in_the_background() {
 #[test]
 fn who_polls_is_woken_when_the_background_ends() {
     for lands_before in [true, false] {
-        let Some(world) = World::new() else { return };
+        let Some(world) = WaiterWorld::new() else { return };
         let background = world.start_background();
         let polled = Polled::write(&world.files[0], 0);
         assert!(!polled.poll() && polled.woken() == 0);
@@ -179,7 +179,7 @@ fn who_polls_is_woken_when_the_background_ends() {
 /// With background threads a poll completes nothing, and only the answer wakes the poller.
 #[test]
 fn who_polls_completes_nothing_beside_a_background() {
-    let Some(world) = World::new() else { return };
+    let Some(world) = WaiterWorld::new() else { return };
     let background = world.start_background();
     let polled = Polled::write(&world.files[0], 0);
     polled.poll();
@@ -193,7 +193,7 @@ fn who_polls_completes_nothing_beside_a_background() {
 #[test]
 fn who_waits_keeps_no_filesystem_and_gets_an_answer() {
     for landed in [false, true] {
-        let Some(World { fs, device, files }) = World::new() else { return };
+        let Some(WaiterWorld { fs, device, files }) = WaiterWorld::new() else { return };
         let engine = Arc::downgrade(fs.engine());
         let polled = Polled::write(&files[0], 0);
         assert!(!polled.poll());

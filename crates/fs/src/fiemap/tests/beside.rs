@@ -13,7 +13,7 @@ use super::{MIB, all, delayed_file, list, text_of, write};
 use crate::data::tests::support::*;
 use crate::fallocate::Fallocate;
 use crate::fiemap::batch::shared;
-use crate::fiemap::layout::{ENTRIES_MAX, From, Layout, Piece};
+use crate::fiemap::layout::{BatchStart, ENTRIES_MAX, Layout, LayoutEntry};
 use crate::fiemap::{FiemapExtent, FiemapFlags, FiemapRequest};
 use crate::inode::InodeFlags;
 use crate::ops::{SetAttributes, set_attributes};
@@ -21,12 +21,12 @@ use crate::ops::{SetAttributes, set_attributes};
 const MARK: u8 = 0xee;
 
 /// Says when it is reached, and waits until it is told to go on.
-struct Gate {
+struct WaitsWhenReached {
     reached: Mutex<Sender<()>>,
     go: Mutex<Receiver<()>>,
 }
 
-impl Gate {
+impl WaitsWhenReached {
     fn new() -> (Self, Receiver<()>, Sender<()>) {
         let ((reached, is_reached), (go, wait_to_go)) = (channel(), channel());
         (Self { reached: Mutex::new(reached), go: Mutex::new(wait_to_go) }, is_reached, go)
@@ -38,7 +38,7 @@ impl Gate {
     }
 }
 
-impl Hook for Gate {
+impl Hook for WaitsWhenReached {
     fn before(&self, request: &Request) -> Result<()> {
         if let Request::Write { data, .. } = request
             && data.iter().all(|piece| piece.iter().all(|byte| *byte == MARK))
@@ -49,7 +49,7 @@ impl Hook for Gate {
     }
 }
 
-impl CommitParticipant for Gate {
+impl CommitParticipant for WaitsWhenReached {
     fn settle(&self, _: &Handle<'_>) -> Result<()> {
         self.pass();
         Ok(())
@@ -61,7 +61,7 @@ impl CommitParticipant for Gate {
 #[test]
 fn what_is_in_flight_is_delayed_until_it_is_in_the_tree() {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };
-    let (gate, is_reached, go) = Gate::new();
+    let (gate, is_reached, go) = WaitsWhenReached::new();
     let (engine, _device) = fixture.behind(gate);
     let file = opened(Arc::new(new_delayed_file(&engine, 300, InodeFlags::empty(), 64 * MIB)));
     file.fallocate(Fallocate::Allocate { keep_size: false }, 0, 4 * SECTOR).expect("room");
@@ -89,7 +89,7 @@ fn a_listing_waits_for_no_commit_with_the_file_locked() {
     let file = delayed_file(&fixture);
     write(&file, 0, 4);
     file.inode().flush().expect("room");
-    let (gate, is_reached, go) = Gate::new();
+    let (gate, is_reached, go) = WaitsWhenReached::new();
     let gate: Arc<dyn CommitParticipant> = Arc::new(gate);
     fixture.register(gate);
     std::thread::scope(|scope| {
@@ -214,7 +214,7 @@ fn an_extent_that_is_cut_is_listed_whole() {
     std::thread::scope(|scope| {
         let lister = || {
             while !is_over.load(Ordering::Relaxed) {
-                let from = From::Anew((SECTORS - 2) * SECTOR);
+                let from = BatchStart::Anew((SECTORS - 2) * SECTOR);
                 let layout = Layout::of(&file.inode().file(), from, u64::MAX).expect("a layout");
                 let ends = layout.pieces.first().zip(layout.pieces.last());
                 let ends = ends.map(|(first, last)| (first.entry.logical, last.entry.end()));
@@ -250,7 +250,7 @@ fn places_that_are_given_up_meanwhile_are_nobody_elses_yet() {
         file.inode().flush().expect("room");
         fixture.commit().expect("room");
         let guard = is_guarded.then(|| fixture.commit_root_guard());
-        let layout = Layout::of(&file.inode().file(), From::Anew(0), u64::MAX).expect("a layout");
+        let layout = Layout::of(&file.inode().file(), BatchStart::Anew(0), u64::MAX).expect("a layout");
         let place = layout.pieces[0].entry.physical;
         let reused = (0..TRIES).any(|_| {
             file.fallocate(Fallocate::PunchHole, 0, 8 * SECTOR).expect("room");
@@ -271,9 +271,9 @@ fn places_that_are_given_up_meanwhile_are_nobody_elses_yet() {
     assert!(!is_reused(true));
 }
 
-fn piece(at: u64) -> Piece {
+fn piece(at: u64) -> LayoutEntry {
     let entry = FiemapExtent::new(at * SECTOR, MIB, SECTOR, FiemapFlags::empty());
-    Piece { entry, extent: Some((Logical::new(MIB), 0)) }
+    LayoutEntry { entry, extent: Some((Logical::new(MIB), 0)) }
 }
 
 #[test]

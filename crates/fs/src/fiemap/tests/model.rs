@@ -28,7 +28,7 @@ enum Said {
 
 const SECTORS: usize = 120;
 
-struct Model {
+struct FiemapModel {
     size: u64,
     /// That in the tree.
     complete: u64,
@@ -36,7 +36,7 @@ struct Model {
     is_dirty: [bool; SECTORS],
 }
 
-impl Model {
+impl FiemapModel {
     fn write(&mut self, at: u64, len: u64) {
         self.size = self.size.max(at + len);
         self.is_dirty[(at / SECTOR) as usize..(at + len).div_ceil(SECTOR) as usize].fill(true);
@@ -99,7 +99,7 @@ fn said(entries: &[FiemapExtent]) -> Vec<Said> {
     sectors
 }
 
-fn compare(file: &OpenFile, model: &Model, random: &mut Random) {
+fn compare(file: &OpenFile, model: &FiemapModel, random: &mut Random) {
     let entries = all(file);
     assert_eq!(said(&entries), model.said());
     let is_last: Vec<_> = entries.iter().map(|entry| entry.flags.contains(FiemapFlags::LAST)).collect();
@@ -130,7 +130,7 @@ fn compare(file: &OpenFile, model: &Model, random: &mut Random) {
     }
 }
 
-fn change(file: &OpenFile, model: &mut Model, random: &mut Random) {
+fn change(file: &OpenFile, model: &mut FiemapModel, random: &mut Random) {
     let most = SECTORS as u64 * SECTOR;
     let sectors = |random: &mut Random| {
         let at = random.below(SECTORS as u64 - 1);
@@ -189,7 +189,7 @@ fn random_changes_are_listed_as_the_model_has_them() {
         let Some(mut fixture) = fixture(kind) else { return };
         let mut random = Random(seed);
         let mut model =
-            Model { size: 0, complete: 0, tree: [Sector::Hole; SECTORS], is_dirty: [false; SECTORS] };
+            FiemapModel { size: 0, complete: 0, tree: [Sector::Hole; SECTORS], is_dirty: [false; SECTORS] };
         for _ in 0..4 {
             let file = opened(Arc::new(fixture.named_delayed("f1", 64 * MIB)));
             compare(&file, &model, &mut random);

@@ -11,7 +11,7 @@ use creamery_base::sync::Mutex;
 use creamery_base::{Error, ErrorKind, Result};
 use creamery_device::{Hook, Request};
 
-use super::{Failing, MARK, MIB, is_marked, open};
+use super::{FailsData, MARK, MIB, is_marked, open};
 use crate::data::tests::support::*;
 use crate::filesystem::{Filesystem, SyncCaller};
 use crate::inode::InodeFlags;
@@ -31,7 +31,7 @@ fn new_file_in(fs: &Filesystem, name: &str) -> Arc<OpenFile> {
 #[test]
 fn an_error_that_no_opener_has_seen_is_reported_to_the_next_ones() {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };
-    let (engine, device) = fixture.behind(Failing::default());
+    let (engine, device) = fixture.behind(FailsData::default());
     device.0.store(true, Ordering::Release);
     let inode = Arc::new(new_delayed_file(&engine, 300, InodeFlags::empty(), 64 * MIB));
     let writer = opened(Arc::clone(&inode));
@@ -50,7 +50,7 @@ fn an_error_that_no_opener_has_seen_is_reported_to_the_next_ones() {
 #[test]
 fn an_error_that_nobody_has_seen_outlives_the_pressure_on_the_table() {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };
-    let (engine, device) = fixture.behind(Failing::default());
+    let (engine, device) = fixture.behind(FailsData::default());
     let fs = open(&engine, FsOptions { inodes_cached: 1, ..FsOptions::default() });
     let file = new_file_in(&fs, "file");
     let id = file.id();
@@ -131,7 +131,7 @@ fn what_has_time_is_left_while_what_is_due_is_in_flight() {
     for file in [&due, &other] {
         file.write_at(0, &vec![MARK; MIB as usize]).expect("it is in memory");
     }
-    due.inode().hasten();
+    due.inode().start_writeback();
     let writeback = due.inode().context().writeback();
     std::thread::scope(|scope| {
         scope.spawn(|| writeback.step_if_due(fs.engine()));
@@ -177,7 +177,7 @@ fn a_clone_of_data_that_another_thread_loses_fails() {
 
 /// Data of a file without an opener is lost in the background.
 fn filesystem_with_a_loss() -> Option<Arc<Filesystem>> {
-    let (engine, device) = fixture(Kind::DEFAULT)?.behind(Failing::default());
+    let (engine, device) = fixture(Kind::DEFAULT)?.behind(FailsData::default());
     let fs = open(&engine, FsOptions::default());
     let file = new_file_in(&fs, "file");
     fs.sync().expect("the device works");

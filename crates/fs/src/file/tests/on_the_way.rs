@@ -15,12 +15,12 @@ use crate::inode::InodeFlags;
 use crate::ops::{SetAttributes, set_attributes};
 
 /// Stops every commit, and with it threads that begin a handle meanwhile, until the test lets it go on.
-struct Stop {
+struct CommitStop {
     reached: Mutex<Sender<()>>,
     go: Mutex<Receiver<()>>,
 }
 
-impl CommitParticipant for Stop {
+impl CommitParticipant for CommitStop {
     fn settle(&self, _: &Handle<'_>) -> Result<()> {
         let _ = self.reached.lock().send(());
         let _ = self.go.lock().recv();
@@ -38,7 +38,7 @@ fn a_small_file_that_grows_while_it_is_in_flight_grows_out_of_the_tree() {
     file.write_at(0, b"small").expect("room");
     let ((reached, is_reached), (go, wait_to_go)) = (channel(), channel());
     let stop: Arc<dyn CommitParticipant> =
-        Arc::new(Stop { reached: Mutex::new(reached), go: Mutex::new(wait_to_go) });
+        Arc::new(CommitStop { reached: Mutex::new(reached), go: Mutex::new(wait_to_go) });
     fixture.register(stop);
     let delalloc = file.inode().file().delalloc();
     std::thread::scope(|scope| {
@@ -89,12 +89,12 @@ fn room_is_kept_for_each_of_many_runs() {
 }
 
 /// Keeps writes of marked data, until the test lets them go on.
-struct Hanging {
+struct HoldsMarked {
     reached: Mutex<Sender<()>>,
     go: Mutex<Receiver<()>>,
 }
 
-impl Hook for Hanging {
+impl Hook for HoldsMarked {
     fn before(&self, request: &Request) -> Result<()> {
         if let Request::Write { data, .. } = request
             && data.iter().all(is_marked)
@@ -111,7 +111,7 @@ impl Hook for Hanging {
 fn while_a_device_hangs_all_but_fsync_of_that_file_goes_on() {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };
     let ((reached, is_reached), (go, wait_to_go)) = (channel(), channel());
-    let hanging = Hanging { reached: Mutex::new(reached), go: Mutex::new(wait_to_go) };
+    let hanging = HoldsMarked { reached: Mutex::new(reached), go: Mutex::new(wait_to_go) };
     let (engine, _device) = fixture.behind(hanging);
     let [file, other] =
         [300, 301].map(|ino| opened(Arc::new(new_delayed_file(&engine, ino, InodeFlags::empty(), 64 * MIB))));

@@ -39,8 +39,8 @@ fn a_scan_of_scattered_pages_descends_seldom() {
     assert!(cost.in_flight_lookups <= 2 * cost.calls, "{cost:?}");
     // Without a memory each call descends.
     let mut at = 0;
-    while let Some(start) = ask_forgetful(&file, at, Want::Data) {
-        at = ask_forgetful(&file, start, Want::Hole).expect("the end is a hole");
+    while let Some(start) = ask_forgetful(&file, at, SeekTarget::Data) {
+        at = ask_forgetful(&file, start, SeekTarget::Hole).expect("the end is a hole");
     }
     let without = counters(&file);
     assert!(without.map_descents - cost.map_descents >= 2 * COUNT - 1);
@@ -52,9 +52,9 @@ fn what_lies_behind_an_answer_costs_nothing() {
     let cost = [1000, 20_000].map(|count| {
         let fixture = fixture(Kind::DEFAULT)?;
         let file = scattered(&fixture, 300, count);
-        assert_eq!(ask(&file, 0, Want::Data), Some(0));
-        assert_eq!(ask(&file, 0, Want::Hole), Some(SECTOR));
-        assert_eq!(ask(&file, SECTOR, Want::Data), Some(2 * SECTOR));
+        assert_eq!(ask(&file, 0, SeekTarget::Data), Some(0));
+        assert_eq!(ask(&file, 0, SeekTarget::Hole), Some(SECTOR));
+        assert_eq!(ask(&file, SECTOR, SeekTarget::Data), Some(2 * SECTOR));
         Some(counters(&file))
     });
     assert_eq!(cost[0], cost[1]);
@@ -66,12 +66,12 @@ fn data_that_is_dirty_is_found_without_the_tree_and_data_in_the_tree_without_pag
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };
     let file = opened(Arc::new(new_delayed_file(&fixture, 300, InodeFlags::empty(), 64 * MIB)));
     file.write_at(0, &[MARK; 3 * SECTOR as usize]).expect("room");
-    assert_eq!(ask(&file, SECTOR + 5, Want::Data), Some(SECTOR + 5));
-    assert_eq!(ask(&file, 7, Want::Hole), Some(3 * SECTOR), "all of it is delayed");
+    assert_eq!(ask(&file, SECTOR + 5, SeekTarget::Data), Some(SECTOR + 5));
+    assert_eq!(ask(&file, 7, SeekTarget::Hole), Some(3 * SECTOR), "all of it is delayed");
     let dirty = counters(&file);
     assert_eq!((dirty.calls, dirty.tree_searches, dirty.items), (2, 0, 0));
     file.sync().expect("room");
-    assert_eq!(ask(&file, SECTOR + 5, Want::Data), Some(SECTOR + 5));
+    assert_eq!(ask(&file, SECTOR + 5, SeekTarget::Data), Some(SECTOR + 5));
     let clean = counters(&file);
     assert_eq!((clean.tree_searches, clean.leaves, clean.items), (1, 1, 1));
     assert_eq!(clean, SeekCounters { calls: 3, tree_searches: 1, leaves: 1, items: 1, ..dirty });
@@ -91,7 +91,7 @@ fn each_leaf_is_visited_once() {
     const COUNT: u64 = 600;
     let Some(fixture) = fixture(Kind::OLD) else { return };
     let file = many_extents(&fixture, COUNT);
-    assert_eq!(ask(&file, 0, Want::Hole), Some(COUNT * SECTOR));
+    assert_eq!(ask(&file, 0, SeekTarget::Hole), Some(COUNT * SECTOR));
     let cost = counters(&file);
     // A leaf of 4096 bytes has room for 50 of them, and is half full at least but for the last.
     assert_eq!((cost.calls, cost.tree_searches, cost.items), (1, 1, COUNT));
@@ -113,7 +113,7 @@ fn a_scan_goes_on_in_the_leaf_where_it_was() {
     // A change of one extent ends the memory of all.
     file.write_at(SECTOR, &[MARK; SECTOR as usize]).expect("room");
     file.sync().expect("room");
-    assert_eq!(ask(&file, 0, Want::Hole), Some(3 * SECTOR));
+    assert_eq!(ask(&file, 0, SeekTarget::Hole), Some(3 * SECTOR));
     assert_eq!(counters(&file).tree_searches, flushed.tree_searches + 1);
 }
 
@@ -121,15 +121,15 @@ fn a_scan_goes_on_in_the_leaf_where_it_was() {
 fn who_gives_up_is_let_go_and_may_ask_again() {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };
     let file = many_extents(&fixture, 600);
-    let found = file.seek(0, Want::Hole, &|| true).map_err(|error| error.kind());
+    let found = file.seek(0, SeekTarget::Hole, &|| true).map_err(|error| error.kind());
     assert_eq!(found, Err(ErrorKind::Interrupted));
     assert!(counters(&file).items <= 256);
-    assert_eq!(file.seek(0, Want::Data, &|| panic!("nobody is asked for a step")).expect("data"), 0);
-    assert_eq!(ask(&file, 0, Want::Hole), Some(600 * SECTOR));
+    assert_eq!(file.seek(0, SeekTarget::Data, &|| panic!("nobody is asked for a step")).expect("data"), 0);
+    assert_eq!(ask(&file, 0, SeekTarget::Hole), Some(600 * SECTOR));
     let scattered = scattered(&fixture, 301, 1);
     scattered.write_at(0, &vec![MARK; 40 * MIB as usize]).expect("room");
     assert_eq!(
-        scattered.seek(0, Want::Hole, &|| true).expect("few ranges, as they lie side by side"),
+        scattered.seek(0, SeekTarget::Hole, &|| true).expect("few ranges, as they lie side by side"),
         40 * MIB
     );
 }
@@ -167,9 +167,9 @@ fn a_leaf_that_cannot_be_read_is_an_error_and_the_file_stays_usable() {
     device.0.store(true, Ordering::Release);
     assert!(file.seek_hole(0).is_err());
     device.0.store(false, Ordering::Release);
-    assert_eq!(ask(&file, 0, Want::Hole), Some(600 * SECTOR));
+    assert_eq!(ask(&file, 0, SeekTarget::Hole), Some(600 * SECTOR));
     file.write_at(700 * SECTOR, b"more").expect("nothing was aborted");
-    assert_eq!(ask(&file, 600 * SECTOR, Want::Data), Some(700 * SECTOR));
+    assert_eq!(ask(&file, 600 * SECTOR, SeekTarget::Data), Some(700 * SECTOR));
 }
 
 #[test]
@@ -273,11 +273,11 @@ fn what_is_remembered_stays_true_while_neighbours_move_the_items() {
         let open: Vec<OpenFile> = (0..count).map(|_| opened(Arc::clone(&inode))).collect();
         for gone in 0..60 {
             for (number, file) in open.iter().enumerate() {
-                assert_eq!(ask(file, number as u64 * SECTOR, Want::Data), Some(number as u64 * SECTOR));
+                assert_eq!(ask(file, number as u64 * SECTOR, SeekTarget::Data), Some(number as u64 * SECTOR));
             }
             change(&behind, 500 - gone, true);
             for (number, file) in open.iter().enumerate() {
-                let found = ask(file, number as u64 * SECTOR, Want::Hole);
+                let found = ask(file, number as u64 * SECTOR, SeekTarget::Hole);
                 assert_eq!(found, Some(count * SECTOR), "{first} before, {count} extents, from {number}");
             }
         }

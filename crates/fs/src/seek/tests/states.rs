@@ -11,12 +11,12 @@ use crate::fallocate::Fallocate;
 use crate::ops::{SetAttributes, set_attributes};
 
 /// Keeps writes of data until the test lets them go on.
-struct Hanging {
+struct HoldsData {
     reached: Mutex<Sender<()>>,
     go: Mutex<Receiver<()>>,
 }
 
-impl Hook for Hanging {
+impl Hook for HoldsData {
     fn before(&self, request: &Request) -> Result<()> {
         let is_data = |data: &[u8]| data.windows(32).any(|bytes| *bytes == [MARK; 32]);
         if let Request::Write { data, .. } = request
@@ -30,7 +30,7 @@ impl Hook for Hanging {
 }
 
 /// Random content of up to `scale` bytes: some of it set aside and some of it in the tree before, the rest in memory.
-fn fill(file: &OpenFile, model: &mut Model, scale: u64, random: &mut Random) {
+fn fill(file: &OpenFile, model: &mut FileModel, scale: u64, random: &mut Random) {
     let place = |random: &mut Random| {
         let at = random.below(scale);
         if random.below(2) == 0 { at / SECTOR * SECTOR } else { at }
@@ -64,9 +64,9 @@ fn answers_are_those_of_a_model_in_five_states() {
         println!("seed {seed}");
         let Some(fixture) = fixture(kind) else { return };
         let ((reached, is_reached), (go, wait_to_go)) = (channel(), channel());
-        let hanging = Hanging { reached: Mutex::new(reached.clone()), go: Mutex::new(wait_to_go) };
+        let hanging = HoldsData { reached: Mutex::new(reached.clone()), go: Mutex::new(wait_to_go) };
         let mut random = Random(seed);
-        let mut model = Model::default();
+        let mut model = FileModel::default();
         let scale = [2000, 20_000, 200_000][seed as usize % 3];
         {
             let inode = fixture.named_delayed("f1", 64 * MIB);
@@ -116,7 +116,7 @@ fn a_file_of_any_inline_length_is_data_to_its_end() {
         let Some(fixture) = fixture(kind) else { return };
         for len in (1..2100).step_by(97).chain([2047, 2048, 2049]) {
             let inode = Arc::new(new_delayed_file(&fixture, 300 + len, InodeFlags::empty(), 64 * MIB));
-            let (file, mut model) = (opened(inode), Model::default());
+            let (file, mut model) = (opened(inode), FileModel::default());
             write(&file, &mut model, 0, len);
             compare(&file, &model, "dirty");
             file.inode().flush().expect("room");
@@ -142,7 +142,7 @@ fn what_the_kernel_compressed_is_data() {
                     file.write_all_at(&vec![b'x'; *len], *at).expect("room");
                 }
                 file.sync_all().expect("room");
-                models.push((name, Model::of_mounted(&path)));
+                models.push((name, FileModel::of_mounted(&path)));
             }
         });
         if !made {
@@ -166,7 +166,7 @@ fn a_file_that_is_cut_under_a_scan_answers_as_before_or_as_after() {
     for round in 0..40_u64 {
         let ino = 300 + round;
         let file = opened(Arc::new(new_delayed_file(&fixture, ino, InodeFlags::empty(), 64 * MIB)));
-        let mut before = Model::default();
+        let mut before = FileModel::default();
         (0..COUNT).for_each(|number| write(&file, &mut before, 2 * number * SECTOR, SECTOR));
         if round % 2 == 0 {
             file.inode().flush().expect("room");

@@ -17,7 +17,7 @@ use creamery_testkit::until;
 
 use super::{Content, Memory, S_IFLNK, S_IFMT, State, VALID, now};
 
-type Context<'a> = &'a RequestContext<'a>;
+type MemoryContext<'a> = &'a RequestContext<'a>;
 
 const GETFLAGS: u32 = 0x8008_6601;
 const SETFLAGS: u32 = 0x4008_6602;
@@ -42,7 +42,7 @@ fn entries(state: &mut State, node: NodeId, offset: u64) -> Result<Vec<(u64, u64
 }
 
 impl Memory {
-    fn wait_for_signal(&self, ctx: Context<'_>) -> Result<Entry> {
+    fn wait_for_signal(&self, ctx: MemoryContext<'_>) -> Result<Entry> {
         Self::count(&self.counters.stuck);
         match until("a signal", || Ok(ctx.is_interrupted())) {
             Ok(()) => {
@@ -64,7 +64,7 @@ impl Operations for Memory {
         Self::count(&self.counters.destroyed);
     }
 
-    fn lookup(&self, ctx: Context<'_>, parent: NodeId, name: &[u8]) -> Result<Entry> {
+    fn lookup(&self, ctx: MemoryContext<'_>, parent: NodeId, name: &[u8]) -> Result<Entry> {
         if name == crate::STUCK {
             return self.wait_for_signal(ctx);
         }
@@ -86,13 +86,13 @@ impl Operations for Memory {
         state.reap(node.get());
     }
 
-    fn getattr(&self, _: Context<'_>, node: NodeId, _: Option<FileHandle>) -> Result<AttrReply> {
+    fn getattr(&self, _: MemoryContext<'_>, node: NodeId, _: Option<FileHandle>) -> Result<AttrReply> {
         Ok(AttrReply { attr: self.lock().attr(node.get())?, valid: VALID })
     }
 
     fn statx(
         &self,
-        _: Context<'_>,
+        _: MemoryContext<'_>,
         node: NodeId,
         _: Option<FileHandle>,
         _: u32,
@@ -105,7 +105,7 @@ impl Operations for Memory {
         Ok(StatxReply::new(state.attr(node.get())?, Some(btime), VALID))
     }
 
-    fn setattr(&self, _: Context<'_>, id: NodeId, changes: &SetAttr) -> Result<AttrReply> {
+    fn setattr(&self, _: MemoryContext<'_>, id: NodeId, changes: &SetAttr) -> Result<AttrReply> {
         let mut state = self.lock();
         let node = state.node(id)?;
         let time = now();
@@ -132,7 +132,7 @@ impl Operations for Memory {
         Ok(AttrReply { attr: state.attr(id.get())?, valid: VALID })
     }
 
-    fn readlink(&self, _: Context<'_>, node: NodeId, target: &mut ByteSink<'_>) -> Result<()> {
+    fn readlink(&self, _: MemoryContext<'_>, node: NodeId, target: &mut ByteSink<'_>) -> Result<()> {
         match &self.lock().node(node)?.content {
             Content::Symlink(bytes) => target.put(bytes),
             _ => return Err(Errno::EINVAL),
@@ -140,17 +140,17 @@ impl Operations for Memory {
         Ok(())
     }
 
-    fn mknod(&self, ctx: Context<'_>, parent: NodeId, name: &[u8], new: &NewInode) -> Result<Entry> {
+    fn mknod(&self, ctx: MemoryContext<'_>, parent: NodeId, name: &[u8], new: &NewInode) -> Result<Entry> {
         let mut state = self.lock();
         let id = state.make(ctx, parent, Some(name), new, None)?;
         state.entry(id)
     }
 
-    fn mkdir(&self, ctx: Context<'_>, parent: NodeId, name: &[u8], new: &NewInode) -> Result<Entry> {
+    fn mkdir(&self, ctx: MemoryContext<'_>, parent: NodeId, name: &[u8], new: &NewInode) -> Result<Entry> {
         self.mknod(ctx, parent, name, new)
     }
 
-    fn unlink(&self, _: Context<'_>, parent: NodeId, name: &[u8]) -> Result<()> {
+    fn unlink(&self, _: MemoryContext<'_>, parent: NodeId, name: &[u8]) -> Result<()> {
         let mut state = self.lock();
         state.check_removable(parent, name, false)?;
         let id = state.take_name(parent, name)?;
@@ -158,7 +158,7 @@ impl Operations for Memory {
         Ok(())
     }
 
-    fn rmdir(&self, _: Context<'_>, parent: NodeId, name: &[u8]) -> Result<()> {
+    fn rmdir(&self, _: MemoryContext<'_>, parent: NodeId, name: &[u8]) -> Result<()> {
         let mut state = self.lock();
         state.check_removable(parent, name, true)?;
         let id = state.take_name(parent, name)?;
@@ -166,7 +166,7 @@ impl Operations for Memory {
         Ok(())
     }
 
-    fn symlink(&self, ctx: Context<'_>, parent: NodeId, name: &[u8], target: &[u8]) -> Result<Entry> {
+    fn symlink(&self, ctx: MemoryContext<'_>, parent: NodeId, name: &[u8], target: &[u8]) -> Result<Entry> {
         let mut state = self.lock();
         let new = NewInode { mode: S_IFLNK | 0o777, ..NewInode::default() };
         let content = Content::Symlink(target.to_vec());
@@ -176,7 +176,7 @@ impl Operations for Memory {
 
     fn rename(
         &self,
-        ctx: Context<'_>,
+        ctx: MemoryContext<'_>,
         parent: NodeId,
         name: &[u8],
         new_parent: NodeId,
@@ -213,7 +213,7 @@ impl Operations for Memory {
         Ok(())
     }
 
-    fn link(&self, _: Context<'_>, node: NodeId, new_parent: NodeId, new_name: &[u8]) -> Result<Entry> {
+    fn link(&self, _: MemoryContext<'_>, node: NodeId, new_parent: NodeId, new_name: &[u8]) -> Result<Entry> {
         let mut state = self.lock();
         state.add_name(new_parent, new_name, node.get())?;
         let known = state.node(node)?;
@@ -222,16 +222,22 @@ impl Operations for Memory {
         state.entry(node.get())
     }
 
-    fn open(&self, _: Context<'_>, node: NodeId, _: &OpenRequest) -> Result<Opened> {
+    fn open(&self, _: MemoryContext<'_>, node: NodeId, _: &OpenRequest) -> Result<Opened> {
         self.lock().open_handle(node.get()).map(opened)
     }
 
-    fn read(&self, _: Context<'_>, node: NodeId, read: &ReadRequest, out: &mut [u8]) -> Result<usize> {
+    fn read(&self, _: MemoryContext<'_>, node: NodeId, read: &ReadRequest, out: &mut [u8]) -> Result<usize> {
         self.counters.largest_read.fetch_max(out.len() as u64, Ordering::Relaxed);
         Ok(self.lock().node(node)?.data()?.read(read.offset, out))
     }
 
-    fn write(&self, _: Context<'_>, id: NodeId, write: &WriteRequest, data: &SharedBytes) -> Result<usize> {
+    fn write(
+        &self,
+        _: MemoryContext<'_>,
+        id: NodeId,
+        write: &WriteRequest,
+        data: &SharedBytes,
+    ) -> Result<usize> {
         self.counters.largest_write.fetch_max(data.len() as u64, Ordering::Relaxed);
         assert_eq!(data.as_ptr() as usize % 4096, 0, "write data lies at a page");
         let mut state = self.lock();
@@ -244,27 +250,27 @@ impl Operations for Memory {
         Ok(data.len())
     }
 
-    fn statfs(&self, _: Context<'_>, _: NodeId) -> Result<Statfs> {
+    fn statfs(&self, _: MemoryContext<'_>, _: NodeId) -> Result<Statfs> {
         Ok(Statfs { blocks: 1 << 20, free: 1 << 19, available: 1 << 18, files: 77, ..Statfs::default() })
     }
 
-    fn release(&self, _: Context<'_>, _: NodeId, release: &ReleaseRequest) -> Result<()> {
+    fn release(&self, _: MemoryContext<'_>, _: NodeId, release: &ReleaseRequest) -> Result<()> {
         self.lock().close_handle(release.handle.get());
         Ok(())
     }
 
-    fn flush(&self, _: Context<'_>, _: NodeId, _: FileHandle, _: u64) -> Result<()> {
+    fn flush(&self, _: MemoryContext<'_>, _: NodeId, _: FileHandle, _: u64) -> Result<()> {
         Ok(())
     }
 
-    fn fsync(&self, _: Context<'_>, _: NodeId, _: FileHandle, data_only: bool) -> Result<()> {
+    fn fsync(&self, _: MemoryContext<'_>, _: NodeId, _: FileHandle, data_only: bool) -> Result<()> {
         Self::count(if data_only { &self.counters.datasyncs } else { &self.counters.fsyncs });
         Ok(())
     }
 
     fn setxattr(
         &self,
-        _: Context<'_>,
+        _: MemoryContext<'_>,
         id: NodeId,
         name: &[u8],
         value: &[u8],
@@ -285,29 +291,35 @@ impl Operations for Memory {
         Ok(())
     }
 
-    fn getxattr(&self, _: Context<'_>, node: NodeId, name: &[u8], value: &mut ByteSink<'_>) -> Result<()> {
+    fn getxattr(
+        &self,
+        _: MemoryContext<'_>,
+        node: NodeId,
+        name: &[u8],
+        value: &mut ByteSink<'_>,
+    ) -> Result<()> {
         value.put(self.lock().node(node)?.xattrs.get(name).ok_or(Errno::ENODATA)?);
         Ok(())
     }
 
-    fn listxattr(&self, _: Context<'_>, node: NodeId, names: &mut ByteSink<'_>) -> Result<()> {
+    fn listxattr(&self, _: MemoryContext<'_>, node: NodeId, names: &mut ByteSink<'_>) -> Result<()> {
         for name in self.lock().node(node)?.xattrs.keys() {
             names.put_name(name);
         }
         Ok(())
     }
 
-    fn removexattr(&self, _: Context<'_>, node: NodeId, name: &[u8]) -> Result<()> {
+    fn removexattr(&self, _: MemoryContext<'_>, node: NodeId, name: &[u8]) -> Result<()> {
         self.lock().node(node)?.xattrs.remove(name).map(drop).ok_or(Errno::ENODATA)
     }
 
-    fn opendir(&self, _: Context<'_>, node: NodeId, _: &OpenRequest) -> Result<Opened> {
+    fn opendir(&self, _: MemoryContext<'_>, node: NodeId, _: &OpenRequest) -> Result<Opened> {
         self.lock().open_handle(node.get()).map(opened)
     }
 
     fn readdir(
         &self,
-        _: Context<'_>,
+        _: MemoryContext<'_>,
         node: NodeId,
         _: FileHandle,
         offset: u64,
@@ -325,7 +337,7 @@ impl Operations for Memory {
 
     fn readdirplus(
         &self,
-        _: Context<'_>,
+        _: MemoryContext<'_>,
         node: NodeId,
         _: FileHandle,
         offset: u64,
@@ -348,19 +360,19 @@ impl Operations for Memory {
         Ok(())
     }
 
-    fn releasedir(&self, _: Context<'_>, _: NodeId, release: &ReleaseRequest) -> Result<()> {
+    fn releasedir(&self, _: MemoryContext<'_>, _: NodeId, release: &ReleaseRequest) -> Result<()> {
         self.lock().close_handle(release.handle.get());
         Ok(())
     }
 
-    fn fsyncdir(&self, _: Context<'_>, _: NodeId, _: FileHandle, _: bool) -> Result<()> {
+    fn fsyncdir(&self, _: MemoryContext<'_>, _: NodeId, _: FileHandle, _: bool) -> Result<()> {
         Self::count(&self.counters.fsyncs);
         Ok(())
     }
 
     fn create(
         &self,
-        ctx: Context<'_>,
+        ctx: MemoryContext<'_>,
         parent: NodeId,
         name: &[u8],
         new: &NewInode,
@@ -374,7 +386,7 @@ impl Operations for Memory {
 
     fn tmpfile(
         &self,
-        ctx: Context<'_>,
+        ctx: MemoryContext<'_>,
         parent: NodeId,
         new: &NewInode,
         _: &OpenRequest,
@@ -387,7 +399,7 @@ impl Operations for Memory {
 
     fn ioctl(
         &self,
-        _: Context<'_>,
+        _: MemoryContext<'_>,
         id: NodeId,
         ioctl: &IoctlRequest,
         input: &[u8],
@@ -417,7 +429,7 @@ impl Operations for Memory {
 
     fn fallocate(
         &self,
-        _: Context<'_>,
+        _: MemoryContext<'_>,
         id: NodeId,
         _: FileHandle,
         offset: u64,
@@ -435,13 +447,13 @@ impl Operations for Memory {
         Ok(())
     }
 
-    fn lseek(&self, _: Context<'_>, id: NodeId, _: FileHandle, offset: u64, to: SeekTo) -> Result<u64> {
+    fn lseek(&self, _: MemoryContext<'_>, id: NodeId, _: FileHandle, offset: u64, to: SeekTo) -> Result<u64> {
         self.lock().node(id)?.data()?.seek(offset, to)
     }
 
     fn copy_file_range(
         &self,
-        _: Context<'_>,
+        _: MemoryContext<'_>,
         from: &CopySide,
         to: &CopySide,
         len: u64,

@@ -1,9 +1,9 @@
 //! Attributes, modes, and more around an fsync: subvolumes, and what is committed without one.
 
-use super::run::{Case, Row};
+use super::run::{LogCase, Row};
 
-pub(crate) fn cases() -> Vec<Case> {
-    ATTRIBUTES.iter().chain(SUBVOLUMES).chain(COMMITS).map(Case::from).collect()
+pub(crate) fn cases() -> Vec<LogCase> {
+    ATTRIBUTES.iter().chain(SUBVOLUMES).chain(COMMITS).map(LogCase::from).collect()
 }
 
 const ATTRIBUTES: &[Row] = &[

@@ -1,10 +1,10 @@
 //! Names that return to the state of the last commit while the log differs, names that go to a third file, and sequences that users
 //! reported of Linux: no test of the group has them.
 
-use super::run::{Case, Row};
+use super::run::{LogCase, Row};
 
-pub(crate) fn cases() -> Vec<Case> {
-    BACK.iter().chain(REPLACED).chain(REPORTED).map(Case::from).collect()
+pub(crate) fn cases() -> Vec<LogCase> {
+    BACK.iter().chain(REPLACED).chain(REPORTED).map(LogCase::from).collect()
 }
 
 const BACK: &[Row] = &[

@@ -1,13 +1,13 @@
 //! Data, holes, and space behind the end around an fsync.
 
-use super::run::{Case, Row};
+use super::run::{LogCase, Row};
 
-pub(crate) fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<LogCase> {
     DATA.iter()
         .chain(HOLES)
         .chain(AHEAD)
         .chain(CLONES)
-        .map(Case::from)
+        .map(LogCase::from)
         .chain(holes_between_leaves())
         .collect()
 }
@@ -277,7 +277,7 @@ const CLONES: &[Row] = &[
 
 /// Files of many extents, and holes that are punched where one leaf ends and the next one begins: about there, for where it is no row
 /// knows.
-fn holes_between_leaves() -> impl Iterator<Item = Case> {
+fn holes_between_leaves() -> impl Iterator<Item = LogCase> {
     const EXTENTS: usize = 120;
     let make = format!("create foo; for 0 {}: write foo %*16K 8K ab;", EXTENTS - 1);
     let punched = [(1, 2), (30, 1), (38, 9), (47, 3), (90, 20)].into_iter().map(move |(first, count)| {
@@ -287,7 +287,7 @@ fn holes_between_leaves() -> impl Iterator<Item = Case> {
         data.chunks_mut(16 << 10).for_each(|chunk| chunk[..8 << 10].fill(0xab));
         let at = first * (16 << 10) + 96;
         data[at..at + len].fill(0);
-        Case {
+        LogCase {
             test: "btrfs/159",
             what: "a hole that goes over the end of a leaf is synced in part",
             steps: format!("{make} sync; punch foo {at} {len}; fsync foo"),
@@ -295,7 +295,7 @@ fn holes_between_leaves() -> impl Iterator<Item = Case> {
         }
     });
     let ahead = [2400, 3000, 3400, 3600].into_iter().flat_map(|pad| {
-        let one = |punch: &str, wants: &str| Case {
+        let one = |punch: &str, wants: &str| LogCase {
             test: "btrfs/201",
             what: "a hole with which a leaf would begin is not synced",
             steps: format!(

@@ -19,7 +19,7 @@ use creamery_sim::Canary;
 use creamery_testkit::Judge;
 use creamery_testkit::harness::{self, Bench};
 
-use self::run::{Case, SETUPS, run, run_on};
+use self::run::{LogCase, SETUPS, run, run_on};
 
 /// The group: the numbers under `generic` and under `btrfs`.
 const GENERIC: [u32; 79] = [
@@ -59,7 +59,7 @@ const NOT_HERE: [(&str, &str, &str); 12] = [
     ("generic/757", "direct writes, many at a time, with fdatasync", "tests/it/log.rs, tests/it/in_place.rs"),
 ];
 
-fn all() -> Vec<Case> {
+fn all() -> Vec<LogCase> {
     [names::cases(), extents::cases(), attributes::cases()].concat()
 }
 
@@ -77,7 +77,7 @@ fn every_test_of_the_group_has_a_case_or_a_reason() -> Result<()> {
 }
 
 /// Checks that each expectation holds after a power cut at any time behind the last fsync.
-fn survive(cases: &[Case]) -> Result<()> {
+fn survive(cases: &[LogCase]) -> Result<()> {
     let (mut logged, mut states, mut wrong) = (0, 0, Vec::new());
     for (case, setup) in cases.iter().flat_map(|case| SETUPS.iter().map(move |setup| (case, setup))) {
         let tried = run(case, setup).and_then(|done| {

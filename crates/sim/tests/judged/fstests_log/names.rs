@@ -1,9 +1,9 @@
 //! Names that come and go around an fsync.
 
-use super::run::{Case, Row};
+use super::run::{LogCase, Row};
 
-pub(crate) fn cases() -> Vec<Case> {
-    LINKS.iter().chain(MOVES).chain(DIRECTORIES).map(Case::from).chain(links_and_who_is_synced()).collect()
+pub(crate) fn cases() -> Vec<LogCase> {
+    LINKS.iter().chain(MOVES).chain(DIRECTORIES).map(LogCase::from).chain(links_and_who_is_synced()).collect()
 }
 
 /// Names that are added and taken away.
@@ -383,7 +383,7 @@ const LINKED: [(&str, &str, &[&str]); 6] = [
 ];
 
 /// A new file gets a second name, and one of them, a directory, or another new file is synced.
-fn links_and_who_is_synced() -> impl Iterator<Item = Case> {
+fn links_and_who_is_synced() -> impl Iterator<Item = LogCase> {
     let synced = |(first, second, synced): &(&'static str, &'static str, &'static [&'static str])| {
         let (first, second) = (*first, *second);
         synced.iter().map(Some).chain([None]).map(move |synced| link_of(first, second, synced.copied()))
@@ -391,7 +391,7 @@ fn links_and_who_is_synced() -> impl Iterator<Item = Case> {
     LINKED.iter().flat_map(synced)
 }
 
-fn link_of(first: &str, second: &str, synced: Option<&str>) -> Case {
+fn link_of(first: &str, second: &str, synced: Option<&str>) -> LogCase {
     let other = synced.filter(|path| ![first, second, "/", "A"].contains(path));
     let make = if [first, second].iter().any(|path| path.starts_with("A/")) || other == Some("A/foo") {
         "mkdir A;"
@@ -404,7 +404,7 @@ fn link_of(first: &str, second: &str, synced: Option<&str>) -> Case {
         Some(other) => format!("{other} links 1"),
         None => format!("{first} links 2; {second} is {first}"),
     };
-    Case {
+    LogCase {
         test: "generic/520",
         what: "a new file has two names, of which one is lost",
         steps: format!("{make} create {first}; link {first} {second}; {create} {sync}"),

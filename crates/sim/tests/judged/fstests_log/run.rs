@@ -16,12 +16,12 @@ use creamery_testkit::{LoopMount, Scratch, btrfs_check};
 use creamery_txn::{Engine, Options};
 use creamery_volume::{Mode, Volume};
 
-use super::script::Here;
+use super::script::ScriptScene;
 use super::wants::{LATER, Wants};
 
 /// A test of the group: its name, the bug elsewhere, the steps, and the expectations after them.
 #[derive(Clone)]
-pub(crate) struct Case {
+pub(crate) struct LogCase {
     pub(crate) test: &'static str,
     pub(crate) what: &'static str,
     pub(crate) steps: String,
@@ -31,7 +31,7 @@ pub(crate) struct Case {
 /// A row of a table.
 pub(crate) type Row = (&'static str, &'static str, &'static str, &'static str);
 
-impl From<&Row> for Case {
+impl From<&Row> for LogCase {
     fn from(&(test, what, steps, wants): &Row) -> Self {
         Self { test, what, steps: steps.to_owned(), wants: wants.to_owned() }
     }
@@ -115,7 +115,7 @@ impl Setup {
 const BEFORE: usize = 6;
 
 /// A case after its run.
-pub(crate) struct Done {
+pub(crate) struct FinishedCase {
     device: Arc<SimDevice>,
     wants: Wants,
     setup: &'static Setup,
@@ -127,32 +127,32 @@ pub(crate) struct Done {
 }
 
 /// Runs the steps of a case, and then some more work.
-pub(crate) fn run(case: &Case, setup: &'static Setup) -> Result<Done> {
+pub(crate) fn run(case: &LogCase, setup: &'static Setup) -> Result<FinishedCase> {
     run_on(case, setup, None)
 }
 
 /// Runs a case on a device that may break a promise.
-pub(crate) fn run_on(case: &Case, setup: &'static Setup, canary: Option<Canary>) -> Result<Done> {
+pub(crate) fn run_on(case: &LogCase, setup: &'static Setup, canary: Option<Canary>) -> Result<FinishedCase> {
     let told = || format!("{} ({}), {}", case.test, case.what, setup.name);
     let device = Arc::new(SimDevice::recording(setup.image().clone(), canary));
-    let work = || -> Result<Done> {
+    let work = || -> Result<FinishedCase> {
         let fs = setup.open(&device)?;
-        let mut here = Here::new(&fs);
+        let mut here = ScriptScene::new(&fs);
         here.run(&case.steps)?;
         let (durable, image) = (device.log_len(), device.image());
         let is_logged = open(&Arc::new(SimDevice::new(image.clone())))?.replayed().is_some();
         drop(here);
         let wants = Wants::new(&case.wants, &*fs)?;
-        let mut here = Here::new(&fs);
+        let mut here = ScriptScene::new(&fs);
         here.run(&format!("create {LATER}; write {LATER} 0 1000 77; fsync {LATER}; sync"))?;
-        Ok(Done { device: Arc::clone(&device), wants, setup, durable, image, is_logged })
+        Ok(FinishedCase { device: Arc::clone(&device), wants, setup, durable, image, is_logged })
     };
     work().with_context(told)
 }
 
-impl Done {
+impl FinishedCase {
     /// Opens and compares all states that power cuts leave; returns their number.
-    pub(crate) fn expect_after_power_cuts(self, case: &Case) -> Result<usize> {
+    pub(crate) fn expect_after_power_cuts(self, case: &LogCase) -> Result<usize> {
         let end = self.device.log_len();
         let mut cut = PowerCut::of(&self.device, self.setup.image(), 7);
         let before = (1..BEFORE).map(|part| part * self.durable / BEFORE);
@@ -174,7 +174,7 @@ impl Done {
         let fs = open(&device).context("opening what the power cut left")?;
         self.wants.expect(&*fs, state.position >= self.durable)?;
         if empties {
-            Here::new(&fs).run("create again; write again 0 1000 78; fsync again")?;
+            ScriptScene::new(&fs).run("create again; write again 0 1000 78; fsync again")?;
             empty(&fs).context("removing all of it")?;
         }
         fs.shut_down()?;
@@ -182,7 +182,7 @@ impl Done {
     }
 
     /// Lets the kernel replay the state at the end of the last step.
-    pub(crate) fn expect_of_the_kernel(&self, case: &Case, scratch: &Scratch) -> Result<()> {
+    pub(crate) fn expect_of_the_kernel(&self, case: &LogCase, scratch: &Scratch) -> Result<()> {
         let told = || format!("{} ({}), {}, by the kernel", case.test, case.what, self.setup.name);
         let path = scratch.file("replayed.img");
         let replay = || -> Result<()> {
@@ -198,7 +198,7 @@ impl Done {
 
 /// Removes everything.
 fn empty(fs: &Arc<Filesystem>) -> Result<()> {
-    let mut here = Here::new(fs);
+    let mut here = ScriptScene::new(fs);
     // Files below a directory come behind it, so the order is reversed.
     for (path, entry) in snapshot(fs)?.entries.iter().rev().filter(|(path, _)| !path.is_empty()) {
         let path = String::from_utf8_lossy(path);

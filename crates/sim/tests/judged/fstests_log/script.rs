@@ -60,7 +60,7 @@ pub(crate) fn runs(words: &[&str]) -> Result<Vec<u8>> {
 }
 
 /// A filesystem in the midst of being changed.
-pub(crate) struct Here {
+pub(crate) struct ScriptScene {
     pub(crate) fs: Arc<Filesystem>,
     /// By the path that they were opened with.
     open: HashMap<String, Arc<OpenFile>>,
@@ -74,7 +74,7 @@ pub(crate) fn resolve(fs: &Filesystem, path: &str) -> Result<InodeId> {
     found.with_context(|| path.to_owned())
 }
 
-impl Here {
+impl ScriptScene {
     pub(crate) fn new(fs: &Arc<Filesystem>) -> Self {
         Self { fs: Arc::clone(fs), open: HashMap::new() }
     }

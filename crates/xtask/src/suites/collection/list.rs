@@ -53,13 +53,13 @@ pub(super) struct Opinions {
 
 /// The expected state of a case.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Wanted {
+enum WantedState {
     Clean,
     Broken,
     Foreign,
 }
 
-impl Wanted {
+impl WantedState {
     /// The expected verdicts of `btrfs check` and of ours. `btrfs check` fails on an image without a filesystem, as on a broken one.
     const fn opinions(self) -> Opinions {
         match self {
@@ -73,7 +73,7 @@ impl Wanted {
 /// The list.
 #[derive(Debug, Default)]
 pub(super) struct List {
-    wanted: BTreeMap<String, Wanted>,
+    wanted: BTreeMap<String, WantedState>,
     theirs_differs: BTreeMap<String, String>,
     ours_differs: BTreeMap<String, String>,
     shown_differs: BTreeMap<String, String>,
@@ -101,9 +101,11 @@ impl List {
     fn parse(text: &str) -> Result<Self> {
         let table: Table = text.parse()?;
         let mut wanted = BTreeMap::new();
-        for (name, kind) in
-            [("clean", Wanted::Clean), ("broken", Wanted::Broken), ("foreign", Wanted::Foreign)]
-        {
+        for (name, kind) in [
+            ("clean", WantedState::Clean),
+            ("broken", WantedState::Broken),
+            ("foreign", WantedState::Foreign),
+        ] {
             let cases = table.get(name).and_then(Value::as_array);
             for case in cases.with_context(|| format!("no list \"{name}\""))? {
                 let case = case.as_str().with_context(|| format!("{name}: not a text"))?;

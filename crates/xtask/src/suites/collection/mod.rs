@@ -22,7 +22,7 @@ use self::shown::{Shown, compare};
 use creamery_workspace::build_program;
 
 /// What the command line asks for.
-struct Wanted {
+struct CollectionOptions {
     checkout: PathBuf,
     /// Checkouts of other projects.
     beside: Vec<PathBuf>,
@@ -62,7 +62,7 @@ pub(crate) fn collection(words: &[&str]) -> Result<()> {
     list.hold_against(&opinions, wanted.filters.is_empty(), broke)
 }
 
-fn parse(words: &[&str]) -> Result<Wanted> {
+fn parse(words: &[&str]) -> Result<CollectionOptions> {
     let (mut checkout, mut beside, mut filters) = (None, Vec::new(), Vec::new());
     let mut words = words.iter();
     while let Some(&word) = words.next() {
@@ -79,7 +79,7 @@ fn parse(words: &[&str]) -> Result<Wanted> {
     }
     let checkout =
         checkout.context("--checkout DIR names a folder with btrfs-progs (git clone; no need to build)")?;
-    Ok(Wanted { checkout, beside, filters })
+    Ok(CollectionOptions { checkout, beside, filters })
 }
 
 /// What was found of one image.

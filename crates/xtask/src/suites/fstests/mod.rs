@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 
 use self::outcome::Outcome;
-use self::stage::{Stage, Subject};
+use self::stage::{FstestsStage, Subject};
 use creamery_tidy::{Expected, Verdict};
 use creamery_workspace::{build_program, target};
 
@@ -24,7 +24,7 @@ use creamery_workspace::{build_program, target};
 const STAGE: &str = "fstests";
 
 /// What the command line asks for.
-struct Wanted {
+struct FstestsOptions {
     checkout: PathBuf,
     subject: Subject,
     tests: Vec<String>,
@@ -42,7 +42,8 @@ pub(crate) fn fstests(words: &[&str]) -> Result<()> {
         (true, Subject::Kernel) => quick(&wanted.checkout)?,
     };
     build_program()?;
-    let stage = Stage::new(&target().join(STAGE), &wanted.checkout, wanted.subject, &expected.granted)?;
+    let stage =
+        FstestsStage::new(&target().join(STAGE), &wanted.checkout, wanted.subject, &expected.granted)?;
     let outcomes = run::run_tests(&stage, &tests)?.outcomes;
     println!("details of each test: {}", stage.results.display());
     tell(&outcomes);
@@ -59,7 +60,7 @@ pub(crate) fn fstests(words: &[&str]) -> Result<()> {
     }
 }
 
-fn parse(words: &[&str]) -> Result<Wanted> {
+fn parse(words: &[&str]) -> Result<FstestsOptions> {
     let (mut checkout, mut subject, mut tests) = (None, Subject::Creamery, Vec::new());
     let mut words = words.iter();
     while let Some(&word) = words.next() {
@@ -73,7 +74,7 @@ fn parse(words: &[&str]) -> Result<Wanted> {
         }
     }
     let checkout = checkout.context("--checkout DIR names a folder with fstests, built (git clone, make)")?;
-    Ok(Wanted { checkout, subject, tests })
+    Ok(FstestsOptions { checkout, subject, tests })
 }
 
 /// The tests of generic's group `quick`.

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use creamery_testkit::Run;
 
 use super::outcome::{Outcome, Reader};
-use super::stage::Stage;
+use super::stage::FstestsStage;
 
 /// A test that prints nothing for so long hangs: the slowest of the quick group take a minute or two.
 const SILENCE_MAX: Duration = Duration::from_secs(420);
@@ -18,7 +18,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(420);
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 /// Runs `tests` on the stage, in the order given. A test that hangs is stopped, and the run goes on with those that are left.
-pub(crate) fn run_tests(stage: &Stage, tests: &[String]) -> Result<Reader> {
+pub(crate) fn run_tests(stage: &FstestsStage, tests: &[String]) -> Result<Reader> {
     let mut reader = Reader::default();
     loop {
         let left = left_of(tests, &reader);
@@ -40,7 +40,7 @@ fn left_of(tests: &[String], reader: &Reader) -> Vec<String> {
     tests.iter().filter(|test| !reader.outcomes.contains_key(*test)).cloned().collect()
 }
 
-fn run_until_hang(stage: &Stage, tests: &[String], reader: &mut Reader) -> Result<()> {
+fn run_until_hang(stage: &FstestsStage, tests: &[String], reader: &mut Reader) -> Result<()> {
     let mut child = start(stage, tests)?;
     let mut output = child.stdout.take().context("reading what check says")?;
     let (sender, receiver) = mpsc::channel();
@@ -92,7 +92,7 @@ fn run_until_hang(stage: &Stage, tests: &[String], reader: &mut Reader) -> Resul
     Ok(())
 }
 
-fn start(stage: &Stage, tests: &[String]) -> Result<Child> {
+fn start(stage: &FstestsStage, tests: &[String]) -> Result<Child> {
     let path = std::env::var("PATH").unwrap_or_default();
     Command::new("./check")
         .args(tests)
@@ -108,7 +108,7 @@ fn start(stage: &Stage, tests: &[String]) -> Result<Child> {
 }
 
 /// Ends `check` with the whole group of its processes; what hangs in the kernel lets go when its server is gone.
-fn stop(child: &mut Child, stage: &Stage) -> Result<()> {
+fn stop(child: &mut Child, stage: &FstestsStage) -> Result<()> {
     stage.clear();
     let group = format!("-{}", child.id());
     // A shell has it, where no package brings the program; some do not know `--`.

@@ -28,7 +28,7 @@ pub(crate) enum Subject {
 }
 
 /// Everything that a run of fstests needs, taken away again when it is dropped.
-pub(crate) struct Stage {
+pub(crate) struct FstestsStage {
     /// The fstests to be run.
     pub(crate) checkout: PathBuf,
     /// The file that HOST_OPTIONS names.
@@ -45,7 +45,7 @@ pub(crate) struct Stage {
     devices: [LoopDevice; 2],
 }
 
-impl Stage {
+impl FstestsStage {
     /// Builds the stage below `root`, which is emptied first.
     pub(crate) fn new(root: &Path, checkout: &Path, subject: Subject, granted: &Granted) -> Result<Self> {
         let interrupted = Arc::new(AtomicBool::new(false));
@@ -110,7 +110,7 @@ impl Stage {
     }
 }
 
-impl Drop for Stage {
+impl Drop for FstestsStage {
     fn drop(&mut self) {
         self.clear();
     }
