@@ -87,7 +87,7 @@ impl FromStr for QgroupId {
     /// Reads "LEVEL/NUMBER".
     /// Errors: invalid.
     fn from_str(text: &str) -> Result<Self, Error> {
-        let wrong = || Error::invalid(format!("{text:?} is no quota group; one is written LEVEL/NUMBER"));
+        let wrong = || Error::invalid(format!("invalid quota group {text:?}: expected LEVEL/NUMBER"));
         let (level, number) = text.split_once('/').ok_or_else(wrong)?;
         let is_digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
         if !is_digits(level) || !is_digits(number) {

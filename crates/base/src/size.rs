@@ -19,7 +19,7 @@ pub fn parse_size(text: &str) -> Result<u64> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
     if number.is_empty() {
-        return Err(Error::invalid(format!("'{text}' is no size, want something like 512M")));
+        return Err(Error::invalid(format!("invalid size '{text}': expected a number, such as 512M")));
     }
     let unit = unit.to_ascii_lowercase();
     let unit = unit.strip_suffix("ib").or_else(|| unit.strip_suffix('b')).unwrap_or(&unit);
@@ -32,13 +32,13 @@ pub fn parse_size(text: &str) -> Result<u64> {
         "p" => 50,
         "e" => 60,
         _ => {
-            let what = format!("'{text}' has no unit we know, want K, M, G, T, P or E");
+            let what = format!("invalid unit in '{text}': expected K, M, G, T, P or E");
             return Err(Error::invalid(what));
         }
     };
     let number: Option<u64> = number.parse().ok();
     let bytes = number.and_then(|number| number.checked_mul(1 << shift));
-    bytes.ok_or_else(|| Error::invalid(format!("'{text}' is 16 EiB or more")))
+    bytes.ok_or_else(|| Error::invalid(format!("size '{text}' is 16 EiB or more")))
 }
 
 /// Shows bytes as "1.50GiB".

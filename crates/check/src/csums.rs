@@ -46,7 +46,7 @@ impl SumsContext<'_> {
                 .and_then(|len| key.offset.checked_add(len));
             let whole = sums.is_multiple_of(size) && key.offset.is_multiple_of(self.reader.sector_size);
             let Some(end) = end.filter(|_| whole && sums > 0) else {
-                let message = format!("{sums} bytes of sums, want a multiple of {size}");
+                let message = format!("{sums} bytes of sums, expected a multiple of {size}");
                 self.reader.sink.add(Problem::ChecksumItem, leaf.place(slot), message);
                 continue;
             };

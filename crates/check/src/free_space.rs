@@ -121,7 +121,7 @@ impl<'a> FreeSpaceSequence<'a> {
         };
         let sectors = key.offset / self.sector_size;
         if sectors.div_ceil(8) != bits.len() as u64 {
-            let message = format!("bitmap of {} bytes, want {}", bits.len(), sectors.div_ceil(8));
+            let message = format!("bitmap of {} bytes, expected {}", bits.len(), sectors.div_ceil(8));
             return self.sink.add(Problem::FreeSpaceForm, place, message);
         }
         for sector in 0..sectors {

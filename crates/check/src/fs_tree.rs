@@ -109,7 +109,7 @@ fn item(
         KeyType::INODE_REF => {
             for name in InodeRefs::new(data).flatten() {
                 if key.offset == ino && name.index != 0 {
-                    let message = format!("a root directory's own name with index {}, want 0", name.index);
+                    let message = format!("a root directory's own name with index {}, expected 0", name.index);
                     context.sink.add(Problem::RefWithoutEntry, leaf.place(slot), message);
                 }
                 add_name(group, links, key.offset, name.index, name.name);
@@ -120,7 +120,7 @@ fn item(
             for name in InodeExtrefs::new(data).flatten() {
                 let want = creamery_codec::extref_hash(name.parent, name.name);
                 if want != key.offset {
-                    context.sink.add(Problem::ExtrefHash, leaf.place(slot), format!("want {want}"));
+                    context.sink.add(Problem::ExtrefHash, leaf.place(slot), format!("expected {want}"));
                 }
                 add_name(group, links, name.parent, name.index, name.name);
             }
@@ -262,7 +262,7 @@ fn judge_head(context: &LeafContext<'_>, leaf: &Leaf<'_>, slot: usize, generatio
         context.sink.add(Problem::FileExtentGeneration, leaf.place(slot), message);
     }
     if other_encoding != 0 {
-        let message = format!("other encoding {other_encoding}, want 0");
+        let message = format!("other encoding {other_encoding}, expected 0");
         context.sink.add(Problem::BlockItem, leaf.place(slot), message);
     }
 }

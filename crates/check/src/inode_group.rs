@@ -269,7 +269,7 @@ impl Group {
         let newest = rules.generation.saturating_add(1);
         if inode.generation > newest || inode.transid > newest {
             let (born, changed) = (inode.generation, inode.transid);
-            let message = format!("generation {born} and transid {changed}, want at most {newest}");
+            let message = format!("generation {born} and transid {changed}, expected at most {newest}");
             say(Problem::InodeGeneration, message);
         }
         if inode.links != self.names {
@@ -329,7 +329,7 @@ impl Group {
     fn judge_file(&self, inode: &InodeFacts, rules: &GroupRules, say: &dyn Fn(Problem, String)) {
         let extents = &self.extents;
         if i64::try_from(inode.size).is_err() {
-            say(Problem::BlockItem, format!("size {}, want at most {}", inode.size, i64::MAX));
+            say(Problem::BlockItem, format!("size {}, expected at most {}", inode.size, i64::MAX));
         }
         // While a file without links is being truncated, its number of bytes does not change.
         if inode.links > 0 && inode.nbytes != extents.bytes {

@@ -40,7 +40,11 @@ impl Sequence<Vec<u8>> for LogRoots<'_> {
             if item.root_generation() != self.generation {
                 let place = ProblemSite::slot(TreeId::TREE_LOG, meta.logical, slot, key);
                 let (found, want) = (item.root_generation(), self.generation);
-                self.sink.add(Problem::LogRefused, place, format!("of generation {found}, want {want}"));
+                self.sink.add(
+                    Problem::LogRefused,
+                    place,
+                    format!("expected generation {want}, found {found}"),
+                );
             }
             let root = Root::unshared(TreeId::TREE_LOG, item.root(), item.level, item.root_generation());
             self.found.push((TreeId::new(key.offset), root));
@@ -74,7 +78,7 @@ impl LogData {
         for (start, end, of, place) in &self.data {
             let covered = used.covered(*start, *end);
             if covered > 0 && covered < end - start {
-                let message = format!("of tree {of}: logical [{start}, {end}) is in use otherwise");
+                let message = format!("of tree {of}: logical [{start}, {end}) is already in use");
                 sink.add(Problem::LogRefused, place.clone(), message);
             }
         }
@@ -176,7 +180,7 @@ impl<'a> LogSequence<'a> {
             chunk.flags.contains(BlockGroupFlags::DATA) && chunk.start.get().saturating_add(chunk.len) >= end
         });
         if !is_there {
-            self.refuse(place.clone(), "data lies in no chunk of data");
+            self.refuse(place.clone(), "no data chunk contains the extent");
         }
         self.found.data.push((start, end, self.of, place.clone()));
         if let Some((start, end)) = summed_range(extent).filter(|_| written && !inode.is_unsummed) {
@@ -221,7 +225,7 @@ impl Sequence<Vec<u8>> for LogSequence<'_> {
                         self.file_extent(data, inode, place());
                     }
                 }
-                _ => self.refuse(place(), "an item of no inode in the log, or of one of another kind"),
+                _ => self.refuse(place(), "the log has no inode of a fitting type for this item"),
             }
         }
     }

@@ -30,9 +30,7 @@ pub(crate) fn misfit(extent: &RawFileExtent) -> Option<String> {
     let (packed, whole) = (extent.disk_num_bytes.get(), extent.ram_bytes.get());
     let fits = packed <= whole && whole <= PACKED_MAX;
     (!fits).then(|| {
-        format!(
-            "{packed} bytes that unpack to {whole}, want no more bytes than that and at most {PACKED_MAX}"
-        )
+        format!("{packed} bytes that unpack to {whole}, expected no more than that and at most {PACKED_MAX}")
     })
 }
 

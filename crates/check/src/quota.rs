@@ -110,7 +110,7 @@ impl QuotaTree {
         // Linux takes the numbers for inconsistent then. Simple quotas have another generation there.
         let counts = flags & (FLAG_ON | FLAG_SIMPLE | FLAG_INCONSISTENT) == FLAG_ON;
         if counts && self.generation != newest {
-            let message = format!("status of transaction {}, want {newest}", self.generation);
+            let message = format!("status of transaction {}, expected {newest}", self.generation);
             sink.add(Problem::QuotaInconsistent, place, message);
         }
     }

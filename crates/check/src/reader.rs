@@ -80,7 +80,7 @@ impl<'a> Reader<'a> {
         let place = ProblemSite { tree: want.owner.map(|tree| tree.get()), ..ProblemSite::default() };
         let place = ProblemSite { block: Some(want.logical.get()), level: want.level, ..place };
         if !want.logical.is_aligned(self.sector_size) {
-            let message = format!("address not aligned, want a multiple of {}", self.sector_size);
+            let message = format!("address not aligned, expected a multiple of {}", self.sector_size);
             self.sink.add(Problem::BlockAddress, place, message);
             return None;
         }

@@ -120,7 +120,7 @@ impl Roots {
         for (key, _) in &self.items {
             let tree = TreeId::from(key.objectid);
             if key.offset != 0 && !tree.is_subvolume() && tree != TreeId::TREE_RELOC {
-                let message = format!("its key has the offset {}, want 0", key.offset);
+                let message = format!("its key has the offset {}, expected 0", key.offset);
                 reader.sink.add(Problem::TreeMissing, ProblemSite::key(TreeId::ROOT, *key), message);
             }
         }
@@ -196,7 +196,7 @@ impl Roots {
             return sink.add(Problem::DefaultImpossible, place(), format!("it names {location}"));
         }
         if (location.kind, kind) != (KeyType::ROOT_ITEM, Some(FileType::Directory)) {
-            let message = format!("it names {location}, and should name a subvolume and a directory");
+            let message = format!("it names {location}, expected a subvolume and a directory");
             return sink.add(Problem::DefaultEntry, place(), message);
         }
         if !self.ids().contains(&default) {

@@ -403,7 +403,7 @@ impl Check<'_> {
             let directory = Key::new(ObjectId::FIRST_FREE, KeyType::INODE_ITEM, 0);
             let (named, want) = (item.root_dirid.get(), ObjectId::FIRST_FREE.get());
             if named != want {
-                let message = format!("root item names inode {named}, want {want}");
+                let message = format!("root item names inode {named}, expected {want}");
                 self.reader.sink.add(Problem::RootDirectory, ProblemSite::tree(root.tree), message);
             }
             if lookup(self.reader, &root, directory)?.is_none() {

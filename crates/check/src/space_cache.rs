@@ -99,7 +99,7 @@ impl SpaceCaches {
                 let message = format!("free bytes, expected {want}, found {found}");
                 reader.sink.add(Problem::SpaceCacheUnusable, place, message);
             } else if let Some((from, to)) = missing {
-                let message = format!("[{from}, {to}) is free and something else is listed");
+                let message = format!("[{from}, {to}) is free, but listed otherwise");
                 reader.sink.add(Problem::SpaceCacheWrong, place, message);
             }
         }

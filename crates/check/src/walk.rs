@@ -404,7 +404,7 @@ impl<'a> Walker<'a> {
         let Some(extent) = tables.blocks.get(&meta.logical.get()) else { return };
         let place = ProblemSite::block(meta.owner, meta.logical, Some(meta.level));
         if extent.level != meta.level {
-            let message = format!("extent item of level {}, want {}", extent.level, meta.level);
+            let message = format!("extent item of level {}, expected {}", extent.level, meta.level);
             self.reader.sink.add(Problem::ExtentLevel, place.clone(), message);
         }
         if extent.generation != meta.generation.get() {
@@ -425,7 +425,7 @@ impl<'a> Walker<'a> {
         }
         // A shared block gets full backrefs, and keeps them when relocation leaves it to its owner.
         if extent.full_backref && meta.unshared && !relocated {
-            let message = format!("full backrefs, and tree {} alone ever had the block", meta.owner);
+            let message = format!("full backrefs, but only tree {} ever had the block", meta.owner);
             self.reader.sink.add(Problem::BlockFlags, place, message);
         }
         let owner = meta.owner.get();

@@ -25,6 +25,6 @@ mod tests {
     #[test]
     fn what_is_no_size_is_said_without_more_words() {
         assert_eq!("2MiB".parse(), Ok(Size(2 << 20)));
-        assert_eq!("G".parse::<Size>(), Err("'G' is no size, want something like 512M".to_owned()));
+        assert_eq!("G".parse::<Size>(), Err("invalid size 'G': expected a number, such as 512M".to_owned()));
     }
 }

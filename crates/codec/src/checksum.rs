@@ -85,10 +85,10 @@ impl fmt::Display for ChecksumType {
 /// ```
 /// use creamery_codec::ChecksumType;
 /// let error = "md5".parse::<ChecksumType>().unwrap_err();
-/// assert_eq!(error.to_string(), "unknown checksum, want one of crc32c, xxhash64, sha256, blake2b");
+/// assert_eq!(error.to_string(), "unknown checksum, expected crc32c, xxhash64, sha256, blake2b");
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("unknown checksum, want one of crc32c, xxhash64, sha256, blake2b")]
+#[error("unknown checksum, expected crc32c, xxhash64, sha256, blake2b")]
 pub struct ParseChecksumTypeError;
 
 impl FromStr for ChecksumType {

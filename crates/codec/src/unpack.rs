@@ -26,10 +26,10 @@ pub enum UnpackError {
     #[error("packed data is damaged")]
     Damaged,
     /// The lengths in the frame of LZO data are impossible.
-    #[error("the lengths in packed data contradict each other")]
+    #[error("packed data has inconsistent lengths")]
     Lengths,
     /// It unpacks to more than allowed.
-    #[error("packed data unpacks to more than it may")]
+    #[error("packed data unpacks to too many bytes")]
     TooLong,
 }
 

@@ -160,6 +160,6 @@ fn read_by_backup(bench: &Bench, image: &Path) -> Result<()> {
         for writing in ["usebackuproot", "rescue=usebackuproot"] {
             expect_refusal(run(&["mount", "-o", writing]).arg(image).arg(&point), &["usebackuproot", "ro"])?;
         }
-        expect_refusal(run(&["mkdir", "--usebackuproot"]).arg(inside(image, "/new")), &["reading only"])
+        expect_refusal(run(&["mkdir", "--usebackuproot"]).arg(inside(image, "/new")), &["can only be read"])
     })
 }

@@ -304,9 +304,9 @@ fn refused(bench: &Bench) -> Result<()> {
     creamery(&["cp"]).arg(&host).arg(inside(&image, "/file")).ok()?;
     let across =
         creamery(&["cp", "--reflink=always"]).arg(inside(&image, "/file")).arg(inside(&other, "/file"));
-    expect_refusal(across, &["within a filesystem only"])?;
+    expect_refusal(across, &["between filesystems"])?;
     let from_host = creamery(&["cp", "--reflink=always"]).arg(&host).arg(inside(&image, "/new"));
-    expect_refusal(from_host, &["within a filesystem only"])?;
+    expect_refusal(from_host, &["between filesystems"])?;
     expect_refusal(
         creamery(&["cp", "--reflink=maybe"]).arg(&host).arg(inside(&image, "/new")),
         &["auto, always"],

@@ -405,7 +405,7 @@ fn refused(bench: &Bench) -> Result<()> {
     let whole = ours(bench, at("link"), &["--sync".to_owned()])?;
     ensure!(!whole.is_empty() && whole == ours(bench, at("file"), &[])?, "a link is what it leads to");
     for (options, what) in
-        [(["--start=0", "--length=0"], "without a length"), (["--start=8E", "--length=1"], "behind all")]
+        [(["--start=0", "--length=0"], "empty range"), (["--start=8E", "--length=1"], "beyond the maximum")]
     {
         expect_refusal(listed(&at("file")).args(options), &["file", what])?;
     }
@@ -430,7 +430,7 @@ fn refused(bench: &Bench) -> Result<()> {
     ensure!(kept.len() == 1 && kept[0].3 == 0x2001, "of a file in a read-only subvolume: {kept:?}");
     mount.unmount()?;
     for (name, what) in
-        [("directory", "is a directory"), ("pipe", "no regular file"), ("missing", "not found")]
+        [("directory", "is a directory"), ("pipe", "not a regular file"), ("missing", "not found")]
     {
         let place = inside(&image, &format!("/{name}"));
         expect_refusal(

@@ -342,8 +342,8 @@ fn refused_files(bench: &Bench, image: &Path) -> Result<()> {
     refused("/file", &["already exists", "--force"])?;
     ensure!(fs::read(out.join("file"))? == b"mine", "it was replaced");
     refused("/nocow", &["no checksums", "--unverified"])?;
-    refused("/renamed", &["the last commit has it still", "--generation"])?;
-    refused("/nothing", &["no commit that is left has it", "creamery undelete"])?;
+    refused("/renamed", &["the last commit still has it", "--generation"])?;
+    refused("/nothing", &["no remaining commit has it", "creamery undelete"])?;
     ensure!(fs::read_dir(&out)?.count() == 1, "something was made");
     Ok(())
 }
@@ -411,7 +411,7 @@ fn refusals(bench: &Bench) -> Result<()> {
     let refused = |words: &[&str], path: &str, said: &[&str]| {
         expect_refusal(bench.creamery().run(words).arg(inside(&image, path)), said)
     };
-    let read_only = ["an earlier commit is for reading only"];
+    let read_only = ["an earlier commit can only be read"];
     refused(&["mkdir", "--generation", "1"], "/dir", &read_only)?;
     refused(&["rm", "--generation", "1"], "/file", &read_only)?;
     let both = ["usebackuproot", "leave one out"];

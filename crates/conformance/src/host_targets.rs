@@ -101,7 +101,7 @@ fn open_files(bench: &Bench) -> Result<()> {
     // A file that must not be replaced is not written over either.
     let guarded = format!("{ours} /dev/fd/3 3<> {}", image.display());
     let refused = Run::new("bash").args(["-c", &guarded]).output()?;
-    ensure!(refused.code == Some(1) && refused.stderr_text().contains("replace all of it"), "{refused}");
+    ensure!(refused.code == Some(1) && refused.stderr_text().contains("would be overwritten"), "{refused}");
     let forced = format!("{program} cp -f {source} /dev/fd/3 3<> {}", image.display());
     let refused = Run::new("bash").args(["-c", &forced]).output()?;
     ensure!(refused.code == Some(1) && refused.stderr_text().contains("in use"), "{refused}");
@@ -191,7 +191,7 @@ fn protected(bench: &Bench) -> Result<()> {
                 run.arg(&others).arg(inside(&image, "/g"))
             };
             expect_untouched(&others, || {
-                expect_refusal(run, &[if mode == 0o666 { "replace all of it" } else { "cannot be read" }])
+                expect_refusal(run, &[if mode == 0o666 { "would be overwritten" } else { "cannot be read" }])
             })?;
         }
         let mounted = FuseMount::mount(bench.creamery(), &others, &bench.scratch.file("fuse"), "")?;
@@ -207,7 +207,7 @@ fn protected(bench: &Bench) -> Result<()> {
     for words in [&["cp"][..], &["cp", "-r"], &["cp", "-a"]] {
         let source = if words.len() == 1 { "/g" } else { "/" };
         let run = bench.creamery().run(words).arg(inside(&image, source)).arg(&sticky);
-        expect_untouched(&others, || expect_failure(run, &["replace all of it", "--force"]).map(drop))?;
+        expect_untouched(&others, || expect_failure(run, &["would be overwritten", "--force"]).map(drop))?;
     }
     fs::remove_file(&others)?;
     into_directories(bench, &image)?;
@@ -221,7 +221,7 @@ fn protected(bench: &Bench) -> Result<()> {
         1080,
     )?;
     let run = bench.creamery().run(["cp"]).arg(inside(&image, "/g")).arg(node.path());
-    expect_untouched(&disk, || expect_refusal(run, &["this would replace all of it"]))?;
+    expect_untouched(&disk, || expect_refusal(run, &["would be overwritten"]))?;
     node.detach()?;
     rights_of_other_names(&user, &own, (&image, &file))
 }
@@ -404,7 +404,7 @@ fn pipes_and_devices(bench: &Bench) -> Result<()> {
         [cp, tar.arg("-f").arg(node.path()).arg(inside(&image, "/g"))]
     };
     for run in writers(&[]) {
-        expect_untouched(&disk, || expect_refusal(run, &["this would replace all of it"]))?;
+        expect_untouched(&disk, || expect_refusal(run, &["would be overwritten"]))?;
     }
     let mounted = FuseMount::mount(bench.creamery(), node.path(), &bench.scratch.file("fuse"), "ro")?;
     for run in writers(&["-f"]) {
@@ -433,12 +433,12 @@ fn behind_loop_devices(bench: &Bench) -> Result<()> {
     {
         let mkfs = bench.creamery().run(["mkfs", "-f", "--rootdir"]).arg(&source).arg(node);
         expect_untouched(file, || {
-            expect_refusal(mkfs, &["lies in the directory", name, "put it elsewhere"])
+            expect_refusal(mkfs, &["lies in its source directory", name, "put it elsewhere"])
         })?;
     }
     stacked.detach()?;
     let copy = bench.creamery().run(["cp"]).arg(&own).arg(inside(whole.path(), "/copy"));
-    expect_refusal(copy, &["the image lies in the directory it is made from"])?;
+    expect_refusal(copy, &["the image lies in its source directory"])?;
     let archive = bench.scratch.file("own.tar");
     Run::new("tar").arg("-c").arg("-f").arg(&archive).args(["-C", "/proc/self", "comm"]).ok()?;
     fs::File::options().write(true).open(&archive)?.set_len(128 << 20)?;

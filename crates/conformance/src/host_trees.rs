@@ -165,7 +165,7 @@ fn other_names_stay(bench: &Bench, dir: &Path, image: &Path, own: &Path) -> Resu
                 Run::new("setpriv").args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]).arg(own);
             let done = run.args(["cp", "-r"]).arg(from).arg(&target).output()?;
             ensure!(fs::read(&elsewhere)? == b"elsewhere", "owner {owner}, mode {mode_of_dir:o}: {done}");
-            let is_named = done.code == Some(1) && done.stderr_text().contains("other names");
+            let is_named = done.code == Some(1) && done.stderr_text().contains("other hard links");
             ensure!(
                 succeeds && fs::read(place.join("a"))? == b"content\n" || !succeeds && is_named,
                 "owner {owner}, mode {mode_of_dir:o}: {done}"

@@ -266,9 +266,9 @@ fn links_to_what_goes(bench: &Bench) -> Result<()> {
         (&[link, file(inner), dir], None),
         (&[link, file(inner)], None),
         (&[file(".wh.y"), link, dir, file(inner)], None),
-        (&[dir, file(inner), link], Some("link: it is a link to x, which is a directory")),
-        (&[file(".wh.x"), link], Some("link: it is a link to x, which is not there: no lower layer has it")),
-        (&[("x/in", b'1', "x", b"")], Some("x/in: it is a link to what it lies in")),
+        (&[dir, file(inner), link], Some("link: hard link to directory x")),
+        (&[file(".wh.x"), link], Some("link: link target x is missing: no lower layer has it")),
+        (&[("x/in", b'1', "x", b"")], Some("x/in: it links to its own parent directory")),
         (&[file("x"), file(inner)], Some("x/in: ")),
     ] {
         fs::write(&upper, archive_of(members))?;

@@ -383,12 +383,12 @@ fn slash(_: &mut [u8], name: &mut [u8], _: &Known) -> bool {
 
 /// The name of a lie, the type of its items, the change, and the words of the refusal.
 const LIES: [(&str, u8, Lie, &str); 19] = [
-    ("items of no inode", INODE_ITEM, next_kind, "no inode"),
-    ("an item of another kind", XATTR_ITEM, next_kind, "does not belong"),
+    ("items of no inode", INODE_ITEM, next_kind, "inode is missing"),
+    ("an item of another kind", XATTR_ITEM, next_kind, "unexpected for"),
     ("a name that cannot be", DIR_INDEX, slash, "name"),
-    ("data that others have", EXTENT_DATA, |_, data, known| point(data, known.used), "in use otherwise"),
-    ("data nowhere", EXTENT_DATA, |_, data, _| point(data, 1 << 40), "no block group"),
-    ("data among metadata", EXTENT_DATA, |_, data, known| point(data, known.log_root), "no block group"),
+    ("data that others have", EXTENT_DATA, |_, data, known| point(data, known.used), "already in use"),
+    ("data nowhere", EXTENT_DATA, |_, data, _| point(data, 1 << 40), "no data block group"),
+    ("data among metadata", EXTENT_DATA, |_, data, known| point(data, known.log_root), "no data block group"),
     ("an inode that is not yet", INODE_ITEM, |_, data, _| put(data, 0, NEVER), "generation of an inode"),
     (
         "a change that is not yet",
@@ -426,7 +426,7 @@ const LIES: [(&str, u8, Lie, &str); 19] = [
         "in memory",
     ),
     ("a log in itself", ROOT_ITEM, |_, data, known| put(data, ROOT_AT, known.log_root), "reached twice"),
-    ("a log in a tree", ROOT_ITEM, |_, data, known| put(data, ROOT_AT, known.root_tree), "in use otherwise"),
+    ("a log in a tree", ROOT_ITEM, |_, data, known| put(data, ROOT_AT, known.root_tree), "already in use"),
     ("a log of another time", ROOT_ITEM, |_, data, _| add(data, ROOT_GENERATION, 1), "generation"),
     ("an older log", ROOT_ITEM, |_, data, _| add(data, ROOT_GENERATION, u64::MAX), "generation"),
     ("a log of no subvolume", ROOT_ITEM, |key, _, _| put(key, OFFSET, 2), "does not belong"),

@@ -191,7 +191,7 @@ fn refused(bench: &Bench) -> Result<()> {
         for (words, said) in [
             (&["-S", "0"][..], &["disk.img", "-f"][..]),
             (&["-m"], &["disk.img", "seed"]),
-            (&["-M", "00000000-0000-0000-0000-000000000000"], &["zeros"]),
+            (&["-M", "00000000-0000-0000-0000-000000000000"], &["zero"]),
             (&["--csum", "sha256"], &["--csum", "btrfs-progs"]),
             (&["--enable-simple-quota"], &["quota enable --simple"]),
         ] {

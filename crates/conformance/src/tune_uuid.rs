@@ -141,7 +141,7 @@ fn refused(bench: &Bench) -> Result<()> {
     expect_untouched(&log, || {
         expect_refusal(
             bench.creamery().run(["tune", "-f", "-u"]).arg(&log),
-            &["a log waits", "creamery touch"],
+            &["the log is not replayed", "creamery touch"],
         )
     })
 }
@@ -215,7 +215,7 @@ fn ended_in_the_middle(bench: &Bench) -> Result<()> {
                 expect_refusal(bench.creamery().run(refused).arg(&image), &["CHANGING_FSID", "tune -u"])?;
             }
             let other = bench.creamery().run(["tune", "-f", "-U", EVERYWHERE]).arg(&image);
-            expect_refusal(other, &[uuid, "was begun"])
+            expect_refusal(other, &[uuid, "interrupted change"])
         })?;
         ensure!(LoopMount::mount(&image, &bench.scratch.file("kernel"), "ro").is_err(), "Linux mounts it");
         let other = bench.scratch.file("other.img");

@@ -154,7 +154,7 @@ impl Filesystem {
         let meta = Metadata::new(self.fs.stat(id, Wait::Yes)?);
         let AttributeChange { umask, uid, gid, atime, mtime, .. } = *change;
         if [uid, gid].contains(&Some(u32::MAX)) {
-            return Err(Error::invalid(format!("{} is no number of a user or group", u32::MAX)));
+            return Err(Error::invalid(format!("invalid user or group id {}", u32::MAX)));
         }
         if (uid, gid) != (None, None) {
             let kill_suid_sgid = !meta.is_dir() && !meta.is_symlink();

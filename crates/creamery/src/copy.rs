@@ -35,7 +35,7 @@ fn means_content(path: &Path) -> bool {
 }
 
 fn refuse_directory() -> Error {
-    Error::new(ErrorKind::IsADirectory, "copied only with all that is in it")
+    Error::new(ErrorKind::IsADirectory, "omitted")
 }
 
 /// Rejects a destination of a file whose path is spelled like that of a directory (`dir/`, `dir/.`), where there is no directory.
@@ -43,7 +43,7 @@ pub(crate) fn refuse_file_as_directory(to: &Path) -> Result<()> {
     if !means_directory(to) && !means_content(to) {
         return Ok(());
     }
-    let what = format!("{} ends like a directory, and there is none", to.display());
+    let what = format!("{} ends with a slash, but is not a directory", to.display());
     Err(Error::new(ErrorKind::NotADirectory, what))
 }
 
@@ -57,7 +57,7 @@ fn refuse_sharing(options: CopyOptions, from: &Path) -> Result<()> {
     if options.reflink != Reflink::Always {
         return Ok(());
     }
-    Err(at(from)(Error::new(ErrorKind::CrossDevice, "data is shared within a filesystem only")))
+    Err(at(from)(Error::new(ErrorKind::CrossDevice, "cannot reflink between filesystems")))
 }
 
 /// Rejects a name on the host that means a partition of an existing file.
@@ -92,7 +92,7 @@ impl Filesystem {
         let (dir, name) = resolve_parent_of_target(&self.fs, self.root, to)?;
         // As on the host: another user may have made the link.
         if self.symlink_metadata(to).is_ok() && self.fs.lookup(dir, &name, Wait::Yes).is_err() {
-            return Err(at(to)(Error::new(ErrorKind::NotFound, "is a link that leads nowhere")));
+            return Err(at(to)(Error::new(ErrorKind::NotFound, "is a dangling symbolic link")));
         }
         self.refuse_name_of_top_level(dir, &name).map_err(at(to))?;
         Ok(Destination { dir, name: Some(name) })
@@ -220,7 +220,7 @@ impl Filesystem {
     ) -> Result<()> {
         refuse_sharing(options, from)?;
         if to.as_os_str().is_empty() {
-            return Err(Error::new(ErrorKind::NotFound, "the destination is an empty path"));
+            return Err(Error::new(ErrorKind::NotFound, "empty destination path"));
         }
         let (id, kind) = self.copy_source(from, options)?;
         let directory = kind == fs::FileType::Directory;
@@ -307,7 +307,7 @@ impl Filesystem {
         let there = name.and_then(|name| self.fs.lookup(dir, name, Wait::Yes).ok());
         let led_to = self.resolve(to, Last::Follow).ok();
         if there == Some(source) || led_to == Some(source) {
-            return Err(Error::invalid(format!("it is the same file as {}", to.display())));
+            return Err(Error::invalid(format!("same file as {}", to.display())));
         }
         Ok(())
     }
@@ -317,7 +317,7 @@ impl Filesystem {
         let mut seen = HashSet::new();
         loop {
             if !seen.insert(into) {
-                return Err(Error::new(ErrorKind::Corrupt, "directories that lie in each other"));
+                return Err(Error::new(ErrorKind::Corrupt, "directory loop"));
             }
             if into == source {
                 return Err(Error::invalid("a directory cannot be copied into itself"));

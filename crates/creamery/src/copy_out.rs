@@ -99,13 +99,13 @@ fn error(errno: Errno) -> Error {
 }
 
 fn c_string(bytes: &[u8]) -> Result<CString> {
-    CString::new(bytes).map_err(|_| Error::new(ErrorKind::Corrupt, "a zero byte in what has none"))
+    CString::new(bytes).map_err(|_| Error::new(ErrorKind::Corrupt, "unexpected NUL byte"))
 }
 
 /// Checks a name (SINK-1). Reading an image has refused other names before.
 fn component(name: &[u8]) -> Result<CString> {
     if matches!(name, b"" | b"." | b"..") || name.contains(&b'/') {
-        let what = format!("the name '{}' leads out of its folder", name.escape_ascii());
+        let what = format!("the name '{}' leads out of its directory", name.escape_ascii());
         return Err(Error::new(ErrorKind::Corrupt, what));
     }
     c_string(name)
@@ -284,7 +284,7 @@ impl HostSink {
             return Err(failed(error.into()));
         }
         if place.spares_other_names() && place.metadata()?.is_some_and(|old| old.nlink() > 1) {
-            let what = "it has other names, which would get the content, and no new file can take its place";
+            let what = "it has other hard links, and no new file can replace it";
             return Err(failed(Error::new(ErrorKind::PermissionDenied, what)));
         }
         drop(held);
@@ -303,7 +303,7 @@ impl HostSink {
         let host = |error: std::io::Error| failed(error.into());
         let old = to.file().metadata().map_err(host)?;
         if self.keeps.metadata && old.is_file() && old.nlink() > 1 {
-            let what = "it has other names, which would get the rights of the copy, and no new file can take its place";
+            let what = "it has other hard links, and no new file can replace it";
             return Err(failed(Error::new(ErrorKind::PermissionDenied, what)));
         }
         data.goes_in_place();
@@ -327,7 +327,7 @@ impl HostSink {
             Kind::Socket => FileType::Socket,
             Kind::CharDevice => FileType::CharacterDevice,
             Kind::BlockDevice => FileType::BlockDevice,
-            _ => return Err(Error::unsupported("a file of a kind that has no name")),
+            _ => return Err(Error::unsupported("unknown file type")),
         };
         if kind == FileType::Symlink {
             let target = c_string(&source.target)?;
@@ -402,7 +402,7 @@ fn open_node(dir: &HostDir, name: &CString, kind: FileType) -> Result<(OwnedFd, 
     let node = openat(&dir.fd, name, flags, Mode::empty()).map_err(error)?;
     let found = fstat(&node).map_err(error)?;
     if FileType::from_raw_mode(found.st_mode) != kind || found.st_nlink != 1 {
-        return Err(Error::new(ErrorKind::Busy, "somebody has exchanged it while it was copied"));
+        return Err(Error::new(ErrorKind::Busy, "it was replaced during the copy"));
     }
     Ok((node, HostFileIdentity::of_stat(&found)))
 }
@@ -455,11 +455,11 @@ fn mode_of(attributes: &Attributes, owned: bool) -> Mode {
 /// The reason why the host rejects an extended attribute of a file, if the file itself is fine.
 fn refusal(outcome: rustix::io::Result<()>) -> Result<Option<Error>> {
     let why = match outcome {
-        Err(Errno::OPNOTSUPP) => Error::unsupported("the host's filesystem takes none of its kind"),
-        Err(Errno::PERM) => Error::new(ErrorKind::PermissionDenied, "this user may not set it on the host"),
+        Err(Errno::OPNOTSUPP) => Error::unsupported("on the host's filesystem"),
+        Err(Errno::PERM) => Error::new(ErrorKind::PermissionDenied, "setting it on the host"),
         // Only this file has no room.
         Err(Errno::NOSPC | Errno::TOOBIG) => {
-            Error::invalid("the host's filesystem has no room for it beside the file's others")
+            Error::invalid("no space left for it in the host file's attributes")
         }
         outcome => return outcome.map(|()| None).map_err(error),
     };
@@ -489,7 +489,7 @@ impl Sink for HostSink {
                 let there =
                     statat(&parent.fd, &name, AtFlags::SYMLINK_NOFOLLOW).map_err(error).map_err(failed)?;
                 if FileType::from_raw_mode(there.st_mode) != FileType::Directory {
-                    let what = "something else has the name of the directory";
+                    let what = "cannot replace it with a directory";
                     return Err(failed(Error::new(ErrorKind::NotADirectory, what)));
                 }
             }

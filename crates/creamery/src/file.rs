@@ -118,7 +118,7 @@ impl File {
         while !out.is_empty() {
             let count = self.read_at(out, offset)?;
             if count == 0 {
-                let what = format!("{} bytes at {offset} lie behind the end of the file", out.len());
+                let what = format!("{} bytes at {offset} lie beyond the end of the file", out.len());
                 return Err(Error::new(ErrorKind::UnexpectedEof, what));
             }
             out = &mut out[count..];
@@ -539,7 +539,7 @@ impl File {
 fn check_position(position: u64) -> Result<()> {
     match i64::try_from(position) {
         Ok(_) => Ok(()),
-        Err(_) => Err(Error::invalid(format!("{position} is no position of a file"))),
+        Err(_) => Err(Error::invalid(format!("file offset {position} is out of range"))),
     }
 }
 
@@ -586,7 +586,7 @@ impl Seek for File {
             SeekFrom::Current(by) => self.position.checked_add_signed(by),
             SeekFrom::End(by) => self.metadata()?.len().checked_add_signed(by),
         };
-        let position = position.ok_or_else(|| Error::invalid("no position of a file"))?;
+        let position = position.ok_or_else(|| Error::invalid("file offset out of range"))?;
         check_position(position)?;
         self.position = position;
         Ok(position)

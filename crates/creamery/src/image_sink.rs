@@ -70,7 +70,7 @@ impl<'a> ImageSink<'a> {
                 taken.push((&name[..], &value[..]));
                 continue;
             }
-            let what = format!("it has {} bytes, and there is room for {most}", value.len());
+            let what = format!("it has {} bytes, expected at most {most}", value.len());
             left_out.push((name.clone(), Error::new(ErrorKind::NoSpace, what)));
         }
         Ok(taken)
@@ -94,7 +94,7 @@ impl<'a> ImageSink<'a> {
         match self.to.lookup_kind(dir, name, Wait::Yes) {
             Ok((there, fs::FileType::Directory)) => return Ok(there),
             Ok(_) => {
-                let what = "something else has the name of the directory";
+                let what = "cannot replace it with a directory";
                 return Err(Error::new(ErrorKind::AlreadyExists, what));
             }
             Err(error) if error.kind() == ErrorKind::NotFound => {}
@@ -201,7 +201,7 @@ impl Sink for ImageSink<'_> {
             fs::FileType::Socket => NewKind::Socket,
             fs::FileType::CharDevice => NewKind::CharDevice(device),
             fs::FileType::BlockDevice => NewKind::BlockDevice(device),
-            _ => return Err(Error::unsupported("a file of a kind that has no name")),
+            _ => return Err(Error::unsupported("unknown file type")),
         };
         let (id, replacing) = self.create(*parent, name, source, kind)?;
         self.finish(id, replacing, source)

@@ -222,7 +222,7 @@ fn print(
         TreeDump::Block(at) => {
             let sector = superblock.sector_size();
             if !at.get().is_multiple_of(sector.into()) {
-                let what = format!("{at} is no address of a tree block, which is a multiple of {sector}");
+                let what = format!("invalid tree block address {at}: expected a multiple of {sector}");
                 return Err(WalkError::Damaged { first: Error::invalid(what), blocks: 1 });
             }
             let want = Expected::anything(at, superblock);

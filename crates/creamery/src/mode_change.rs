@@ -78,7 +78,7 @@ impl ModeChange {
 }
 
 fn invalid(text: &str) -> Error {
-    Error::invalid(format!("'{text}' is no mode, want an octal one such as 644, or one such as u=rwX,go-w"))
+    Error::invalid(format!("invalid mode '{text}': expected one such as 644 or u=rwX,go-w"))
 }
 
 /// Reads an octal number at the beginning; returns it with the rest of the text.

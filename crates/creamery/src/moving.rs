@@ -28,7 +28,7 @@ pub struct NameOptions {
 }
 
 fn same_file(from: &Path, to: &Path) -> Error {
-    at(from)(Error::invalid(format!("it is the same file as {}", to.display())))
+    at(from)(Error::invalid(format!("same file as {}", to.display())))
 }
 
 impl NameOptions {
@@ -110,7 +110,7 @@ impl Filesystem {
             && !(options.no_dereference && is_link());
         match name {
             Some(name) if goes_into => Ok(to.join(name)),
-            None if goes_into => Err(at(to)(Error::invalid("what has no name of its own cannot go there"))),
+            None if goes_into => Err(at(to)(Error::invalid("the source path has no file name"))),
             _ => Ok(to.to_owned()),
         }
     }
@@ -127,7 +127,7 @@ impl Filesystem {
                 return Err(same_file(from, &to));
             }
             if there.is_dir() && !moved.is_dir() {
-                let what = format!("{} is a directory, and it is none", to.display());
+                let what = format!("cannot replace directory {} with a non-directory", to.display());
                 return Err(at(from)(Error::new(ErrorKind::IsADirectory, what)));
             }
         }
@@ -144,10 +144,7 @@ impl Filesystem {
         // Errors at the end of the move are better reported before the copy.
         let (parent, _) = self.resolve_parent(from)?;
         if self.fs.subvolume_info(parent.subvolume)?.is_read_only() {
-            return Err(at(from)(Error::new(
-                ErrorKind::ReadOnly,
-                "it lies in a subvolume that is only read",
-            )));
+            return Err(at(from)(Error::new(ErrorKind::ReadOnly, "its subvolume is read-only")));
         }
         self.refuse_full_directory(to)?;
         let beside = self.free_name_beside(to);
@@ -186,7 +183,10 @@ impl Filesystem {
         let link = self.name_for(original.file_name(), link, options)?;
         let id = self.resolve(original, Last::Keep)?;
         if self.symlink_metadata(original)?.is_dir() {
-            return Err(at(original)(Error::new(ErrorKind::IsADirectory, "a directory has one name")));
+            return Err(at(original)(Error::new(
+                ErrorKind::IsADirectory,
+                "hard link not allowed for directory",
+            )));
         }
         if options.replace && self.resolve(&link, Last::Keep).is_ok_and(|there| there == id) {
             return Err(same_file(original, &link));

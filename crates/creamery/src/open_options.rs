@@ -203,10 +203,13 @@ impl OpenOptions {
             return Err(at(path)(Error::invalid("opened for neither reading nor writing")));
         }
         if self.append && self.truncate && !self.create_new {
-            return Err(at(path)(Error::invalid("opened for appending, and to be emptied")));
+            return Err(at(path)(Error::invalid("append and truncate exclude each other")));
         }
         if (self.truncate || self.create || self.create_new) && !writes {
-            return Err(Error::invalid(format!("{}: opened for making but not for writing", path.display())));
+            return Err(Error::invalid(format!(
+                "{}: creating or truncating needs write access",
+                path.display()
+            )));
         }
         if writes && fs.fs.engine().is_opened_for_reading() {
             fs.fs.engine().check_writable().map_err(at(path))?;
@@ -238,7 +241,7 @@ impl OpenOptions {
             match fs.fs.stat(id, Wait::Yes)?.kind {
                 fs::FileType::Directory => return Err(ErrorKind::IsADirectory.into()),
                 kind if crate::metadata::file_type(kind).is_file() => {}
-                _ => return Err(Error::invalid("no regular file")),
+                _ => return Err(Error::invalid("not a regular file")),
             }
             let access = match (self.write, self.append) {
                 (_, true) => Access::Append,

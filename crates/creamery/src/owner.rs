@@ -60,7 +60,9 @@ impl Owner {
             gid = Some(fs.login_group(user)?);
         }
         if (uid, gid) == (None, None) && text != ":" {
-            return Err(Error::invalid(format!("'{text}' is no owner, want USER, USER:GROUP or :GROUP")));
+            return Err(Error::invalid(format!(
+                "invalid owner '{text}': expected USER, USER:GROUP or :GROUP"
+            )));
         }
         Ok(Self { uid, gid })
     }
@@ -82,8 +84,9 @@ impl Filesystem {
         if !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) {
             let name = digits;
             let number = name.parse().ok().filter(|&number| number != u32::MAX);
-            let too_large =
-                || Error::invalid(format!("{} {name}: numbers are below {}", table.what, u32::MAX));
+            let too_large = || {
+                Error::invalid(format!("invalid {} id {name}: expected less than {}", table.what, u32::MAX))
+            };
             return number.ok_or_else(too_large);
         }
         self.find(name, table, 2)
@@ -92,8 +95,7 @@ impl Filesystem {
     /// The group number behind a user's number.
     fn login_group(&self, user: &str) -> Result<u32> {
         if user.bytes().all(|byte| byte.is_ascii_digit()) {
-            let what =
-                format!("'{user}:' means the group that a user logs in with, and a number names no user");
+            let what = format!("'{user}:' needs a user name for the login group, found an id");
             return Err(Error::invalid(what));
         }
         self.find(user, USERS, 3)
@@ -104,11 +106,11 @@ impl Filesystem {
         let Table { path, what } = table;
         let bytes = match self.open(Path::new(path)) {
             Ok(file) if file.metadata()?.len() > TABLE_LEN_MAX => {
-                return Err(Error::invalid(format!("{path} is too long for a table of names")));
+                return Err(Error::invalid(format!("{path} exceeds {TABLE_LEN_MAX} bytes")));
             }
             Ok(_) => self.read(path)?,
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                let text = format!("{what} '{name}': the image has no {path}, so only numbers are known");
+                let text = format!("{what} '{name}': the image has no {path}, expected an id");
                 return Err(Error::new(ErrorKind::NotFound, text));
             }
             Err(error) => return Err(error),
@@ -117,6 +119,6 @@ impl Filesystem {
         let line = bytes.split(|&byte| byte == b'\n').map(fields).find(is_named);
         let unknown = || Error::new(ErrorKind::NotFound, format!("{what} '{name}' in the image's {path}"));
         number(line.ok_or_else(unknown)?.get(field))
-            .ok_or_else(|| Error::invalid(format!("the image's {path} has no number for '{name}'")))
+            .ok_or_else(|| Error::invalid(format!("the image's {path} has no id for '{name}'")))
     }
 }

@@ -86,7 +86,7 @@ fn resolve_bytes(fs: &fs::Filesystem, root: InodeId, path: &[u8], last: Last) ->
 /// Where a user's path begins, and the rest of it.
 fn begin_named(root: InodeId, path: &Path) -> Result<(InodeId, &[u8])> {
     match path.as_os_str().as_bytes() {
-        b"" => Err(Error::new(ErrorKind::NotFound, "an empty path")),
+        b"" => Err(Error::new(ErrorKind::NotFound, "empty path")),
         bytes => Ok(begin(root, bytes)),
     }
 }
@@ -271,8 +271,8 @@ fn split(path: &[u8]) -> Result<(&[u8], &[u8])> {
     let trimmed = &path[..path.iter().rposition(|&byte| byte != b'/').map_or(0, |end| end + 1)];
     let start = trimmed.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
     match trimmed.split_at(start) {
-        (_, b"") => Err(Error::invalid("the root directory itself")),
-        (_, b"." | b"..") => Err(Error::invalid("a path that ends in dots")),
+        (_, b"") => Err(Error::invalid("is the root directory")),
+        (_, b"." | b"..") => Err(Error::invalid("path ends in . or ..")),
         found => Ok(found),
     }
 }

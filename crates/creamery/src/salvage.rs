@@ -70,7 +70,7 @@ impl<'a> Salvage<'a> {
         if self.on_error != OnError::Stop && !is_stub && !self.entered.insert(id) {
             return Err(Error::new(
                 ErrorKind::Corrupt,
-                "the directory was copied before, under another name",
+                "the directory was already copied under another name",
             ));
         }
         Ok(())

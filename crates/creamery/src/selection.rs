@@ -56,7 +56,7 @@ impl PathPattern {
             let why = why.strip_prefix("error: ").unwrap_or(why);
             Error::new(
                 ErrorKind::InvalidInput,
-                format!("'{}' is no regular expression: {why}", text.escape_debug()),
+                format!("invalid regular expression '{}': {why}", text.escape_debug()),
             )
         })
     }
@@ -143,6 +143,6 @@ mod tests {
     #[test]
     fn what_is_no_pattern_is_refused_on_one_line() {
         let refused = PathPattern::new("(").expect_err("it is open").to_string();
-        assert!(refused.contains("'(' is no regular expression: ") && !refused.contains('\n'), "{refused}");
+        assert!(refused.contains("invalid regular expression '(': ") && !refused.contains('\n'), "{refused}");
     }
 }

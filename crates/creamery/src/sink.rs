@@ -168,11 +168,12 @@ impl Driver<'_> {
             let Some(entry) = salvage.settle(&level.path, Lost::Entries, entry)? else { continue };
             let path = entry.path();
             let is_new = S::KNOWS_NAMES || level.names.insert(hashes.hash_one(entry.file_name()));
-            let outcome = match is_new {
-                true => self.entry(sink, &mut salvage, level, &entry, &path),
-                false => Err(Error::new(ErrorKind::Corrupt, "the directory has this name twice")
-                    .context(path.display())),
-            };
+            let outcome =
+                match is_new {
+                    true => self.entry(sink, &mut salvage, level, &entry, &path),
+                    false => Err(Error::new(ErrorKind::Corrupt, "duplicate name in the directory")
+                        .context(path.display())),
+                };
             let lost =
                 if outcome.is_err() { self.all_of(entry.id()) } else { Lost::Everything { size: None } };
             if let Some(Some(below)) = salvage.settle(&path, lost, outcome)? {
@@ -250,7 +251,7 @@ impl Driver<'_> {
             sink.file(parent, name, source, &Data { file: &file, path, size: bytes, salvage })?;
         } else if !S::TAKES_EMPTY_LINKS && source.is_empty_link() {
             // No system can make one. The others are copied, as by cp(1).
-            let error = Error::unsupported("a symbolic link without a target, which no copy can have");
+            let error = Error::unsupported("symbolic link with an empty target");
             self.progress.lost(path.as_os_str().as_encoded_bytes(), Lost::Everything { size: None }, &error);
             return Ok(());
         } else {

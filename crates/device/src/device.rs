@@ -342,7 +342,7 @@ pub(crate) fn check_range(offset: u64, len: u64, device_len: u64) -> Result<()> 
         Some(end) if end <= device_len => Ok(()),
         _ => Err(Error::new(
             ErrorKind::Io,
-            format!("{len} bytes at {offset} lie beyond the end of the device, which has {device_len} bytes"),
+            format!("{len} bytes at {offset} lie beyond the end of the device at {device_len}"),
         )),
     }
 }

@@ -135,7 +135,7 @@ impl FileDevice {
         if kind == Kind::Block && access == Access::ReadWrite && in_use::takes_no_writes(metadata.rdev()) {
             return Err(Error::new(
                 ErrorKind::ReadOnly,
-                format!("{} is a device that takes no writes", place.display()),
+                format!("{} is a read-only device", place.display()),
             ));
         }
         // The kernel gives a block device to one writer, whichever part of it the writer wants.
@@ -329,7 +329,7 @@ impl SharedFile {
         if self.access == Access::ReadWrite {
             return Ok(());
         }
-        Err(Error::new(ErrorKind::ReadOnly, format!("{} is open for reading only", self.path.display())))
+        Err(Error::new(ErrorKind::ReadOnly, format!("{} is open read-only", self.path.display())))
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {

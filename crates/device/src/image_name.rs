@@ -163,7 +163,7 @@ impl ImageName {
         // An error in the part is more useful than the fact that it is one.
         FileDevice::open(&path, Access::ReadOnlyForced).map_err(|error| {
             let file = found.file.display();
-            error.context(format!("means a part of {file}, and is no name for a new file"))
+            error.context(format!("means a part of {file}, not a new file"))
         })?;
         let what = format!("is a partition of an image; a place in it is named as {}:/", path.display());
         Err(Error::invalid(what))

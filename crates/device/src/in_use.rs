@@ -91,9 +91,7 @@ impl fmt::Display for User {
             }
             Self::Holder { device } => write!(f, "the kernel's block device {device} is built on it"),
             Self::Kernel => f.write_str("the kernel or another process has it open exclusively"),
-            Self::Unknown => f.write_str(
-                "somebody has it locked: a process that is not visible from here, or one that has just ended; try again",
-            ),
+            Self::Unknown => f.write_str("it is locked by an invisible or just ended process; try again"),
         }
     }
 }

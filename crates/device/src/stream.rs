@@ -128,7 +128,7 @@ impl<S: Read + Seek + Send> StreamDevice<S> {
 
     fn write<'a>(&self, offset: u64, len: u64, mut parts: impl Iterator<Item = &'a [u8]>) -> Result<()> {
         let Some(writer) = &self.writer else {
-            return Err(Error::new(ErrorKind::ReadOnly, format!("{} is open for reading only", self.name)));
+            return Err(Error::new(ErrorKind::ReadOnly, format!("{} is open read-only", self.name)));
         };
         self.at(offset, len, |state| (writer.write)(&mut state.stream, &mut parts))
     }

@@ -147,7 +147,7 @@ impl Filesystem {
         engine.check_open()?;
         engine.check_writable()?;
         if !engine.devices().iter().any(|device| device.id == id) {
-            return Err(Error::new(ErrorKind::NotFound, format!("there is no device {id}")));
+            return Err(Error::new(ErrorKind::NotFound, format!("device {id}")));
         }
         let _alone = self.count_alone();
         let (tree, key) = (engine.tree(TreeId::DEV)?, key_of(id));

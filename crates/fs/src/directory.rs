@@ -211,7 +211,7 @@ pub(crate) fn redirect(
 }
 
 fn lost(dir: InodeId, key: &Key) -> Error {
-    Error::new(ErrorKind::Corrupt, format!("directory {dir}: {key} lacks an entry that its other items have"))
+    Error::new(ErrorKind::Corrupt, format!("directory {dir}: {key} lacks an entry that other items have"))
 }
 
 /// The number for the next entry of `dir`. The caller has locked the directory exclusively, and notes the next number after that when the
@@ -223,7 +223,7 @@ pub(crate) fn next_index(dir: &DirectoryInode<'_>) -> Result<u64> {
         known => known,
     };
     if next > LAST_INDEX {
-        let message = format!("directory {}: its index numbers are used up", dir.id);
+        let message = format!("directory {}: no free index number", dir.id);
         return Err(Error::new(ErrorKind::TooManyLinks, message));
     }
     dir.set_next_index(next);

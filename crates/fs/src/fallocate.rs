@@ -36,7 +36,7 @@ impl OpenFile {
     /// would change; it has fs-verity.
     pub fn fallocate(&self, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
         if len == 0 {
-            return Err(Error::invalid("a range without a length"));
+            return Err(Error::invalid("empty range"));
         }
         let inode = self.inode();
         let mut locked = inode.lock_exclusive()?;

@@ -481,7 +481,7 @@ impl Filesystem {
     /// The filesystem is writable: an inode without an item must not be changed.
     pub fn take_for_directory(&self, id: InodeId) -> Result<()> {
         if self.engine.read_only().is_none() {
-            return Err(Error::invalid("a directory whose inode is lost is for reading only"));
+            return Err(Error::invalid("a directory without an inode can only be read"));
         }
         self.inodes.take_for_directory(id);
         Ok(())

@@ -202,7 +202,7 @@ fn check(
     }
     if len == 0 || purpose == RemapRules::Copy {
         if len == 0 && from > source.size {
-            return refuse("the range begins behind the end of its file");
+            return refuse("range begins beyond the end of its file");
         }
         let left = source.size.saturating_sub(from);
         len = if len == 0 { left } else { len.min(left) };
@@ -211,12 +211,12 @@ fn check(
         }
     }
     if !from.is_multiple_of(sector) || !to.is_multiple_of(sector) {
-        return refuse("a range does not begin with a sector");
+        return refuse("range start is not sector-aligned");
     }
-    let end = |at: u64| at.checked_add(len).ok_or_else(|| Error::invalid("a range that has no end"));
+    let end = |at: u64| at.checked_add(len).ok_or_else(|| Error::invalid("range end overflows"));
     let (from_end, to_end) = (end(from)?, end(to)?);
     if from_end > source.size || (purpose == RemapRules::Dedupe && to_end > target.size) {
-        return refuse("a range goes beyond the end of its file");
+        return refuse("range ends beyond the end of its file");
     }
     if to_end > FILE_SIZE_MAX {
         return Err(ErrorKind::FileTooLarge.into());
@@ -224,11 +224,11 @@ fn check(
     let ends_with_both = from_end == source.size && to_end >= target.size;
     if !len.is_multiple_of(sector) && !ends_with_both {
         if purpose == RemapRules::Clone {
-            return refuse("the range ends neither with a sector nor with both files");
+            return refuse("range end is neither sector-aligned nor the end of both files");
         }
         len -= len % sector;
         if len == 0 {
-            return refuse("the range has no whole sector");
+            return refuse("range is shorter than a sector");
         }
     }
     if is_one && from < to + len && to < from + len {

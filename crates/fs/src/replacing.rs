@@ -70,7 +70,7 @@ impl Filesystem {
             return Err(refused);
         }
         if self.stat(dir, Wait::Yes)?.flags.contains(InodeFlags::APPEND) {
-            let what = "nothing is replaced in a directory that is marked append-only";
+            let what = "cannot replace a file in an append-only directory";
             return Err(Error::new(ErrorKind::PermissionDenied, what));
         }
         let is = self.stat(there, Wait::Yes)?;

@@ -66,7 +66,7 @@ impl Filesystem {
     pub fn resize(&self, device: DevId, size: NewSize) -> Result<Resized> {
         let engine = self.engine();
         engine.check_writable()?;
-        let not_found = || Error::new(ErrorKind::NotFound, format!("there is no device {device}"));
+        let not_found = || Error::new(ErrorKind::NotFound, format!("device {device}"));
         let on = engine.volume().device(device).ok_or_else(not_found)?;
         let _alone = self.resize_alone();
         let has = engine.devices().into_iter().find(|member| member.id == device);
@@ -89,8 +89,8 @@ impl Filesystem {
         if to < from {
             let (from, to) = (HumanSize(from), HumanSize(to));
             let what = format!(
-                "device {device} cannot be made smaller, from {from} to {to}: what lies behind the new end would have to be \
-                 moved, which is not there"
+                "cannot shrink device {device} from {from} to {to}: data would have to be \
+                 moved, which is not implemented"
             );
             return Err(Error::unsupported(what));
         }
@@ -129,7 +129,7 @@ fn shorten(device: &dyn BlockDevice, from: u64, to: u64) {
 fn too_short(error: Error, len: u64, to: u64) -> Error {
     match error.kind() {
         ErrorKind::Unsupported => {
-            let what = format!("{} are wanted and {} are there", HumanSize(to), HumanSize(len));
+            let what = format!("device too short, expected {}, found {}", HumanSize(to), HumanSize(len));
             Error::with_source(ErrorKind::NoSpace, what, error)
         }
         _ => error,

@@ -96,7 +96,7 @@ impl Filesystem {
         let (mut at, mut parts, mut seen) = (id, Vec::new(), HashSet::new());
         while at != TreeId::FS {
             if !seen.insert(at) {
-                let message = format!("subvolume {id}: its parents lead in a circle");
+                let message = format!("subvolume {id}: its parents are a loop");
                 return Err(Error::new(ErrorKind::Corrupt, message));
             }
             let cursor = root_tree.cursor(&Key::new(at.objectid(), KeyType::ROOT_BACKREF, 0), Wait::Yes)?;
@@ -104,7 +104,7 @@ impl Filesystem {
                 .item()
                 .filter(|(key, _)| key.objectid == at.objectid() && key.kind == KeyType::ROOT_BACKREF);
             let Some((key, data)) = backref else {
-                return Err(Error::new(ErrorKind::NotFound, format!("nothing leads to subvolume {at}")));
+                return Err(Error::new(ErrorKind::NotFound, format!("reference to subvolume {at}")));
             };
             let found = RootRef::parse(data).map_err(|kind| {
                 Error::with_source(ErrorKind::Corrupt, format!("root reference {key}"), kind)

@@ -137,7 +137,7 @@ fn index_numbers_of_a_directory_end_before_they_wrap() {
         };
         let error = refused.expect_err("the numbers are used up");
         assert_eq!(error.kind(), ErrorKind::TooManyLinks);
-        assert!(error.to_string().contains("index numbers are used up"), "{error}");
+        assert!(error.to_string().contains("no free index number"), "{error}");
     }
     fs.hard_link("/large", "/many/hard").expect_err("the numbers are used up");
     fs.subvolumes().create("/many/subvolume").expect_err("the numbers are used up");
@@ -253,7 +253,7 @@ fn numbers_of_subvolumes_end_where_those_of_groups_of_groups_begin() {
         for made in [fs.subvolumes().create("/more"), fs.subvolumes().snapshot("/", "/more").run()] {
             let error = made.expect_err("the numbers are used up");
             assert_eq!(error.kind(), ErrorKind::NoSpace);
-            assert!(error.to_string().contains("used up"), "{error}");
+            assert!(error.to_string().contains("no free subvolume id"), "{error}");
         }
         fs.quotas().change(&QuotaChange::Enable { simple: false }, "/").expect("room");
         fs.quotas().change(&QuotaChange::Create(QgroupId::new(1, 1).expect("small")), "/").expect("room");

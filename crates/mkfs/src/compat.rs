@@ -33,7 +33,7 @@ impl LinuxVersion {
             return Ok(());
         }
         Err(Error::invalid(format!(
-            "Linux {self} cannot write {what}, which is there since {since}: leave it out, or give a later version"
+            "Linux {self} cannot write {what}, expected {since} or later: leave it out, or give a later version"
         )))
     }
 }
@@ -48,8 +48,9 @@ impl FromStr for LinuxVersion {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let wrong =
-            || Error::invalid(format!("\"{text}\" is no version of Linux, want one as 5.15 or 6.1.38"));
+        let wrong = || {
+            Error::invalid(format!("invalid Linux version \"{text}\": expected one such as 5.15 or 6.1.38"))
+        };
         // Rust's parser would accept a plus sign.
         let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
         let mut numbers = text.split('.').map(|number| match is_number(number) {

@@ -184,7 +184,7 @@ impl Features {
         let always = FEATURES.iter().filter(|row| matches!(row.state, FeatureSupport::On));
         if let Some(row) = always.max_by_key(|row| row.since).filter(|row| row.since > version) {
             return Err(Error::invalid(format!(
-                "Linux {version} cannot write {}, which every filesystem made here has: give {} or later",
+                "Linux {version} cannot write {}, which is always on: give {} or later",
                 row.name, row.since
             )));
         }

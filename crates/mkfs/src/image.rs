@@ -133,7 +133,7 @@ pub fn make_image(
             }
         }
     }
-    Err(Error::new(ErrorKind::NoSpace, "guessing how large the filesystem has to be")).map_err(named(path))
+    Err(Error::new(ErrorKind::NoSpace, "guessing the size of the filesystem")).map_err(named(path))
 }
 
 /// A filesystem that `force` overwrites.
@@ -164,8 +164,7 @@ fn check_room(room: u64, options: &MkfsOptions, source: &dyn Source, content: Co
     if source.compress().is_some() || least <= room {
         return Ok(());
     }
-    let what =
-        format!("the source does not fit into {room} bytes, for its data takes {least}; nothing was changed");
+    let what = format!("the source needs {least} bytes, found {room}; nothing was changed");
     Err(Error::new(ErrorKind::NoSpace, what))
 }
 
@@ -304,7 +303,7 @@ impl Target {
             Ok(_) => Ok(Self::Device),
             Err(error) if error.kind() == Io::NotFound => match std::fs::symlink_metadata(path) {
                 Ok(_) => {
-                    let context = format!("{} is a link that leads nowhere", path.display());
+                    let context = format!("{} is a dangling symbolic link", path.display());
                     Err(Error::new(ErrorKind::NotFound, context))
                 }
                 Err(_) => Ok(Self::Absent),
@@ -341,7 +340,7 @@ impl Target {
         if let (Some(len), Some(wanted), false) = (self.len(), options.total_bytes, grows)
             && len < wanted
         {
-            let what = format!("{} has {len} bytes, and the filesystem is to have {wanted}", path.display());
+            let what = format!("{} has {len} bytes, expected {wanted} for the filesystem", path.display());
             return Err(Error::invalid(what));
         }
         let open = Opened::new(Arc::new(device), is_file, None);
@@ -355,7 +354,7 @@ fn whole_sectors(options: &MkfsOptions) -> Result<Option<u64>> {
     let sector = u64::from(options.geometry()?.sector_size);
     match options.total_bytes {
         Some(total) if total > FILE_SIZE_MAX => {
-            Err(Error::invalid(format!("{total} bytes, and files and devices have at most {FILE_SIZE_MAX}")))
+            Err(Error::invalid(format!("size {total}, expected at most {FILE_SIZE_MAX} bytes")))
         }
         total => Ok(total.map(|total| total / sector * sector)),
     }
@@ -364,7 +363,7 @@ fn whole_sectors(options: &MkfsOptions) -> Result<Option<u64>> {
 /// Refuses a file with unknown content: only a file of zeros is meant to become an image.
 fn refuse_content(device: &FileDevice) -> Result<()> {
     let Some(at) = first_content(device)? else { return Ok(()) };
-    let context = format!("{} holds something that is not known, from byte {at} on", device.describe());
+    let context = format!("{} holds unknown data from byte {at} on", device.describe());
     Err(Error::new(ErrorKind::AlreadyExists, context))
 }
 

@@ -74,9 +74,7 @@ impl Layout {
         if total < least {
             return Err(Error::new(
                 ErrorKind::NoSpace,
-                format!(
-                    "{total} bytes are too small for a filesystem of these profiles, which needs {least}"
-                ),
+                format!("{total} bytes are too small for these profiles, expected at least {least}"),
             ));
         }
         let mixed = options.features.mixed_groups;

@@ -99,7 +99,7 @@ pub(crate) fn check(device: &dyn BlockDevice, options: &MkfsOptions, env: &dyn E
     // A new file has the requested size in whole sectors.
     let total_bytes = wanted / sector * sector;
     if total_bytes > device.len() {
-        let context = format!("{} has {} bytes, {wanted} were asked for", device.describe(), device.len());
+        let context = format!("{} has {} bytes, expected {wanted}", device.describe(), device.len());
         return Err(Error::invalid(context));
     }
     let layout = Layout::plan(total_bytes, options).map_err(|error| error.context(device.describe()))?;

@@ -57,7 +57,7 @@ impl std::str::FromStr for Profile {
             "raid0" | "raid1" | "raid1c3" | "raid1c4" | "raid10" | "raid5" | "raid6" => {
                 Err(Error::unsupported(format!("profile '{text}' (one device takes single or dup)")))
             }
-            _ => Err(Error::invalid(format!("unknown profile '{text}', want single or dup"))),
+            _ => Err(Error::invalid(format!("unknown profile '{text}', expected single or dup"))),
         }
     }
 }
@@ -167,7 +167,7 @@ impl MkfsOptions {
         }
         if mixed && node_size != sector_size {
             return Err(Error::invalid(format!(
-                "mixed block groups want the node size ({node_size}) to be the sector size ({sector_size})"
+                "mixed block groups need node size = sector size, found {node_size} and {sector_size}"
             )));
         }
         if mixed && self.data.is_some_and(|data| data != self.metadata_profile()) {
@@ -182,12 +182,12 @@ impl MkfsOptions {
     fn check_label(&self) -> Result<()> {
         if self.label.len() > LABEL_MAX {
             return Err(Error::invalid(format!(
-                "a label of {} bytes, {LABEL_MAX} are the most",
+                "label has {} bytes, expected at most {LABEL_MAX}",
                 self.label.len()
             )));
         }
         if self.label.iter().any(|&byte| byte == b'\n' || byte == 0) {
-            return Err(Error::invalid("a label with a line break or a zero byte"));
+            return Err(Error::invalid("label contains a newline or a NUL byte"));
         }
         Ok(())
     }
@@ -252,7 +252,7 @@ mod tests {
                 "one profile",
             ),
             (options(|o| o.label = vec![b'x'; 256]), "256 bytes"),
-            (options(|o| o.label = b"two\nlines".to_vec()), "line break"),
+            (options(|o| o.label = b"two\nlines".to_vec()), "newline"),
         ] {
             let message = bad.check().unwrap_err().to_string();
             assert!(message.contains(name), "{message}");

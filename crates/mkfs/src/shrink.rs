@@ -70,7 +70,7 @@ fn set_device_size(
             BlockRef::new(&block).search(&key, 0).map_err(|_| corrupt("no device item in the chunk tree"))?;
         let mut leaf = BlockMut::new(&mut block);
         let (item, _) = RawDevItem::mut_from_prefix(leaf.data_mut(slot))
-            .map_err(|_| corrupt("a device item that is too short"))?;
+            .map_err(|_| corrupt("device item is too short"))?;
         item.total_bytes = total.into();
         seal(&mut block, superblock.checksum_type());
         verify_block(&block, &want).expect("a block that was good is good with another size in it");

@@ -176,9 +176,9 @@ fn what_a_file_holds_is_overwritten_by_force_only() {
         ("a bcache device", 4096 + 24, b"\xc6\x85\x73\xf6\x4e\x1a\x45\xca\x82\x65\xf5\x7f\x48\xba\x6d\x81"),
         ("a zip archive", 0, b"PK\x03\x04"),
         ("an SQLite database", 0, b"SQLite format 3\0"),
-        ("something that is not known, from byte 0 on", 0, b"a letter to a friend"),
-        ("something that is not known, from byte 700000 on", 700_000, b"x"),
-        ("something that is not known, from byte 1048575 on", MIB - 1, b"x"),
+        ("unknown data from byte 0 on", 0, b"a letter to a friend"),
+        ("unknown data from byte 700000 on", 700_000, b"x"),
+        ("unknown data from byte 1048575 on", MIB - 1, b"x"),
     ];
     for (what, at, bytes) in rows {
         let file = File::options().read(true).write(true).create(true).truncate(true).open(&image).unwrap();

@@ -111,10 +111,10 @@ mod tests {
         };
         let read = told(&FiemapAnswer::of(Ok(batch.clone()))).expect("JSON").into_batch();
         assert_eq!(read.expect("a batch"), batch);
-        let refused = Error::invalid("a range without a length");
+        let refused = Error::invalid("empty range");
         let read = told(&FiemapAnswer::of(Err(refused))).expect("JSON").into_batch().expect_err("a refusal");
         assert_eq!(read.kind(), ErrorKind::InvalidInput);
-        assert!(read.to_string().contains("a range without a length"));
+        assert!(read.to_string().contains("empty range"));
     }
 
     #[test]

@@ -177,7 +177,7 @@ impl DropStep<'_> {
         self.tree.mark_given_up(block.buffer());
         if block.block().is_leaf() {
             if resume.is_some() {
-                return Err(self.damaged(block.block(), "is a leaf, and dropping is to go on in a node"));
+                return Err(self.damaged(block.block(), "is a leaf, expected a node to continue dropping"));
             }
             if !self.takes(references_of(block.block()) + 1) {
                 return Ok(DropWalk::Stop(None));
@@ -205,9 +205,9 @@ impl DropStep<'_> {
             // The tree has not changed since. To go on at another key would lose the blocks in between.
             Some(progress) if block.level() == progress.level => match block.search(&progress.key, 0) {
                 Ok(slot) => (slot, None),
-                Err(_) => return Err(self.damaged(block, "has not the key at which dropping is to go on")),
+                Err(_) => return Err(self.damaged(block, "lacks the key at which dropping continues")),
             },
-            Some(_) => return Err(self.damaged(block, "is below the level at which dropping is to go on")),
+            Some(_) => return Err(self.damaged(block, "is below the level at which dropping continues")),
         };
         for slot in first..block.count() {
             let parent = by_parent.then(|| block.logical());
@@ -245,7 +245,7 @@ impl DropStep<'_> {
             return self.drop_block(&child, references, by_parent, resume);
         }
         if resume.is_some() {
-            return Err(self.damaged(child.block(), "is shared, and dropping is to go on within it"));
+            return Err(self.damaged(child.block(), "is shared, but dropping continues within it"));
         }
         if self.is_own(child.block(), references) && !self.count_by_parent(&child, references)? {
             return Ok(DropWalk::Stop(None));

@@ -90,7 +90,7 @@ impl Tree {
         let intent = if more > 0 { Intent::Extend(more) } else { Intent::Overwrite };
         let (mut path, found) = self.find(host, key, intent)?;
         if !found || path.block(0).item_size(path.slots[0]) != old {
-            return Err(Error::new(ErrorKind::Corrupt, format!("tree {}: item {key} is lost", self.id())));
+            return Err(Error::new(ErrorKind::Corrupt, format!("tree {}: item {key} is missing", self.id())));
         }
         if more > 0 {
             let slot = path.slots[0];
@@ -152,7 +152,7 @@ impl Tree {
     fn check_size(&self, key: &Key, len: usize) -> Result<()> {
         if len > self.max_item_size() {
             let most = self.max_item_size();
-            let message = format!("item {key} of {len} bytes, a leaf holds {most}");
+            let message = format!("item {key} has {len} bytes, expected at most {most}");
             return Err(Error::new(ErrorKind::Range, message));
         }
         Ok(())

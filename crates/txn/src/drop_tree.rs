@@ -61,7 +61,7 @@ fn progress(id: TreeId, item: &RawRootItem) -> Result<Option<DropProgress>> {
         (0, _) => Ok(None),
         (_, 0) => {
             let message =
-                format!("root item of tree {id}: dropping is to go on in a leaf, at {}", progress.key);
+                format!("root item of tree {id}: dropping would continue in a leaf, at {}", progress.key);
             Err(Error::new(ErrorKind::Corrupt, message))
         }
         _ => Ok(Some(progress)),
@@ -74,7 +74,7 @@ impl SubvolumeDrop {
     pub(crate) fn new(tree: Arc<Tree>, key: &Key, item: &RawRootItem) -> Result<Self> {
         let id = tree.id();
         if item.refs.get() != 0 {
-            return Err(Error::invalid(format!("dropping subvolume {id}, which was not deleted")));
+            return Err(Error::invalid(format!("subvolume {id} is not deleted")));
         }
         let progress = progress(id, item)?;
         Ok(Self { tree: TreeDrop::new(tree, Generation::new(key.offset), progress), needs: REFERENCES })

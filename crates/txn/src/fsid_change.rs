@@ -249,7 +249,7 @@ impl Blocks {
             let Some(end) = block.count().checked_sub(1) else { return leaf(block) };
             if last.is_some_and(|last| block.key(0) <= last) {
                 let what =
-                    format!("the tree block at logical {} is not behind the leaf before it", block.logical());
+                    format!("the tree block at logical {} is not after the previous leaf", block.logical());
                 return Err(Error::new(ErrorKind::Corrupt, what));
             }
             last = Some(block.key(end));
@@ -403,7 +403,7 @@ fn set_device_fsid(block: &mut BlockMut<'_>, fsid: Uuid) -> Result<bool> {
     let slots: Vec<usize> = (0..leaf.count()).filter(|slot| is_device(&leaf.key(*slot))).collect();
     for &slot in &slots {
         let (item, _) = RawDevItem::mut_from_prefix(block.data_mut(slot))
-            .map_err(|_| Error::new(ErrorKind::Corrupt, "a device item that is too short"))?;
+            .map_err(|_| Error::new(ErrorKind::Corrupt, "device item is too short"))?;
         item.fsid = fsid.into_bytes();
     }
     Ok(!slots.is_empty())

@@ -279,7 +279,7 @@ impl Handle<'_> {
     pub(crate) fn take_log_block(&self, hint: Logical) -> Result<Logical> {
         let len = u64::from(self.on.node_size);
         if !self.ticket.as_ref().is_some_and(|ticket| ticket.has_room_for(len)) {
-            return Err(Error::new(ErrorKind::NoSpace, "a log takes more blocks than it was promised"));
+            return Err(Error::new(ErrorKind::NoSpace, "a log exceeds its reservation"));
         }
         let at = self.on.space.allocate_block(SpaceKind::Metadata, len, hint);
         let at = at.ok_or_else(|| Error::new(ErrorKind::NoSpace, "allocating a block for a log"))?;

@@ -171,7 +171,7 @@ pub(crate) struct AbortsWhenItPanics<'t>(pub(crate) &'t Transaction);
 impl Drop for AbortsWhenItPanics<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let error = Error::new(ErrorKind::Aborted, "a thread died in the middle of a commit");
+            let error = Error::new(ErrorKind::Aborted, "a thread panicked during a commit");
             self.0.abort(&error, Location::caller());
         }
     }

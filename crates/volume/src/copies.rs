@@ -82,14 +82,14 @@ impl fmt::Display for Refusal {
             Self::Empty => f.write_str("no Btrfs filesystem: it is empty"),
             Self::TooSmall { len } => {
                 let end = SUPERBLOCK_OFFSETS[0] + SUPERBLOCK_LEN as u64;
-                write!(f, "no Btrfs filesystem: it has {len} bytes, and a superblock ends at byte {end}")
+                write!(f, "no Btrfs filesystem: it has {len} bytes, expected at least {end}")
             }
             Self::CutShort { len } => {
                 let end = SUPERBLOCK_OFFSETS[0] + SUPERBLOCK_LEN as u64;
                 write!(
                     f,
-                    "a Btrfs filesystem that is cut short: it has {len} bytes, and its first superblock ends at byte {end}; \
-                     nothing of it can be read: copy it again from where it came"
+                    "truncated Btrfs filesystem: it has {len} bytes, expected at least {end}; \
+                     nothing of it can be read: copy it again"
                 )
             }
             Self::Foreign { what: Signature { name, advice, .. } } => {
@@ -101,7 +101,7 @@ impl fmt::Display for Refusal {
             }
             Self::Zeros => f.write_str("no Btrfs filesystem: zeros where the superblock would be"),
             Self::Random => {
-                f.write_str("no Btrfs filesystem: no superblock magic, and nothing else that is known")
+                f.write_str("no Btrfs filesystem: no superblock magic, and no other known format")
             }
             Self::Overwritten { copy, generation } => write!(
                 f,
@@ -115,7 +115,7 @@ impl fmt::Display for Refusal {
             Self::FirstDamaged { first, reason, copy, generation } => write!(
                 f,
                 "the superblock at {first} is damaged ({reason}); the copy at {copy} of generation {generation} is whole, but \
-                 only the first one leads to what was synced after that, if anything was: open it read-only, or give that up: \
+                 only the first one leads to later changes: open it read-only, or give those up: \
                  write from the copy with usesupercopy, or restore the first one with `creamery rescue super-recover`"
             ),
             Self::Damaged { copies } => {
@@ -208,7 +208,7 @@ fn decide(device: &dyn BlockDevice, want: OpenPurpose) -> Result<FoundSuperblock
                 };
                 let note = format!(
                     "the superblock at {first} is damaged ({reason}); the copy at {copy} of generation {generation} was used, \
-                     and what was synced after that, if anything was, {what}"
+                     and anything synced after that {what}"
                 );
                 Ok(FoundSuperblock { superblock: superblock.clone(), notes: vec![note] })
             }
@@ -227,9 +227,7 @@ fn recognise(device: &dyn BlockDevice) -> Option<&'static Signature> {
 pub(crate) fn refuse_another(device: &dyn BlockDevice) -> Result<()> {
     let Some(what) = head_of(device).and_then(|head| find_another_signature(&head)) else { return Ok(()) };
     let (name, device) = (what.name, device.describe());
-    let what = format!(
-        "{device} holds {name}, which may be what it is in use for; wipefs(8) takes the mark away if it is not"
-    );
+    let what = format!("{device} holds {name}; wipefs(8) removes that signature if it is not in use");
     Err(Error::new(ErrorKind::AlreadyExists, what))
 }
 
@@ -247,7 +245,7 @@ fn foreign(device: &dyn BlockDevice, what: &'static Signature) -> Refusal {
     }
     let advice = match PartitionTable::read(device) {
         Ok(Some(table)) => table.advice(device),
-        Ok(None) => Ok("no partition of it can be told".to_owned()),
+        Ok(None) => Ok("its partitions cannot be read".to_owned()),
         Err(error) => Err(error),
     };
     let advice = advice.unwrap_or_else(|error| error.without_kind());
@@ -266,8 +264,8 @@ fn without_magic(
     match newest(others) {
         Some((copy, superblock)) if want == OpenPurpose::Reading => {
             let note = format!(
-                "the first superblock was overwritten; the copy at {copy} of generation {} was used, and what was synced \
-                 after that, if anything was, is not shown",
+                "the first superblock was overwritten; the copy at {copy} of generation {} was used, and anything synced \
+                 after that is not shown",
                 superblock.generation()
             );
             Ok(FoundSuperblock { superblock: superblock.clone(), notes: vec![note] })

@@ -22,16 +22,15 @@ impl Volume {
         let name = device.describe();
         let Some(&offset) = SUPERBLOCK_OFFSETS.get(copy) else {
             let last = SUPERBLOCK_OFFSETS.len() - 1;
-            let what =
-                format!("{name}: there is no copy {copy} of the superblock, want one from 0 to {last}");
+            let what = format!("{name}: no superblock copy {copy}, expected 0 to {last}");
             return Err(Error::invalid(what));
         };
         let refuse = |kind, why: String| {
-            Err(Error::new(kind, format!("{name}: copy {copy} of the superblock, at {offset}, {why}")))
+            Err(Error::new(kind, format!("{name}: superblock copy {copy} at {offset} {why}")))
         };
         let superblock = match Copy::read(&**device, offset) {
             Copy::Whole(superblock) => *superblock,
-            Copy::NoMagic { .. } => return refuse(ErrorKind::Corrupt, "is not there".into()),
+            Copy::NoMagic { .. } => return refuse(ErrorKind::Corrupt, "is missing".into()),
             Copy::Damaged(why) => return refuse(ErrorKind::Corrupt, format!("is damaged: {why}")),
             Copy::Unreadable(error) => return refuse(error.kind(), format!("cannot be read: {error}")),
         };
@@ -51,16 +50,13 @@ impl Volume {
         let mut superblock = self.superblock();
         let sector = superblock.sector_size();
         if !root.get().is_multiple_of(sector.into()) {
-            let what = format!("{root} is no address of a tree block, which is a multiple of {sector}");
+            let what = format!("invalid tree block address {root}: expected a multiple of {sector}");
             return Err(Error::invalid(what));
         }
         let bytes = self.read_tree_block(root, &Expected::anything(root, &superblock), Wait::Yes)?;
         let block = BlockRef::new(&bytes);
         if block.owner() != TreeId::ROOT {
-            let what = format!(
-                "the block at {root} is of tree {}, want one of tree 1, the root tree",
-                block.owner()
-            );
+            let what = format!("the block at {root} belongs to tree {}, expected tree 1", block.owner());
             return Err(Error::invalid(what));
         }
         let raw = superblock.raw_mut();

@@ -119,22 +119,23 @@ impl FsidChange {
 
 fn new_uuid(last: &Superblock, wanted: Option<Uuid>, random: Uuid) -> Result<Uuid> {
     if last.incompat().contains(Incompat::METADATA_UUID) {
-        let what = "its UUID was changed apart from that of its tree blocks (METADATA_UUID): give it theirs again before";
+        let what =
+            "its UUID differs from that of its tree blocks (METADATA_UUID): first change it back to theirs";
         return Err(Error::unsupported(format!("{what}, {}", last.metadata_uuid())));
     }
     if last.flags().contains(SuperFlags::CHANGING_FSID) {
         let begun = last.fsid();
         return match wanted.is_some_and(|wanted| wanted != begun) {
-            true => Err(Error::unsupported(format!(
-                "a change of the UUID to {begun} was begun, and goes on first"
-            ))),
+            true => {
+                Err(Error::unsupported(format!("finish the interrupted change of the UUID to {begun} first")))
+            }
             false => Ok(begun),
         };
     }
     match wanted.unwrap_or(random) {
-        wanted if wanted.is_nil() => Err(Error::invalid("a UUID of zeros is none")),
+        wanted if wanted.is_nil() => Err(Error::invalid("the UUID is zero")),
         wanted if wanted == last.fsid() => {
-            Err(Error::new(ErrorKind::AlreadyExists, format!("it has the UUID {wanted} already")))
+            Err(Error::new(ErrorKind::AlreadyExists, format!("it has the UUID {wanted}")))
         }
         wanted => Ok(wanted),
     }

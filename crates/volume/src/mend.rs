@@ -42,7 +42,7 @@ impl Volume {
     /// ends before the filesystem, or is not in the state of the last commit (MEND-2).
     pub fn mender(&self) -> Result<Mender<'_>> {
         if !self.is_mended() && self.check_writable().is_err() {
-            return Err(Error::new(ErrorKind::ReadOnly, format!("{} is open for reading", self.fsid())));
+            return Err(Error::new(ErrorKind::ReadOnly, format!("{} is open read-only", self.fsid())));
         }
         self.check_mendable().map(|()| Mender(self))
     }
@@ -56,7 +56,7 @@ impl Volume {
         let (found, counted) = (self.members().all().len() as u64, self.superblock().device_count());
         if self.members().are_some_missing() || found < counted {
             let what = format!("filesystem {} has devices that are missing", self.fsid());
-            return Err(Error::new(ErrorKind::DeviceMissing, what).advise("bring them back first"));
+            return Err(Error::new(ErrorKind::DeviceMissing, what).advise("connect them first"));
         }
         for member in self.members().all() {
             let (name, state) = (member.device.describe(), member.state());
@@ -111,7 +111,7 @@ impl Mender<'_> {
         written.inspect_err(|_| volume.counters.repair_failures.add(1))?;
         volume.read_physical(at, &mut now)?;
         if !is_good(&now) {
-            return Err(Error::new(ErrorKind::Io, format!("{at}: what was written is not there")));
+            return Err(Error::new(ErrorKind::Io, format!("{at}: reads back other bytes than written")));
         }
         volume.counters.repaired.add(1);
         Ok(())
@@ -143,7 +143,7 @@ impl Mender<'_> {
         volume.read_physical(at, &mut now)?;
         match now == bytes {
             true => Ok(()),
-            false => Err(Error::new(ErrorKind::Io, format!("{at}: what was written is not there"))),
+            false => Err(Error::new(ErrorKind::Io, format!("{at}: reads back other bytes than written"))),
         }
     }
 

@@ -89,7 +89,7 @@ impl Volume {
             let member = member(device, &found.superblock, part);
             if let Some((found, want)) = cut_short(&member) {
                 let what = format!(
-                    "{}: the device ends before the filesystem: it has {found} bytes, the filesystem on it {want}",
+                    "{}: the device ends before the filesystem: expected {want} bytes, found {found}",
                     member.device.describe()
                 );
                 match mode {
@@ -236,7 +236,7 @@ fn member(device: Arc<dyn BlockDevice>, superblock: &Superblock, part: MemberPar
 /// Returns the error for writing to a filesystem of several devices.
 pub(crate) fn only_read(devices: usize) -> Error {
     Error::unsupported(format!("writing to a filesystem of {devices} devices"))
-        .advise("it can be read: mount it with -o ro; use Linux to write to it")
+        .advise("mount it with -o ro, or use Linux to write to it")
 }
 
 /// Returns the bytes of a device and those that its superblock counts, if the device has fewer.
@@ -270,7 +270,7 @@ pub(crate) fn judge(superblock: &Superblock, mode: Mode, rescue: Rescue) -> Resu
     }
     // A writer replays it.
     if superblock.log_root().is_some() && mode == Mode::ReadOnly {
-        states.push("a log to replay, with what was synced after the last commit".to_owned());
+        states.push("a log to replay".to_owned());
     }
     let unfinished = superblock.flags() & (unfinished_states() | unreadable);
     if !unfinished.is_empty() {
@@ -286,7 +286,7 @@ pub(crate) fn judge(superblock: &Superblock, mode: Mode, rescue: Rescue) -> Resu
 }
 
 /// The explanation of the seed state for users.
-const SEED: &str = " (it is a seed, which others are made from, and is only read; `creamery tune -f -S 0` makes it writable again)";
+const SEED: &str = " (a seed is read-only; `creamery tune -f -S 0` makes it writable)";
 
 /// Flags of filesystems that only the tool that set them may write.
 fn unfinished_states() -> SuperFlags {

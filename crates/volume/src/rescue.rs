@@ -80,12 +80,10 @@ impl Rescue {
     /// Checks that writing is possible. Errors: it ignores damage that a writer would make worse.
     pub fn check_writing(self) -> Result<()> {
         if self.use_backup_root {
-            return Err(Error::invalid(
-                "an earlier root is for reading only: its blocks may be in use again",
-            ));
+            return Err(Error::invalid("an earlier root can only be read: its blocks may be in use again"));
         }
         if self != Self::default() {
-            return Err(Error::invalid("what is passed over to rescue files is for reading only"));
+            return Err(Error::invalid("rescue options allow reading only"));
         }
         Ok(())
     }
@@ -98,7 +96,11 @@ impl FromStr for Rescue {
     fn from_str(words: &str) -> Result<Self> {
         words.split([':', ',']).try_fold(Self::default(), |all, word| match Self::by_word(word) {
             Some(one) => Ok(all.and(one)),
-            None => Err(Error::invalid(format!("'{}': want {}", word.escape_debug(), Self::WORDS))),
+            None => Err(Error::invalid(format!(
+                "unknown rescue option '{}': expected {}",
+                word.escape_debug(),
+                Self::WORDS
+            ))),
         })
     }
 }
@@ -125,7 +127,7 @@ mod tests {
         let each = "nologreplay:usebackuproot:ibadroots:idatacsums:imetacsums:isuperflags";
         assert_eq!(each.parse::<Rescue>().unwrap(), Rescue::ALL);
         for wrong in ["", "all:", "nothing", "all all"] {
-            assert!(wrong.parse::<Rescue>().unwrap_err().to_string().contains("want nologreplay"));
+            assert!(wrong.parse::<Rescue>().unwrap_err().to_string().contains("expected nologreplay"));
         }
     }
 
@@ -134,7 +136,7 @@ mod tests {
         assert!(Rescue::default().check_writing().is_ok());
         for words in ["usebackuproot", "nologreplay", "imetacsums"] {
             let refused = words.parse::<Rescue>().unwrap().check_writing().unwrap_err();
-            assert!(refused.to_string().contains("reading only"));
+            assert!(refused.to_string().contains("read"));
         }
     }
 }

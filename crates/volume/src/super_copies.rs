@@ -39,7 +39,7 @@ impl SuperCopies {
         let copies: Vec<(u64, Copy)> =
             offsets(device.len()).map(|offset| (offset, Copy::read(device, offset))).collect();
         let Some((_, newest)) = copies::newest(&copies) else {
-            let what = format!("{}: no copy of a superblock is whole", device.describe());
+            let what = format!("{}: no superblock copy is intact", device.describe());
             return Err(Error::new(ErrorKind::Corrupt, what));
         };
         copies::refuse_another(device)?;
@@ -130,7 +130,7 @@ impl SuperCopies {
             if other.metadata_uuid() != self.newest.metadata_uuid() {
                 let (name, own, other) = (device.describe(), self.newest.fsid(), other.fsid());
                 let what = format!(
-                    "{name}: the superblock at {offset} is of filesystem {other}, and the first whole one of {own}"
+                    "{name}: the superblock at {offset} belongs to filesystem {other}, the first intact one to {own}"
                 );
                 return Err(Error::new(ErrorKind::AlreadyExists, what));
             }

@@ -94,7 +94,7 @@ impl SuperblockChange {
         let mut next = last.clone();
         let flags = match self.seeding {
             _ if last.incompat().contains(Incompat::METADATA_UUID) && self.seeding.is_some() => {
-                let what = "making a seed, or none, of a filesystem whose UUID was changed";
+                let what = "changing the seed flag of a filesystem with a changed UUID";
                 return Err(Error::unsupported(what));
             }
             Some(true) => last.flags() | SuperFlags::SEEDING,
@@ -105,14 +105,14 @@ impl SuperblockChange {
         next.raw_mut().incompat_flags = (last.incompat() | self.features).bits().into();
         let Some(uuid) = self.uuid else { return Ok(next) };
         if uuid.is_nil() {
-            return Err(Error::invalid("a UUID of zeros is none"));
+            return Err(Error::invalid("the UUID is zero"));
         }
         // Like btrfstune, which refuses any UUID in use, also the present one.
         if uuid == last.fsid() {
-            return Err(Error::new(ErrorKind::AlreadyExists, format!("it has the UUID {uuid} already")));
+            return Err(Error::new(ErrorKind::AlreadyExists, format!("it has the UUID {uuid}")));
         }
         if flags.contains(SuperFlags::SEEDING) {
-            return Err(Error::unsupported("another UUID of a seed"));
+            return Err(Error::unsupported("changing the UUID of a seed"));
         }
         // If it is the UUID of the tree blocks again, there is only one.
         let of_blocks = last.metadata_uuid();
@@ -138,7 +138,7 @@ pub(crate) fn judge_change(last: &Superblock) -> Result<()> {
         return Err(Error::unsupported(what));
     }
     if last.log_root().is_some() {
-        let what = "a log waits, with what was synced after the last commit; change something before, with `creamery touch IMAGE:/`";
+        let what = "the log is not replayed; replay it with `creamery touch IMAGE:/`";
         return Err(Error::unsupported(what));
     }
     Ok(())

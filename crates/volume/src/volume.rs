@@ -289,8 +289,7 @@ impl Volume {
         if let Some(chunk) = chunks.iter().find(|chunk| self.mode == Mode::ReadWrite && chunk.has_parity()) {
             let what =
                 format!("writing to a filesystem with parity: chunk {} is {}", chunk.start, chunk.flags);
-            return Err(Error::unsupported(what)
-                .advise("it can be read: mount it with -o ro; use Linux to write to it"));
+            return Err(Error::unsupported(what).advise("mount it with -o ro, or use Linux to write to it"));
         }
         chunks.iter().try_for_each(|chunk| self.check_stripes(chunk))?;
         self.chunks.push(chunks)
@@ -394,7 +393,7 @@ impl Volume {
         match self.mode {
             Mode::ReadWrite => Ok(()),
             Mode::ReadOnly => {
-                Err(Error::new(ErrorKind::ReadOnly, format!("{} is open for reading", self.fsid)))
+                Err(Error::new(ErrorKind::ReadOnly, format!("{} is open read-only", self.fsid)))
             }
         }
     }

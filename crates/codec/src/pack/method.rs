@@ -97,7 +97,7 @@ impl CompressionMethod {
     /// use creamery_codec::CompressionMethod;
     /// assert_eq!(CompressionMethod::with_its_level("zlib:9")?.level(), Some(9));
     /// let error = CompressionMethod::with_its_level("zstd:16").unwrap_err();
-    /// assert_eq!(error.to_string(), "zstd has no level 16, want one from -15 to 15");
+    /// assert_eq!(error.to_string(), "zstd has no level 16, expected -15 to 15");
     /// # Ok::<(), creamery_codec::ParseCompressionMethodError>(())
     /// ```
     ///
@@ -143,15 +143,15 @@ impl fmt::Display for CompressionMethod {
 /// ```
 /// use creamery_codec::CompressionMethod;
 /// let error = "gzip".parse::<CompressionMethod>().unwrap_err();
-/// assert_eq!(error.to_string(), "unknown compression, want zlib, lzo or zstd, or one of them with a level: zstd:3");
+/// assert_eq!(error.to_string(), "unknown compression, expected zlib, lzo or zstd, optionally with a level: zstd:3");
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ParseCompressionMethodError {
     /// There is no such algorithm, or the text behind the colon is no number.
-    #[error("unknown compression, want zlib, lzo or zstd, or one of them with a level: zstd:3")]
+    #[error("unknown compression, expected zlib, lzo or zstd, optionally with a level: zstd:3")]
     Unknown,
     /// The algorithm has no such level.
-    #[error("{kind} has no level {level}, want one from {lowest} to {highest}")]
+    #[error("{kind} has no level {level}, expected {lowest} to {highest}")]
     NoSuchLevel {
         /// The algorithm.
         kind: CompressionType,

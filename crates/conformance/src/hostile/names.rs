@@ -149,7 +149,7 @@ fn link_and_folder(bench: &Bench) -> Result<()> {
     let archive = trap.out.join("d.tar");
     let options = ["tar", "-c", "--ignore-errors", "--rescue=all", "-f"];
     let written = bench.creamery().run(options).arg(&archive).arg(inside(&trap.image, "/d")).output()?;
-    ensure!(written.code == Some(1) && written.stderr_text().contains("name twice"), "{written}");
+    ensure!(written.code == Some(1) && written.stderr_text().contains("duplicate name"), "{written}");
     let listed = bench.creamery().run(["tar", "-t", "-f"]).arg(&archive).ok()?.stdout_text();
     ensure!(listed.lines().filter(|line| line.starts_with("d/aa")).count() == 1, "{listed}");
     Ok(())

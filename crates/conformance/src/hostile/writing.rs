@@ -214,7 +214,7 @@ fn what_linux_does_not_mount_is_not_written(bench: &Bench) -> Result<()> {
     judge(bench, &image, "stripe size", Some(&content)).context("a stripe size that means nothing")?;
     victim.restore()?;
     victim.edit_superblock(&mut |bytes| bytes[FLAGS + 5] ^= 0x10)?;
-    judge(bench, &image, "nobody knows", Some(&content)).context("a flag that nobody knows")?;
+    judge(bench, &image, "unknown flags", Some(&content)).context("a flag that nobody knows")?;
     victim.restore()?;
     // Linux believes the device item of the chunk tree, whatever the superblock's own one says.
     for fields in [&[TOTAL][..], &[TOTAL, DEVICE_TOTAL]] {
@@ -223,7 +223,7 @@ fn what_linux_does_not_mount_is_not_written(bench: &Bench) -> Result<()> {
                 put(bytes, *at, word(bytes, *at) - (1 << 20));
             }
         })?;
-        judge(bench, &image, "superblock counts", Some(&content))
+        judge(bench, &image, "wrong total bytes", Some(&content))
             .context("a sum of bytes that is too small")?;
         victim.restore()?;
     }

@@ -52,7 +52,7 @@ fn step(bench: &Bench, side: &CountingSide, words: &str, paths: &[&str], error: 
     match side {
         CountingSide::Linux(_) => expect_refusal(run, &[error])?,
         CountingSide::Ours(_) if error.starts_with("No such") => expect_refusal(run, &["quota group 1/7"])?,
-        CountingSide::Ours(_) => expect_refusal(run, &["quota group 0/", "a subvolume's"])?,
+        CountingSide::Ours(_) => expect_refusal(run, &["quota group 0/", "belongs to a subvolume"])?,
     }
     ensure!(!side.dir().join(paths.last().context("a name")?).exists(), "it was made all the same");
     Ok(())

@@ -557,7 +557,7 @@ fn refused(bench: &Bench) -> Result<()> {
         ("qgroup create x/1", "level/number"),
         ("qgroup create 1/281474976710656", "level/number"),
         ("qgroup destroy 1/2", "1/2"),
-        ("qgroup destroy 0/5", "subvolume exists"),
+        ("qgroup destroy 0/5", "0/5 exists"),
         ("qgroup assign 1/1 1/1", "level"),
         ("qgroup assign 0/5 1/9", "1/9"),
         ("qgroup remove 0/5 1/1", "not found"),

@@ -86,7 +86,7 @@ fn entry_of_the_top_level(bench: &Bench) -> Result<()> {
     }
     let out = |name: &str| bench.scratch.dir(name);
     let run = |words: &[&str]| bench.creamery().run(words);
-    let says = ["/sub/inner", "leads to the top level", "filesystem is damaged"];
+    let says = ["/sub/inner", "points to the top level", "filesystem is damaged"];
     expect_failure(run(&["cp", "-a"]).arg(inside(&image, "/.")).arg(out("first")?), &says)?;
     expect_refusal(run(&["ls"]).arg(inside(&image, "/sub/inner")), &says)?;
     let named = run(&["cp", "-a", "--ignore-errors"]).arg(inside(&image, "/sub/inner"));

@@ -122,7 +122,7 @@ fn super_recover(bench: &Bench) -> Result<()> {
     expect_untouched(&nothing, || {
         expect_refusal(
             bench.creamery().run(["rescue", "super-recover", "-y"]).arg(&nothing),
-            &["nothing.img", "no copy of a superblock is whole"],
+            &["nothing.img", "no superblock copy is intact"],
         )
     })
 }
@@ -173,7 +173,7 @@ fn leads_nowhere(bench: &Bench) -> Result<()> {
     expect_untouched(&image, || {
         let run = |words: &[&str]| bench.creamery().run(words).arg(&image);
         for words in [&["rescue", "zero-log"][..], &["tune", "-m"], &["tune", "-S", "1"]] {
-            expect_refusal(run(words), &["first.img", "leads nowhere", "super-recover"])?;
+            expect_refusal(run(words), &["first.img", "no usable trees", "super-recover"])?;
         }
         Ok(())
     })?;
@@ -191,7 +191,7 @@ fn leads_nowhere(bench: &Bench) -> Result<()> {
     let image = copied(bench, &whole, "none.img")?;
     lead_nowhere(&image, FIRST, 0)?;
     lead_nowhere(&image, SECOND, 1)?;
-    expect_untouched(&image, || expect_refusal(recover(&image), &["none.img", "lead nowhere"]))
+    expect_untouched(&image, || expect_refusal(recover(&image), &["none.img", "usable trees"]))
 }
 
 /// A device that is no Btrfs any more is not written, and copies that another filesystem has left are not taken for those of this one.
@@ -233,7 +233,7 @@ fn super_recover_refuses(bench: &Bench) -> Result<()> {
     let (image, other) = (bench.scratch.file("two.img"), bench.scratch.file("second.img"));
     [&image, &other].into_iter().try_for_each(|image| mkfs_empty(bench.creamery(), &[], "256M", image))?;
     File::options().write(true).open(&image)?.write_all_at(&superblock_at(&other, SECOND)?, SECOND)?;
-    expect_untouched(&image, || expect_refusal(recover(&image), &["two.img", "is of filesystem"]))?;
+    expect_untouched(&image, || expect_refusal(recover(&image), &["two.img", "belongs to filesystem"]))?;
 
     // Whole superblocks that lead nowhere are not copied.
     let image = bench.scratch.file("nowhere.img");

@@ -123,7 +123,7 @@ fn read_only_to_the_end(bench: &Bench) -> Result<()> {
         scrubs.call(&["cancel"]).ok()?;
         expect_failure(
             scrubs.call(&["resume", "--rewrite-parity", "-B"]),
-            &["begun to write nothing", "scrub start"],
+            &["is read-only (-r)", "scrub start"],
         )?;
         let resumed = scrubs.call(&["resume", "-B"]).output()?;
         let (out, error) = (resumed.stdout_text(), resumed.stderr_text());

@@ -196,7 +196,7 @@ fn of_one_image(bench: &Bench) -> Result<()> {
     let text = std::fs::read_to_string(&file)?;
     for (lie, word) in [
         (text.replace("scrub status:1", "scrub status:7"), "scrub status:7"),
-        (text.replace("csum_errors:0", "csum_errors:-1"), "no number"),
+        (text.replace("csum_errors:0", "csum_errors:-1"), "not a number"),
         (text.replace("data_extents_scrubbed", "colour"), "colour"),
         (
             text.lines().next().unwrap_or_default().to_owned()
@@ -322,7 +322,7 @@ fn live_ended(bench: &Bench) -> Result<()> {
         again.code == Some(1) && again.stderr_text().contains("a scrub of this mount is running"),
         "{again}"
     );
-    expect_refusal(of_image.call(&["cancel"]), &["the mount at", "name the mount"])?;
+    expect_refusal(of_image.call(&["cancel"]), &["mount point", "give the mount point"])?;
     live.call(&["cancel"]).ok()?;
     ensure!(live.call(&["cancel"]).output()?.code == Some(2), "it was ended already");
     let status = live.call(&["status", "-d"]).ok()?.stdout_text();

@@ -148,7 +148,7 @@ fn seed(bench: &Bench) -> Result<()> {
     let scrub = |words: &[&str]| {
         bench.creamery().run(["scrub", "start", "-B"]).args(words).arg(&sprout).arg("--device").arg(&seed)
     };
-    expect_refusal(scrub(&[]), &["made from a seed", "-r"])?;
+    expect_refusal(scrub(&[]), &["seed device", "-r"])?;
     scrub(&["-r"]).ok().map(drop)
 }
 

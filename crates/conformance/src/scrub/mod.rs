@@ -185,7 +185,7 @@ fn named(bench: &Bench) -> Result<()> {
         expect_untouched(image, || {
             let other = set.members.iter().find(|other| *other != image).context("another member")?;
             let advice = format!("--device {}", other.display());
-            expect_failure(scrub(&[], image), &["devices that are named alone", &advice]).map(drop)
+            expect_failure(scrub(&[], image), &["all devices by name", &advice]).map(drop)
         })?;
         scrub(&["-r"], image).ok()?;
     }

@@ -97,7 +97,10 @@ fn commands(bench: &Bench) -> Result<()> {
     std::fs::write(dir.join("work-0/file"), "again")?;
     refused(bench, &dir)?;
     subvolume(bench, &["set-default"]).arg(dir.join("work-0")).ok()?;
-    expect_refusal(subvolume(bench, &["delete"]).arg(dir.join("work-0")), &["work-0", "when none is named"])?;
+    expect_refusal(
+        subvolume(bench, &["delete"]).arg(dir.join("work-0")),
+        &["work-0", "the default subvolume"],
+    )?;
     subvolume(bench, &["set-default", "5"]).arg(&dir).ok()?;
     judge_mount(bench, &image, mount)
 }
@@ -194,7 +197,7 @@ fn recursively(bench: &Bench) -> Result<()> {
     };
     create(bench)?;
     let a = mount.dir().join("a");
-    expect_refusal(subvolume(bench, &["delete"]).arg(&a), &["has subvolume", "-R"])?;
+    expect_refusal(subvolume(bench, &["delete"]).arg(&a), &["contains subvolume", "-R"])?;
     let said = subvolume(bench, &["delete", "-R", "-c"]).arg(&a).ok()?.stdout_text();
     let lines: Vec<&str> = said.lines().collect();
     let whole = |name: &str| mount.dir().join(name).display().to_string();

@@ -50,7 +50,7 @@ fn true_reasons(bench: &Bench) -> Result<()> {
     let image = bench.scratch.file("ours.img");
     mkfs_empty(bench.creamery(), &[], "256M", &image)?;
     bench.creamery().run(["subvolume", "create"]).arg(inside(&image, "/a")).ok()?;
-    for (id, why) in [("5", "the top level"), ("999", "subvolume list")] {
+    for (id, why) in [("5", "the top-level"), ("999", "subvolume list")] {
         let said = refused(bench, &["subvolume", "delete", "-i", id], &[&image])?;
         ensure!(said.contains(why) && !said.contains("in use") && !said.contains("check the path"), "{said}");
     }
@@ -125,24 +125,20 @@ fn what_stays(bench: &Bench) -> Result<()> {
     };
     let (a, b) = (number("/a")?, number("/a/b")?);
     delete(&[], &at("/a/dir"), "not the root of a subvolume")?;
-    delete(&["-i", "5"], image.as_os_str(), "the top level, which cannot be deleted")?;
+    delete(&["-i", "5"], image.as_os_str(), "cannot delete the top-level")?;
     bench.creamery().run(["subvolume", "set-default", &b]).arg(&image).ok()?;
     for view in ["5", &a, &b] {
         delete(&["--subvolid", view, "-i", &a], image.as_os_str(), "")?;
-        delete(&["--subvolid", view, "-i", &b], image.as_os_str(), "make another one the default first")?;
-        delete(
-            &["--subvolid", view, "-i", "5"],
-            image.as_os_str(),
-            "the top level, which cannot be deleted",
-        )?;
+        delete(&["--subvolid", view, "-i", &b], image.as_os_str(), "set another default first")?;
+        delete(&["--subvolid", view, "-i", "5"], image.as_os_str(), "cannot delete the top-level")?;
     }
     ensure!(all(&image)? == 3, "in the image");
     let mount = FuseMount::mount(bench.creamery(), &image, &bench.scratch.file("mount"), "subvolid=5")?;
     let dir = mount.dir();
     std::fs::write(dir.join("a/precious"), "")?;
     delete(&[], dir.join("a/dir").as_os_str(), "not a subvolume")?;
-    delete(&[], dir.join("a").as_os_str(), "make another one the default first")?;
-    delete(&["-i", &a], dir.as_os_str(), "make another one the default first")?;
+    delete(&[], dir.join("a").as_os_str(), "set another default first")?;
+    delete(&["-i", &a], dir.as_os_str(), "set another default first")?;
     delete(&["-i", "5"], dir.as_os_str(), "is mounted")?;
     ensure!(all(dir)? == 3 && dir.join("a/precious").is_file(), "on the mount");
     bench.creamery().run(["subvolume", "set-default", "5"]).arg(dir).ok()?;

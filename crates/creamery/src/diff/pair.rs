@@ -176,7 +176,7 @@ impl Diff<'_> {
             for (side, (file, buffer)) in files.iter().zip(&mut self.buffers).enumerate() {
                 let lost = |error| Stop::Lost(side, error);
                 if file.read_at(done, &mut buffer[..len], Wait::Yes).map_err(lost)? < len {
-                    return Err(lost(Error::new(ErrorKind::Stale, "it was cut while it was compared")));
+                    return Err(lost(Error::new(ErrorKind::Stale, "it was truncated during the comparison")));
                 }
             }
             let [old, new] = &self.buffers;

@@ -95,7 +95,7 @@ fn an_earlier_commit_is_for_reading_and_one_thing_says_which() {
     let generation = list(&image).commits[0].generation;
     let options = Image::options().generation(generation);
     let write = options.clone().write().open(&image).err().unwrap();
-    assert!(write.to_string().contains("for reading only"), "{write}");
+    assert!(write.to_string().contains("can only be read"), "{write}");
     let both = options.use_backup_root().open(&image).err().unwrap();
     assert!(both.to_string().contains("usebackuproot"), "{both}");
 }

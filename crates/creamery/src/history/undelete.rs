@@ -88,8 +88,8 @@ pub fn undelete(
     let Chosen { number, fs, attributes } = &chosen;
     let generation = commits.earlier[*number].candidate.generation;
     if attributes.kind == Kind::File && !options.unverified && is_unverified(attributes) {
-        let what = "its data has no checksums (NODATASUM), so nobody can tell whether its space is another file's by now";
-        let error = Error::invalid(what).advise("copy it all the same with --unverified");
+        let what = "its data has no checksums (NODATASUM): another file may have overwritten it";
+        let error = Error::invalid(what).advise("copy it anyway with --unverified");
         return Err(at(path)(error));
     }
     if !options.force {
@@ -113,7 +113,7 @@ pub fn undelete(
                     format!("--generation {older} has it whole, as it was then: {len} bytes")
                 }
                 None if options.generation.is_some() => "another --generation may have it whole".to_owned(),
-                None => "its space is in use again, and no older commit that is left has it whole".to_owned(),
+                None => "its space is in use again, and no older commit has it whole".to_owned(),
             }))
         }
         copied => copied.map(|()| Undeleted { generation }),
@@ -152,7 +152,7 @@ fn choose(commits: &Commits, image: &Path, path: &Path, options: &UndeleteOption
     }
     let shown = image.display();
     if is_there {
-        let error = Error::invalid("the last commit has it still");
+        let error = Error::invalid("the last commit still has it");
         return Err(at(path)(error.advise(format!(
             "copy it with `creamery cp -a`, or name the commit with --generation: `creamery history {shown}` lists them"
         ))));
@@ -165,7 +165,7 @@ fn choose(commits: &Commits, image: &Path, path: &Path, options: &UndeleteOption
             format!("no root of the commit of generation {generation} is left")
         }
         Some(generation) => format!("the commit of generation {generation} has no such file"),
-        None => "no commit that is left has it".to_owned(),
+        None => "no remaining commit has it".to_owned(),
     };
     let advice = match options.generation {
         Some(_) => format!("`creamery history {shown}` lists the commits that can be read"),
@@ -187,8 +187,8 @@ fn refuse_taken(path: &Path, to: &Path, is_directory: bool) -> Result<()> {
     match std::fs::symlink_metadata(&place) {
         Ok(there) if is_directory && there.is_dir() => Ok(()),
         Ok(_) => {
-            let error = Error::new(ErrorKind::AlreadyExists, "it stays as it is");
-            Err(error.on_host(&place).advise("have it replaced with --force, or name another target"))
+            let error = Error::new(ErrorKind::AlreadyExists, "not overwritten");
+            Err(error.on_host(&place).advise("replace it with --force, or name another target"))
         }
         Err(_) => Ok(()),
     }

@@ -158,7 +158,7 @@ impl HostPath {
         let there = match open(to, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
             Ok(there) => Some(File::from(there)),
             Err(Errno::NOENT) if std::fs::symlink_metadata(to).is_ok() => {
-                return Err(Error::new(ErrorKind::NotFound, "is a link that leads nowhere").on_host(to));
+                return Err(Error::new(ErrorKind::NotFound, "is a dangling symbolic link").on_host(to));
             }
             Err(Errno::NOENT) => None,
             Err(errno) => return Err(failed(errno)),
@@ -209,7 +209,7 @@ impl HostPath {
         let meta = there.metadata()?;
         match statat(&self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(found) if (found.st_dev, found.st_ino) == (meta.dev(), meta.ino()) => Ok(()),
-            _ => Err(Error::new(ErrorKind::Busy, "somebody exchanged it while it was looked up")),
+            _ => Err(Error::new(ErrorKind::Busy, "it was replaced during the lookup")),
         }
     }
 
@@ -397,7 +397,7 @@ impl HostPath {
                 Err(would_replace("a Btrfs filesystem").on_host(&self.path()))
             }
             (Err(error), _) if disk || meta.is_some_and(|meta| meta.len() >= SMALLEST_IMAGE) => {
-                refuse(format!("may hold an image, and cannot be read: {error}"))
+                refuse(format!("may contain an image, but cannot be read: {error}"))
             }
             _ => Ok(()),
         }
@@ -413,7 +413,7 @@ fn has_superblock_copy(file: &File) -> bool {
 }
 
 fn would_replace(name: &str) -> Error {
-    Error::new(ErrorKind::AlreadyExists, format!("holds {name}, and this would replace all of it"))
+    Error::new(ErrorKind::AlreadyExists, format!("holds {name}, which would be overwritten"))
 }
 
 #[cfg(test)]
@@ -509,7 +509,7 @@ mod tests {
     fn links_that_lead_nowhere_or_round_are_refused() {
         let dir = scene();
         let refused = HostPath::find(&dir.path().join("nowhere")).unwrap_err();
-        assert!(refused.to_string().contains("leads nowhere"), "{refused}");
+        assert!(refused.to_string().contains("dangling"), "{refused}");
         HostPath::find(&dir.path().join("round")).unwrap_err();
         HostPath::find(Path::new("/")).unwrap_err();
     }

@@ -125,9 +125,9 @@ impl ImageOptions {
     fn check_generation(&self) -> Result<()> {
         let why = match self.generation {
             None => return Ok(()),
-            Some(_) if self.write => "an earlier commit is for reading only: its blocks may be in use again",
+            Some(_) if self.write => "an earlier commit can only be read: its blocks may be in use again",
             Some(_) if self.rescue.use_backup_root => {
-                "both a generation and usebackuproot say which commit is read; leave one out"
+                "a generation and usebackuproot exclude each other; leave one out"
             }
             Some(_) if self.start.root_tree.is_some() => {
                 "both a generation and a root tree say which commit is read; leave one out"
@@ -193,8 +193,7 @@ impl ImageOptions {
         };
         let subvolume = match (self.subvolume.as_ref().map(by_path).transpose()?, self.subvolume_id) {
             (Some(found), Some(id)) if found != id => {
-                let what =
-                    format!("the subvolume of that path has number {found}, and number {id} is asked for");
+                let what = format!("the subvolume path has id {found}, expected {id}");
                 return Err(Error::invalid(what).advise("leave one of them out"));
             }
             (Some(id), _) | (None, Some(id)) => id,

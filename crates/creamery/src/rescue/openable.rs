@@ -41,8 +41,8 @@ pub(crate) fn check_first(device: &Arc<dyn BlockDevice>) -> Result<()> {
         return Ok(());
     }
     check_openable(volume).map_err(|error| {
-        let what = "no superblock is written, for the first one leads nowhere; `creamery rescue super-recover` takes another copy, if one leads to \
-                    a whole filesystem";
+        let what = "no superblock is written: the first one has no usable trees; `creamery rescue super-recover` takes another \
+                    copy";
         error.context(format!("{}: {what}", device.describe()))
     })
 }

@@ -31,7 +31,7 @@ impl Start {
         if self == Self::default() {
             return Ok(());
         }
-        Err(Error::invalid("another superblock or root tree than the last is for reading only"))
+        Err(Error::invalid("an older superblock or root tree can only be read"))
     }
 
     /// A volume on `devices` that begins here, for reading.

@@ -134,7 +134,7 @@ impl SuperRecovery {
     pub fn recover(self) -> Result<()> {
         if let Some(error) = self.nowhere {
             let name = self.device.describe();
-            let what = format!("{name}: no superblock is written, for those that are whole lead nowhere");
+            let what = format!("{name}: no superblock is written: no intact one has usable trees");
             return Err(error.context(what));
         }
         self.copies.recover(&*self.device)

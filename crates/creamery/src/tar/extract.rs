@@ -123,13 +123,13 @@ impl Extractor<'_> {
         let Some((last, parents)) = names.split_last() else {
             return match member.file_type() {
                 FileType::Directory => self.directory(self.root, facts, pending),
-                _ => Err(Error::invalid("its name means the directory that is unpacked to, and it is none")),
+                _ => Err(Error::invalid("it would replace the target directory, expected a directory")),
             };
         };
         self.to.refuse_name_of_top_level(self.root, names[0])?;
         let is_link = member.kind == EntryType::Link;
         if is_link && components(&facts.link).is_ok_and(|target| parents.starts_with(&target)) {
-            return Err(Error::invalid("it is a link to what it lies in"));
+            return Err(Error::invalid("it links to its own parent directory"));
         }
         let missing = if self.rules.is_layer { Missing::Replaced(&self.gives_way) } else { Missing::Made };
         let dir = way(&self.to.fs, self.root, parents, missing)?;
@@ -228,24 +228,24 @@ impl Extractor<'_> {
     /// Makes a hard link with these names, the last of which is in `dir`.
     fn link(&self, dir: InodeId, names: &[&[u8]], target: &[u8]) -> Result<()> {
         let fs = &self.to.fs;
-        let leads_out = |_| Error::new(ErrorKind::InvalidData, "it is a link to something outside");
+        let leads_out = |_| Error::new(ErrorKind::InvalidData, "its link target is outside");
         let targets = components(target).map_err(leads_out)?;
         let shown = Escaped(target);
         let target = match resolve_within(fs, self.root, &path_of(&targets), Last::Keep) {
             Err(error) if error.kind() == ErrorKind::NotFound && self.rules.is_layer => {
                 let what = format!(
-                    "it is a link to {shown}, which is not there: no lower layer has it, or this one takes it away or has it only later"
+                    "link target {shown} is missing: no lower layer has it, or this one removes it or adds it later"
                 );
                 return Err(Error::invalid(what));
             }
             found => found?,
         };
         if fs.stat(target, Wait::Yes)?.kind == fs::FileType::Directory {
-            return Err(Error::invalid(format!("it is a link to {shown}, which is a directory")));
+            return Err(Error::invalid(format!("hard link to directory {shown}")));
         }
         let Some(name) = names.last() else { return Err(ErrorKind::IsADirectory.into()) };
         if targets.len() > names.len() && targets.starts_with(names) {
-            return Err(Error::invalid("it is a link to something in what it would replace"));
+            return Err(Error::invalid("it links into the directory that it replaces"));
         }
         match fs.link(target, dir, name) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
@@ -276,7 +276,7 @@ impl Extractor<'_> {
             if name.len() + value.len()
                 > (self.to.volume().node_size() as usize).saturating_sub(LEAF_OF_ONE_XATTR)
             {
-                return Err(named(Error::invalid("it is larger than a node of the filesystem")));
+                return Err(named(Error::invalid("it is larger than a node")));
             }
             self.to.fs.set_xattr(id, name, value, XattrMode::Any).map_err(named)
         };
@@ -286,7 +286,7 @@ impl Extractor<'_> {
                 continue;
             }
             let value = acl::from_text(words, self.to);
-            let unknown = || Error::invalid("an ACL that names who is not known, or is none");
+            let unknown = || Error::invalid("invalid ACL, or unknown user or group");
             outcome = outcome.and(value.ok_or_else(unknown).and_then(|value| set(name, &value)));
         }
         for (name, value) in &facts.xattrs {

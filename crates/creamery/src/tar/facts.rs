@@ -55,7 +55,7 @@ fn time(value: &[u8]) -> Result<Timespec> {
             (true, _) => Timespec { sec: -sec - 1, nsec: 1_000_000_000 - nsec },
         })
     };
-    read().ok_or_else(|| damaged(&format!("a time that is none: {}", value.escape_ascii())))
+    read().ok_or_else(|| damaged(&format!("invalid time: {}", value.escape_ascii())))
 }
 
 /// Parses a field of a header: octal digits, or after a set bit a number in two's complement. A blank field is zero.
@@ -78,7 +78,7 @@ impl MemberHeader {
         let mut refusal = None;
         let mut said = |field: &[u8], what: &str| {
             numeric(field).unwrap_or_else(|| {
-                refusal.get_or_insert(format!("a header whose {what} is no number"));
+                refusal.get_or_insert(format!("invalid {what} in a header"));
                 0
             })
         };
@@ -110,7 +110,7 @@ impl MemberHeader {
         let (major, minor) = self.device;
         if major > MAJOR_MAX || minor > MINOR_MAX {
             return Err(damaged(&format!(
-                "the device {major}:{minor}, want at most {MAJOR_MAX}:{MINOR_MAX}"
+                "device {major}:{minor}, expected at most {MAJOR_MAX}:{MINOR_MAX}"
             )));
         }
         Ok(DeviceNumber { major: major as u32, minor: minor as u32 })
@@ -129,14 +129,14 @@ impl MemberHeader {
     pub(super) fn owner(&self) -> Result<(u32, u32)> {
         let id = |what: &str, id: u64| match u32::try_from(id) {
             Ok(id) if id != u32::MAX => Ok(id),
-            _ => Err(damaged(&format!("the {what}'s number is {id}, want at most {}", u32::MAX - 1))),
+            _ => Err(damaged(&format!("{what} id {id}, expected at most {}", u32::MAX - 1))),
         };
         Ok((id("owner", self.uid)?, id("group", self.gid)?))
     }
 
     /// Applies a record of an extended header.
     pub(super) fn take(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
-        let bad = || damaged(&format!("a record '{}' that is no number", key.escape_ascii()));
+        let bad = || damaged(&format!("record '{}' is not a number", key.escape_ascii()));
         match key {
             b"path" => self.name = value.to_vec(),
             b"linkpath" => self.link = value.to_vec(),

@@ -88,7 +88,7 @@ fn refuse_name(name: &Path) -> Result<()> {
     let bytes = name.as_os_str().as_encoded_bytes();
     let refused = |why| Err(Error::invalid(format!("{}: {why}", name.display())));
     match names::components(bytes) {
-        _ if bytes.starts_with(b"/") => refused("a member's name has no slash in front"),
+        _ if bytes.starts_with(b"/") => refused("member name begins with a slash"),
         Err(error) => refused(&error.without_kind()),
         Ok(_) => Ok(()),
     }

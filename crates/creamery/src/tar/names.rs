@@ -11,10 +11,10 @@ pub(super) fn components(name: &[u8]) -> Result<Vec<&[u8]>> {
     let names: Vec<&[u8]> =
         name.split(|&byte| byte == b'/').filter(|name| !matches!(*name, b"" | b".")).collect();
     if names.contains(&&b".."[..]) {
-        return Err(Error::new(ErrorKind::InvalidData, "the name leads out by '..'"));
+        return Err(Error::new(ErrorKind::InvalidData, "the name contains '..'"));
     }
     if name.contains(&0) {
-        return Err(Error::new(ErrorKind::InvalidData, "a zero byte in the name"));
+        return Err(Error::new(ErrorKind::InvalidData, "the name contains a NUL byte"));
     }
     Ok(names)
 }

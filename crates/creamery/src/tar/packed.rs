@@ -25,7 +25,7 @@ pub(super) fn unpacked<'a>(mut input: Box<dyn Read + 'a>) -> Result<Box<dyn Read
     input.by_ref().take(BEGINNING as u64).read_to_end(&mut first).map_err(reading)?;
     if let Some((_, name, program)) = OTHERS.iter().find(|(beginning, ..)| first.starts_with(beginning)) {
         let what = format!(
-            "an archive packed with {name}; have it unpacked, and name - in its place: `{program} FILE | creamery ...`"
+            "an archive packed with {name}; unpack it and give - as its name: `{program} FILE | creamery ...`"
         );
         return Err(Error::unsupported(what));
     }

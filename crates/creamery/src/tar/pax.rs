@@ -20,7 +20,7 @@ pub(super) fn push(records: &mut Vec<u8>, key: &[u8], value: &[u8]) {
 }
 
 fn damaged() -> Error {
-    Error::new(ErrorKind::InvalidData, "an extended header whose records do not fit their lengths")
+    Error::new(ErrorKind::InvalidData, "extended header: wrong record length")
 }
 
 /// Parses records, in order.

@@ -92,7 +92,7 @@ fn damaged(what: &str) -> Error {
 /// A read error belongs to the host.
 fn reading(error: std::io::Error) -> Error {
     match error.kind() {
-        std::io::ErrorKind::UnexpectedEof => damaged("the archive ends in the midst of a member"),
+        std::io::ErrorKind::UnexpectedEof => damaged("the archive ends within a member"),
         // The decompressor reports invalid data.
         std::io::ErrorKind::InvalidData | std::io::ErrorKind::InvalidInput => damaged(&error.to_string()),
         _ => Error::from(error).on_host(std::path::Path::new("reading the archive")),
@@ -111,7 +111,7 @@ impl<R: Read> Archive<R> {
         while filled < BLOCK {
             match self.input.read(&mut block[filled..]) {
                 Ok(0) if filled == 0 => return Ok(None),
-                Ok(0) => return Err(damaged("the archive ends in the midst of a block")),
+                Ok(0) => return Err(damaged("the archive ends within a block")),
                 Ok(count) => filled += count,
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(reading(error)),
@@ -123,11 +123,7 @@ impl<R: Read> Archive<R> {
     fn header(&mut self) -> Result<Option<Header>> {
         let Some(block) = self.block()? else {
             // The writer of a pipe may have failed.
-            return if self.is_begun {
-                Ok(None)
-            } else {
-                Err(damaged("this is no tar archive: it is empty"))
-            };
+            return if self.is_begun { Ok(None) } else { Err(damaged("not a tar archive: it is empty")) };
         };
         if block.iter().all(|&byte| byte == 0) {
             std::io::copy(&mut self.input.by_ref().take(BEHIND_MAX), &mut std::io::sink())
@@ -138,8 +134,7 @@ impl<R: Read> Archive<R> {
         let sum = block[..148].iter().chain(&[b' '; 8]).chain(&block[156..]);
         let sum: u32 = sum.map(|&byte| u32::from(byte)).sum();
         if header.cksum().ok() != Some(sum) {
-            let what =
-                if self.is_begun { "a header with a wrong checksum" } else { "this is no tar archive" };
+            let what = if self.is_begun { "header checksum mismatch" } else { "not a tar archive" };
             return Err(damaged(what));
         }
         self.is_begun = true;
@@ -152,7 +147,7 @@ impl<R: Read> Archive<R> {
         let skipped = std::io::copy(&mut self.input.by_ref().take(rest), &mut std::io::sink());
         let skipped = skipped.map_err(reading)?;
         if skipped < rest {
-            return Err(damaged("the archive ends in the midst of a member"));
+            return Err(damaged("the archive ends within a member"));
         }
         (self.left, self.padding) = (0, 0);
         Ok(())
@@ -171,7 +166,7 @@ impl<R: Read> Archive<R> {
         }
         loop {
             match self.input.read(&mut out[..want]) {
-                Ok(0) => return Err(damaged("the archive ends in the midst of a member")),
+                Ok(0) => return Err(damaged("the archive ends within a member")),
                 Ok(count) => {
                     self.left -= count as u64;
                     return Ok(count);
@@ -193,7 +188,7 @@ impl<R: Read> Archive<R> {
         let mut bytes = Vec::new();
         self.input.by_ref().take(size).read_to_end(&mut bytes).map_err(reading)?;
         if (bytes.len() as u64) < size {
-            return Err(damaged("the archive ends in the midst of an extended header"));
+            return Err(damaged("the archive ends within an extended header"));
         }
         self.left = 0;
         self.skip()?;
@@ -208,7 +203,7 @@ impl<R: Read> Archive<R> {
             let Some(header) = self.header()? else { return Ok(None) };
             let size = match header.entry_size() {
                 Err(_) if header.as_old().size.iter().all(|byte| matches!(byte, b' ' | 0)) => 0,
-                size => size.map_err(|_| damaged("a header whose size is no number"))?,
+                size => size.map_err(|_| damaged("invalid size in a header"))?,
             };
             match header.entry_type() {
                 kind if kind.as_byte() == GNU_LABEL => {
@@ -216,7 +211,7 @@ impl<R: Read> Archive<R> {
                     self.skip()?;
                 }
                 kind if kind.as_byte() == GNU_CONTINUED => {
-                    return Err(Error::unsupported("an archive that goes on from another one"));
+                    return Err(Error::unsupported("multi-volume archive"));
                 }
                 EntryType::XHeader => records = self.extended(size)?,
                 EntryType::XGlobalHeader => {
@@ -224,7 +219,7 @@ impl<R: Read> Archive<R> {
                     let more = self.extended(size)?;
                     self.global_len = self.global_len.saturating_add(size);
                     if self.global_len > EXTENDED_MAX {
-                        return Err(damaged("global headers that do not end"));
+                        return Err(damaged("too many global headers"));
                     }
                     for (key, value) in pax::records(&more)? {
                         self.set_global(key, value)?;
@@ -300,12 +295,12 @@ impl<R: Read> Archive<R> {
             return Ok(ReadMember { facts, kind, map });
         }
         facts.name = holes.name.take().unwrap_or(facts.name);
-        let size = holes.size.ok_or_else(|| sparse::damaged("without the size of the file"))?;
+        let size = holes.size.ok_or_else(|| sparse::damaged("has no file size"))?;
         let map = match holes.version {
             (1, 0) => self.map_in_data(size)?,
             (0, _) => Map::new(&holes.pairs, size)?,
             (major, minor) => {
-                return Err(Error::unsupported(format!("holes as of version {major}.{minor}")));
+                return Err(Error::unsupported(format!("sparse format {major}.{minor}")));
             }
         };
         let map = self.checked(map)?;
@@ -314,16 +309,15 @@ impl<R: Read> Archive<R> {
 
     /// Checks that the map covers exactly the data.
     fn checked(&self, map: Map) -> Result<Map> {
-        if map.data() == self.left { Ok(map) } else { Err(sparse::damaged("that does not fit its data")) }
+        if map.data() == self.left { Ok(map) } else { Err(sparse::damaged("does not match the data")) }
     }
 
     /// Reads the map before the data.
     fn map_in_data(&mut self, size: u64) -> Result<Map> {
         let mut lines = Lines::default();
         loop {
-            self.left =
-                self.left.checked_sub(BLOCK as u64).ok_or_else(|| sparse::damaged("without an end"))?;
-            let block = self.block()?.ok_or_else(|| damaged("the archive ends in the midst of a member"))?;
+            self.left = self.left.checked_sub(BLOCK as u64).ok_or_else(|| sparse::damaged("has no end"))?;
+            let block = self.block()?.ok_or_else(|| damaged("the archive ends within a member"))?;
             if lines.push(&block)? {
                 return lines.map(size);
             }
@@ -333,7 +327,7 @@ impl<R: Read> Archive<R> {
     /// Reads the map from a header of GNU's own format and the blocks behind it; returns the size of the file.
     fn old_map(&mut self, header: &Header, holes: &mut Sparse) -> Result<u64> {
         let gnu = header.as_gnu().ok_or_else(|| sparse::damaged("in a header of another format"))?;
-        let bad = |_| sparse::damaged("whose numbers are none");
+        let bad = |_| sparse::damaged("has an invalid number");
         let mut pairs: Vec<(u64, u64)> = Vec::new();
         let push = |pairs: &mut Vec<(u64, u64)>, piece: &tar::GnuSparseHeader| -> Result<()> {
             if !piece.is_empty() {
@@ -344,12 +338,12 @@ impl<R: Read> Archive<R> {
         gnu.sparse.iter().try_for_each(|piece| push(&mut pairs, piece))?;
         let mut goes_on = gnu.is_extended();
         while goes_on {
-            let block = self.block()?.ok_or_else(|| sparse::damaged("without an end"))?;
+            let block = self.block()?.ok_or_else(|| sparse::damaged("has no end"))?;
             let mut more = GnuExtSparseHeader::new();
             more.as_mut_bytes().copy_from_slice(&block);
             more.sparse.iter().try_for_each(|piece| push(&mut pairs, piece))?;
             if pairs.len() > PIECES_MAX {
-                return Err(sparse::damaged("of more pieces than are read"));
+                return Err(sparse::damaged("has too many entries"));
             }
             goes_on = more.is_extended();
         }
@@ -366,7 +360,7 @@ fn text(bytes: Vec<u8>) -> Vec<u8> {
 impl Sparse {
     fn take(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         let Some(key) = key.strip_prefix(b"GNU.sparse.") else { return Ok(()) };
-        let count = || number(value).ok_or_else(|| sparse::damaged("whose numbers are none"));
+        let count = || number(value).ok_or_else(|| sparse::damaged("has an invalid number"));
         self.is_there = true;
         match key {
             b"major" => self.version.0 = count()?,
@@ -376,7 +370,8 @@ impl Sparse {
             b"map" => self.pairs = sparse::from_list(value)?,
             b"offset" => self.offset = Some(count()?),
             b"numbytes" => {
-                let offset = self.offset.take().ok_or_else(|| sparse::damaged("with a length of nothing"))?;
+                let offset =
+                    self.offset.take().ok_or_else(|| sparse::damaged("has a length without an offset"))?;
                 self.pairs.push((offset, count()?));
             }
             _ => {}

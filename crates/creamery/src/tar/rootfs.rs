@@ -85,8 +85,8 @@ impl TarRootfs {
         };
         let path = path.join(&b'/');
         let what = match there {
-            There::SomethingElse => "an archive has something else there",
-            _ => "no archive has such a directory; check the path",
+            There::SomethingElse => "not a directory in the archives",
+            _ => "no archive has this directory",
         };
         Err(Error::invalid(format!("subvolume '{}' of the source: {what}", Escaped(&path))))
     }
@@ -219,7 +219,7 @@ impl Source for TarRootfs {
             let there =
                 components(path)?.into_iter().try_fold(root, |dir, name| fs.lookup(dir, name, Wait::Yes));
             if !there.is_ok_and(|there| there.subvolume == tree) {
-                let what = "an archive has something else there, or takes it away";
+                let what = "an archive replaces or removes it";
                 return Err(Error::invalid(format!("subvolume '{}': {what}", Escaped(path))));
             }
             if kind.is_default() {

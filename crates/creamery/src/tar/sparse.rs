@@ -20,7 +20,7 @@ pub(super) struct Map {
 }
 
 pub(super) fn damaged(what: &str) -> Error {
-    Error::new(ErrorKind::InvalidData, format!("a map of holes {what}"))
+    Error::new(ErrorKind::InvalidData, format!("sparse map {what}"))
 }
 
 impl Map {
@@ -36,7 +36,7 @@ impl Map {
         let mut end = 0;
         for &(offset, len) in pairs {
             let next = offset.checked_add(len).filter(|&next| offset >= end && next <= size);
-            end = next.ok_or_else(|| damaged("that goes backwards, or beyond its file"))?;
+            end = next.ok_or_else(|| damaged("overlaps, or exceeds its file"))?;
             if len > 0 {
                 pieces.push(offset..end);
             }
@@ -83,15 +83,16 @@ impl Lines {
         for &byte in block {
             if byte != b'\n' {
                 if self.digits.len() == DIGITS_MAX {
-                    return Err(damaged("with too long a line"));
+                    return Err(damaged("has too long a line"));
                 }
                 self.digits.push(byte);
                 continue;
             }
-            self.numbers.push(number(&self.digits).ok_or_else(|| damaged("with a line that is no number"))?);
+            self.numbers
+                .push(number(&self.digits).ok_or_else(|| damaged("has a line that is not a number"))?);
             self.digits.clear();
             if self.numbers[0] > PIECES_MAX as u64 {
-                return Err(damaged("of more pieces than are read"));
+                return Err(damaged("has too many entries"));
             }
             if self.numbers.len() as u64 == 1 + 2 * self.numbers[0] {
                 return Ok(true);
@@ -111,7 +112,7 @@ impl Lines {
 pub(super) fn from_list(list: &[u8]) -> Result<Vec<(u64, u64)>> {
     let numbers: Option<Vec<u64>> = list.split(|&byte| byte == b',').map(number).collect();
     let numbers = numbers.filter(|numbers| numbers.len() % 2 == 0);
-    let numbers = numbers.ok_or_else(|| damaged("that is no list of offsets and lengths"))?;
+    let numbers = numbers.ok_or_else(|| damaged("is not a list of offsets and lengths"))?;
     let (pairs, _) = numbers.as_chunks::<2>();
     Ok(pairs.iter().map(|&[offset, len]| (offset, len)).collect())
 }

@@ -52,7 +52,7 @@ impl TarArchive {
         let on_host = |error: io::Error| Error::from(error).on_host(name);
         let kind = file.metadata().map_err(on_host)?.file_type();
         if kind.is_dir() {
-            return Err(Error::invalid(format!("{} is a directory, and no archive", name.display())));
+            return Err(Error::invalid(format!("{} is a directory, expected an archive", name.display())));
         }
         let name = name.to_owned();
         if kind.is_file() || kind.is_block_device() {

@@ -64,8 +64,7 @@ fn behind_link(fs: &fs::Filesystem, root: InodeId, names: &[&[u8]]) -> Result<In
     let path = path_of(names);
     let leads = |error: Error| match error.kind() {
         ErrorKind::NotFound => {
-            let what =
-                format!("the link {} leads to nothing", path.as_os_str().as_encoded_bytes().escape_ascii());
+            let what = format!("the link {} is dangling", path.as_os_str().as_encoded_bytes().escape_ascii());
             Error::new(ErrorKind::NotFound, what)
         }
         _ => error,

@@ -44,7 +44,7 @@ pub(super) fn parse(name: &[u8]) -> Result<Whiteout<'_>> {
     }
     match last.strip_prefix(PREFIX) {
         _ if last == OPAQUE => Ok(Whiteout::All(dir)),
-        None | Some(b"" | b"." | b"..") => wrong("a whiteout that is of no name"),
+        None | Some(b"" | b"." | b"..") => wrong("a whiteout without a name"),
         Some(gone) => Ok(Whiteout::Name(dir, gone)),
     }
 }

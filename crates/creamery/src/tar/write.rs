@@ -289,7 +289,7 @@ impl Sink for TarSink<'_> {
                 (self.note)(&format!("{}: socket ignored", creamery_base::Escaped(&name)));
                 return Ok(());
             }
-            _ => return Err(Error::unsupported("a file of a kind that has no name")),
+            _ => return Err(Error::unsupported("unknown file type")),
         };
         let member =
             WrittenMember { name: name.clone(), kind, link: &source.target, size: 0, records: Vec::new() };

@@ -59,7 +59,10 @@ fn without(
     } else {
         let told = ours.map(drop).err().context("the profile does not bear it")?;
         let text = told.to_string();
-        ensure!(told.kind() == ErrorKind::DeviceMissing && text.contains("than these chunks bear"), "{text}");
+        ensure!(
+            told.kind() == ErrorKind::DeviceMissing && text.contains("too many for these chunks"),
+            "{text}"
+        );
         let numbers: Vec<String> = away.iter().map(|member| (member + 1).to_string()).collect();
         // The chunks of the superblock name only their own devices; the others are known once these can be read.
         let at_least = if text.contains("(SYSTEM") { 1 } else { numbers.len() };

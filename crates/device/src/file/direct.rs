@@ -167,9 +167,8 @@ impl Alignment {
 
     /// Returns the reason if a device that begins at `start` cannot use direct I/O: nothing in it would be aligned.
     fn refuses(self, start: u64) -> Option<String> {
-        let why = || {
-            format!("it begins at byte {start}, and its filesystem takes direct I/O by {} bytes", self.offset)
-        };
+        let why =
+            || format!("it begins at byte {start}, expected a multiple of {} for direct I/O", self.offset);
         (!self.fits(start)).then(why)
     }
 

@@ -27,7 +27,7 @@ impl FileDevice {
         let mut count = 0;
         while !behind.is_empty() {
             if count == PARTS_MAX {
-                let what = format!("no more than {PARTS_MAX} parts are looked for in each other");
+                let what = format!("more than {PARTS_MAX} nested partitions");
                 return Err(Error::invalid(what).context(self.describe()));
             }
             behind = self.narrow(behind)?;
@@ -84,8 +84,7 @@ impl FileDevice {
     /// Returns start and length of partition `number`.
     fn numbered(&mut self, table: Option<&PartitionTable>, number: u64) -> Result<(u64, u64)> {
         let Some(table) = table else {
-            let what =
-                format!("{} has no partition table, so there is no partition {number}", self.describe());
+            let what = format!("{} has no partition table: partition {number}", self.describe());
             return Err(Error::invalid(what));
         };
         let Some(partition) = table.partition(number) else { return Err(no_such(self, table, number)) };
@@ -127,7 +126,7 @@ impl FileDevice {
         }
         let end = self.len();
         let what = format!(
-            "partition {number} of {} ends at byte {}, behind the end, which is at {end}",
+            "partition {number} of {} ends at byte {}, expected at most {end}",
             self.describe(),
             partition.end()
         );
@@ -153,7 +152,7 @@ impl FileDevice {
             return Err(Error::invalid(what));
         }
         if offset >= len {
-            let what = format!("byte {offset} of {} is behind the last of its {len} bytes", self.describe());
+            let what = format!("byte {offset} of {} is beyond its {len} bytes", self.describe());
             return Err(Error::invalid(what));
         }
         let table = match table {

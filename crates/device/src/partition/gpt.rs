@@ -82,17 +82,17 @@ fn parse(bytes: &[u8], at: u64, sectors: u64) -> Result<Header, String> {
     let len = u32_at(bytes, 12);
     let in_sector = usize::try_from(len).ok().filter(|len| *len <= bytes.len());
     let Some(used) = in_sector.filter(|_| len >= HEADER_LEN).map(|len| &bytes[..len]) else {
-        return Err(format!("its header has {len} bytes, want {HEADER_LEN} to {}", bytes.len()));
+        return Err(format!("its header has {len} bytes, expected {HEADER_LEN} to {}", bytes.len()));
     };
     let (found, mut blank) = (u32_at(bytes, 16), used.to_vec());
     blank[16..20].fill(0);
     let sum = crc32(&blank);
     if found != sum {
-        return Err(format!("its header has checksum {found:08x}, want {sum:08x}"));
+        return Err(format!("its header has checksum {found:08x}, expected {sum:08x}"));
     }
     let (revision, own) = (u32_at(bytes, 8), u64_at(bytes, 24));
     if revision >> 16 != 1 {
-        return Err(format!("its revision is {}.{}, want 1.0", revision >> 16, revision & 0xffff));
+        return Err(format!("its revision is {}.{}, expected 1.0", revision >> 16, revision & 0xffff));
     }
     if own != at {
         return Err(format!("its header is in sector {at} and says that it is in {own}"));
@@ -108,13 +108,16 @@ fn parse(bytes: &[u8], at: u64, sectors: u64) -> Result<Header, String> {
     let times = header.entry_len / ENTRY_LEN;
     let is_multiple = header.entry_len.is_multiple_of(ENTRY_LEN) && times.is_power_of_two();
     if !is_multiple || header.entry_len > ENTRY_LEN_MAX {
-        return Err(format!("its entries have {} bytes, want 128 times a power of two", header.entry_len));
+        return Err(format!(
+            "its entries have {} bytes, expected 128 times a power of two",
+            header.entry_len
+        ));
     }
     if header.entry_count > ENTRIES_MAX {
-        return Err(format!("it has {} entries, want at most {ENTRIES_MAX}", header.entry_count));
+        return Err(format!("it has {} entries, expected at most {ENTRIES_MAX}", header.entry_count));
     }
     if header.entries < 2 || header.entries >= sectors {
-        return Err(format!("its entries are in sector {}, want 2 to {}", header.entries, sectors - 1));
+        return Err(format!("its entries are in sector {}, expected 2 to {}", header.entries, sectors - 1));
     }
     Ok(header)
 }
@@ -124,7 +127,7 @@ fn read_entries(device: &dyn BlockDevice, sector: u64, header: &Header) -> Resul
     let start = header.entries * sector;
     let len = u64::from(header.entry_count) * u64::from(header.entry_len);
     if device.len() - start < len {
-        let why = format!("its entries have {len} bytes, want at most {}", device.len() - start);
+        let why = format!("its entries have {len} bytes, expected at most {}", device.len() - start);
         return Ok(Found::Damaged(why));
     }
     let entry_len = usize::try_from(header.entry_len).expect("an entry is small");
@@ -149,7 +152,7 @@ fn read_entries(device: &dyn BlockDevice, sector: u64, header: &Header) -> Resul
     }
     if sum.get() != header.entries_sum {
         let (found, want) = (sum.get(), header.entries_sum);
-        return Ok(Found::Damaged(format!("its entries have checksum {found:08x}, want {want:08x}")));
+        return Ok(Found::Damaged(format!("its entries have checksum {found:08x}, expected {want:08x}")));
     }
     let out = table.partitions.iter().find(|partition| partition.start / sector < header.first_usable);
     if let Some(Partition { number, .. }) = out {
@@ -182,9 +185,8 @@ fn parse_entry(entry: &[u8], number: u32, sector: u64) -> Option<Result<Partitio
 
 /// Returns the error for a missing GPT that an MBR declares.
 pub(super) fn damaged(device: &dyn BlockDevice, why: Option<&str>) -> Error {
-    let why = why.unwrap_or(
-        "the first sector says that there is one, and it is neither behind that nor in the last sector",
-    );
+    let why =
+        why.unwrap_or("the first sector announces it, but neither the second nor the last sector has it");
     let what = format!("{}: the GPT partition table is damaged: {why}", device.describe());
     Error::invalid(what)
 }

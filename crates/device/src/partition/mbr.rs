@@ -100,7 +100,7 @@ fn read_chain(
     loop {
         let at = begin + u64::from(next);
         let broken = match () {
-            () if !seen.insert(next) => "it goes in a circle",
+            () if !seen.insert(next) => "it is a loop",
             () if seen.len() > LOGICAL_MAX => "it is too long",
             () if next >= extended.count => "it leaves the extended partition",
             () => "",

@@ -189,7 +189,7 @@ fn a_gpt_that_is_damaged_at_both_ends_is_an_error_that_says_why() {
     device.zero(512, 512).unwrap();
     device.zero(last, 512).unwrap();
     let error = PartitionTable::read(&device).unwrap_err().to_string();
-    assert!(error.contains("neither behind that nor in the last sector"), "{error}");
+    assert!(error.contains("neither the second nor the last sector"), "{error}");
     // The start declares no table: the rest at the end is from a former use.
     let device = gpt_disk();
     device.zero(0, 34 * 512).unwrap();
@@ -228,7 +228,7 @@ fn a_table_that_claims_the_most_is_refused_or_bounded() {
         let error = PartitionTable::read(&device).unwrap_err().to_string();
         assert!(error.contains(why), "{error}, want {why}");
     }
-    for (entries_at, why) in [(0, "in sector 0"), (1, "in sector 1"), (131_071, "want at most 512")] {
+    for (entries_at, why) in [(0, "in sector 0"), (1, "in sector 1"), (131_071, "expected at most 512")] {
         let device = MemoryDevice::new(64 * MIB);
         Gpt { entry_count: 4, ..gpt.clone() }.put_copy(&device, 1, 40);
         let mut header = [0; 512];
@@ -291,8 +291,8 @@ fn logical_partitions_are_a_chain_that_is_followed_to_its_end() {
     assert!(table.notes.is_empty() && table.partitions[1].kind.is_extended());
     assert_eq!(table.stretch_end(1002 * 512), Some(1012 * 512));
     for (slot, why) in [
-        ((0x05, 0, 50), "goes in a circle"),
-        ((0x05, 100, 50), "goes in a circle"),
+        ((0x05, 0, 50), "is a loop"),
+        ((0x05, 100, 50), "is a loop"),
         ((0x05, 5000, 50), "leaves the extended partition"),
         ((0x05, u32::MAX, 50), "leaves the extended partition"),
         ((0x05, 60, 50), "no table is there"),

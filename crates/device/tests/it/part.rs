@@ -163,7 +163,7 @@ fn a_part_that_was_closed_is_free_for_others_and_reached_no_more() {
 fn a_partition_behind_the_end_of_its_disk_is_read_as_far_as_that_goes() {
     let (_dir, path) = scratch();
     let disk = path.display().to_string();
-    let what = format!("partition 4 of {disk} ends at byte 545259520, behind the end, which is at {LEN}");
+    let what = format!("partition 4 of {disk} ends at byte 545259520, expected at most {LEN}");
     let refused = open(&path, "@4", Access::ReadWrite).err().unwrap();
     assert_eq!(
         (refused.kind(), refused.to_string().contains(&what)),
@@ -187,12 +187,12 @@ fn people_are_told_which_partitions_there_are_and_what_is_wrong_with_a_name() {
         ("@0", format!("{disk} has no partition 0; {there}")),
         ("@18446744073709551615", format!("{disk} has no partition 18446744073709551615; {there}")),
         ("@x", format!("{disk} has no partition called 'x'; {there}")),
-        ("@1@1", format!("{disk}@1 has no partition table, so there is no partition 1")),
+        ("@1@1", format!("{disk}@1 has no partition table: partition 1")),
         ("@1@x", format!("{disk}@1 has no partition table, so no partition is called 'x'")),
         ("@@513", format!("byte 513 of {disk} is not at the start of a sector of 512 bytes")),
-        ("@@16M", format!("byte 16777216 of {disk} is behind the last of its {LEN} bytes")),
-        ("@@18446744073709551104", format!("byte 18446744073709551104 of {disk} is behind the last")),
-        ("@@1Q", format!("{disk}@@1Q: '1Q' has no unit we know")),
+        ("@@16M", format!("byte 16777216 of {disk} is beyond its {LEN} bytes")),
+        ("@@18446744073709551104", format!("byte 18446744073709551104 of {disk} is beyond its")),
+        ("@@1Q", format!("{disk}@@1Q: invalid unit in '1Q'")),
     ] {
         for access in [Access::ReadOnly, Access::ReadWrite, Access::ReadOnlyForced] {
             let error = open(&path, name, access).err().unwrap();
@@ -205,7 +205,7 @@ fn people_are_told_which_partitions_there_are_and_what_is_wrong_with_a_name() {
     let file = std::fs::File::options().write(true).open(&path).unwrap();
     file.set_len(0).unwrap();
     let error = open(&path, "@@0", Access::ReadOnly).err().unwrap().to_string();
-    assert!(error.contains("behind the last of its 0 bytes"), "{error}");
+    assert!(error.contains("beyond its 0 bytes"), "{error}");
 }
 
 struct LoopOfPart(PathBuf);

@@ -86,7 +86,12 @@ impl FileContent<'_> {
             let end = start.checked_add(bytes.len() as u64).filter(|end| *end <= self.size);
             at = match end {
                 Some(end) if *start >= at => end,
-                _ => return Err(Error::invalid(format!("data at {start} of a file of {}", self.size))),
+                _ => {
+                    return Err(Error::invalid(format!(
+                        "data at {start} overlaps, or exceeds the file size {}",
+                        self.size
+                    )));
+                }
             };
         }
         Ok(())

@@ -133,7 +133,7 @@ impl DropPlan {
             if end > above {
                 return Err(Error::new(
                     ErrorKind::Corrupt,
-                    format!("file extent {key}: overlaps the one behind"),
+                    format!("file extent {key}: overlaps the next one"),
                 ));
             }
             above = key.offset;
@@ -163,7 +163,7 @@ impl DropPlan {
             if before > 0 || after > 0 {
                 return Err(Error::new(
                     ErrorKind::Corrupt,
-                    format!("inline extent of {ram_bytes} bytes, more than a sector"),
+                    format!("inline extent of {ram_bytes} bytes, expected at most a sector"),
                 ));
             }
             self.bytes += ram_bytes;

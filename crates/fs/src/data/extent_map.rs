@@ -78,7 +78,7 @@ impl<'t> ExtentItems<'t> {
             let key = extent_data(self.ino, item.start);
             return Err(Error::new(
                 ErrorKind::Corrupt,
-                format!("file extent {key}: overlaps the one before"),
+                format!("file extent {key}: overlaps the previous one"),
             ));
         }
         self.covered = item.end;

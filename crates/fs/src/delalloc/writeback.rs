@@ -483,7 +483,7 @@ struct LandsRun<'a> {
 impl<'a> LandsRun<'a> {
     fn of(writeback: &'a Writeback, file: &'a dyn Delayed, run: &'a DelallocRange) -> Self {
         // The result until `lands` sets another: the thread panicked.
-        let failure = Error::new(ErrorKind::Aborted, "writing data back came to no end");
+        let failure = Error::new(ErrorKind::Aborted, "writeback did not complete");
         Self { writeback, file, run, failure: Some(Arc::new(failure)) }
     }
 

@@ -110,6 +110,6 @@ impl Answer {
 impl Drop for Answer {
     fn drop(&mut self) {
         // A thread panicked on the way.
-        self.give_once(Err(Error::new(ErrorKind::Aborted, "a direct request came to no end")));
+        self.give_once(Err(Error::new(ErrorKind::Aborted, "a direct request did not complete")));
     }
 }

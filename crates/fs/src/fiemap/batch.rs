@@ -92,13 +92,10 @@ impl OpenFile {
 /// Where a batch begins, and where the listing ends, in whole sectors.
 fn range(request: &FiemapRequest, next: Option<u64>, sector: u64) -> Result<(BatchStart, u64)> {
     if request.len == 0 {
-        return Err(Error::invalid("a range without a length"));
+        return Err(Error::invalid("empty range"));
     }
     if request.offset > FILE_SIZE_MAX {
-        return Err(Error::new(
-            ErrorKind::FileTooLarge,
-            "a range that begins behind all that files can have",
-        ));
+        return Err(Error::new(ErrorKind::FileTooLarge, "range begins beyond the maximum file size"));
     }
     let end = request.offset.saturating_add(request.len);
     let end = end.checked_next_multiple_of(sector).unwrap_or(u64::MAX);

@@ -74,7 +74,7 @@ impl<'f> Fiemap<'f> {
                 match self.last.replace(entry) {
                     None => {}
                     Some(last) if last.end() > entry.logical => {
-                        return Err(Error::new(ErrorKind::Io, "entries of a file's extents that overlap"));
+                        return Err(Error::new(ErrorKind::Io, "the file's extents overlap"));
                     }
                     Some(last) => match joined(&last, &entry) {
                         Some(one) => self.last = Some(one),
@@ -86,7 +86,7 @@ impl<'f> Fiemap<'f> {
                 Stage::More(from) => {
                     let batch = (self.fetch)(from)?;
                     if batch.next.is_some_and(|next| from.is_some_and(|from| next <= from)) {
-                        return Err(Error::new(ErrorKind::Io, "a file's extents come to no end"));
+                        return Err(Error::new(ErrorKind::Io, "the file's extents are a loop"));
                     }
                     self.batch = batch.extents.into_iter();
                     self.stage = match batch.next {

@@ -26,11 +26,11 @@ impl Filesystem {
     /// Errors: invalid; permission denied; damage.
     pub fn check_may_go(&self, id: TreeId) -> Result<()> {
         if id == TreeId::FS {
-            return Err(Error::invalid(format!("subvolume {id} is the top level, which cannot be deleted")));
+            return Err(Error::invalid(format!("cannot delete the top-level subvolume {id}")));
         }
         if id == self.default_subvolume() {
-            let text = format!("subvolume {id} is the default, which is mounted when none is named");
-            return Err(Error::invalid(format!("{text}; make another one the default first")));
+            let text = format!("cannot delete the default subvolume {id}");
+            return Err(Error::invalid(format!("{text}; set another default first")));
         }
         let root = match self.inode(InodeId::new(id, ObjectId::FIRST_FREE), Wait::Yes) {
             // The deletion reports this in its own words.
@@ -46,10 +46,10 @@ impl Filesystem {
     pub fn set_label(&self, label: &[u8]) -> Result<()> {
         if label.len() > creamery_format::LABEL_LEN_MAX {
             let (len, most) = (label.len(), creamery_format::LABEL_LEN_MAX);
-            return Err(Error::invalid(format!("the label has {len} bytes, and {most} at most fit")));
+            return Err(Error::invalid(format!("label has {len} bytes, expected at most {most}")));
         }
         if label.iter().any(|byte| matches!(byte, 0 | b'\n')) {
-            return Err(Error::invalid("a label is one line, without a zero byte"));
+            return Err(Error::invalid("label contains a newline or a NUL byte"));
         }
         self.inodes.subvolumes().set_label(label)
     }

@@ -80,21 +80,21 @@ impl Acl {
 
     /// Reads and checks the stored form. Returns `None` for an ACL without entries.
     pub(crate) fn decode(value: &[u8]) -> Result<Option<Self>> {
-        let invalid = |what: &str| Error::invalid(format!("an access control list {what}"));
-        let (version, rest) = value.split_first_chunk::<4>().ok_or_else(|| invalid("without a version"))?;
+        let invalid = |what: &str| Error::invalid(format!("invalid ACL: {what}"));
+        let (version, rest) = value.split_first_chunk::<4>().ok_or_else(|| invalid("no version"))?;
         if u32::from_le_bytes(*version) != VERSION {
-            return Err(Error::unsupported("an access control list of another version than 2"));
+            return Err(Error::unsupported("ACL version, expected 2"));
         }
         if rest.len() % ENTRY_LEN != 0 {
-            return Err(invalid("that is cut short"));
+            return Err(invalid("truncated"));
         }
         let mut entries = SmallVec::new();
         for bytes in rest.chunks_exact(ENTRY_LEN) {
-            let tag = Tag::new(u16::from_le_bytes([bytes[0], bytes[1]]))
-                .ok_or_else(|| invalid("with an unknown tag"))?;
+            let tag =
+                Tag::new(u16::from_le_bytes([bytes[0], bytes[1]])).ok_or_else(|| invalid("unknown tag"))?;
             let perm = u16::from_le_bytes([bytes[2], bytes[3]]);
             if perm > 7 {
-                return Err(invalid("with unknown permissions"));
+                return Err(invalid("unknown permissions"));
             }
             let id = match tag {
                 Tag::User | Tag::Group => u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]),
@@ -106,7 +106,7 @@ impl Acl {
             return Ok(None);
         }
         let acl = Self { entries };
-        if acl.is_valid() { Ok(Some(acl)) } else { Err(invalid("with missing or misplaced entries")) }
+        if acl.is_valid() { Ok(Some(acl)) } else { Err(invalid("missing or misplaced entries")) }
     }
 
     fn is_valid(&self) -> bool {

@@ -82,7 +82,7 @@ impl Inode {
     pub(crate) fn regular(&self) -> Result<FileInode<'_>> {
         self.as_file().ok_or_else(|| match self.kind() {
             FileType::Directory => ErrorKind::IsADirectory.into(),
-            _ => Error::invalid("the data of something that is no file"),
+            _ => Error::invalid("not a regular file"),
         })
     }
 

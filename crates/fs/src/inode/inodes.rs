@@ -101,7 +101,7 @@ impl Inodes {
                 return Ok(inode);
             }
         }
-        Err(Error::new(ErrorKind::Busy, format!("reading inode {id}")))
+        Err(Error::new(ErrorKind::Busy, format!("inode {id} keeps changing")))
     }
 
     /// The subvolume of an inode that a caller names by its number. If the subvolume is gone, so is the inode.
@@ -130,7 +130,7 @@ impl Inodes {
                 return Ok(Attributes::new(id, &item));
             }
         }
-        Err(Error::new(ErrorKind::Busy, format!("reading inode {id}")))
+        Err(Error::new(ErrorKind::Busy, format!("inode {id} keeps changing")))
     }
 
     /// The item of an inode in its tree.

@@ -93,8 +93,9 @@ pub(crate) struct LockedItem<'a> {
 impl Drop for LockedItem<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let _ =
-                self.handle.abort(Error::new(ErrorKind::Aborted, "a thread died while it changed an inode"));
+            let _ = self
+                .handle
+                .abort(Error::new(ErrorKind::Aborted, "a thread panicked while changing an inode"));
         }
     }
 }

@@ -25,10 +25,7 @@ pub(crate) fn check_not_append_only(item: &InodeItem) -> Result<()> {
 /// Refuses a change of the data of a file with fs-verity.
 pub(crate) fn check_not_sealed(item: &InodeItem) -> Result<()> {
     if item.flags.contains(InodeFlags::VERITY) {
-        return Err(Error::new(
-            ErrorKind::PermissionDenied,
-            "the file has fs-verity: its data stays as it is",
-        ));
+        return Err(Error::new(ErrorKind::PermissionDenied, "the file has fs-verity"));
     }
     Ok(())
 }

@@ -56,7 +56,7 @@ const PROPERTIES: &[u8] = b"btrfs.";
 pub(crate) fn check_name(name: &[u8]) -> Result<()> {
     check_namespace(name)?;
     match name.starts_with(PROPERTIES) && name != COMPRESSION {
-        true => Err(Error::invalid(format!("the property {:?}", String::from_utf8_lossy(name)))),
+        true => Err(Error::invalid(format!("unknown property {:?}", String::from_utf8_lossy(name)))),
         false => Ok(()),
     }
 }
@@ -64,11 +64,11 @@ pub(crate) fn check_name(name: &[u8]) -> Result<()> {
 /// Refuses names of no known namespace, also for a caller that only reads.
 fn check_namespace(name: &[u8]) -> Result<()> {
     if name.len() > NAME_LEN_MAX {
-        return Err(Error::new(ErrorKind::Range, "an attribute name of more than 255 bytes"));
+        return Err(Error::new(ErrorKind::Range, "attribute name exceeds 255 bytes"));
     }
     let spaces = || NAMESPACES.into_iter().chain([PROPERTIES]);
     if spaces().any(|space| name == space) || name.contains(&0) {
-        return Err(Error::invalid(format!("the attribute name {:?}", String::from_utf8_lossy(name))));
+        return Err(Error::invalid(format!("invalid attribute name {:?}", String::from_utf8_lossy(name))));
     }
     let known = spaces().any(|space| name.starts_with(space)) || name == acl::ACCESS || name == acl::DEFAULT;
     let unknown =
@@ -82,7 +82,7 @@ pub(crate) fn check_size(tree: &Tree, name: &[u8], value: &[u8]) -> Result<()> {
     if value.len() <= most {
         return Ok(());
     }
-    let text = format!("an extended attribute of {} bytes, the most is {most}", value.len());
+    let text = format!("extended attribute of {} bytes, expected at most {most}", value.len());
     Err(Error::new(ErrorKind::NoSpace, text))
 }
 
@@ -226,7 +226,7 @@ fn effect(item: &InodeItem, name: &[u8], value: Option<&[u8]>) -> Result<Effect>
 
 fn acl_effect(item: &InodeItem, name: &[u8], value: Option<&[u8]>) -> Result<Effect> {
     if item.kind() == FileType::Symlink {
-        return Err(Error::unsupported("access control lists of symbolic links"));
+        return Err(Error::unsupported("ACL of a symbolic link"));
     }
     let acl = match value {
         Some(value) => Acl::decode(value)?,
@@ -234,7 +234,7 @@ fn acl_effect(item: &InodeItem, name: &[u8], value: Option<&[u8]>) -> Result<Eff
     };
     if name == acl::DEFAULT {
         if acl.is_some() && !item.is_dir() {
-            return Err(Error::new(ErrorKind::PermissionDenied, "a default access control list of a file"));
+            return Err(Error::new(ErrorKind::PermissionDenied, "default ACL on a non-directory"));
         }
         return Ok(Effect::Default { acl: acl.map(Arc::new) });
     }
@@ -252,14 +252,14 @@ pub(crate) fn has_compression(item: &InodeItem) -> bool {
 /// Errors: no such value; the file is overwritten in place (NODATACOW).
 pub(crate) fn compression_flags(item: &InodeItem, value: &[u8]) -> Result<InodeFlags> {
     if item.flags.contains(InodeFlags::NODATACOW) && !value.is_empty() {
-        return Err(Error::invalid("the compression property of an inode that is overwritten in place"));
+        return Err(Error::invalid("compression conflicts with nodatacow"));
     }
     let mut flags = item.flags - InodeFlags::COMPRESS - InodeFlags::NOCOMPRESS;
     match value {
         b"" => {}
         b"no" | b"none" => flags |= InodeFlags::NOCOMPRESS,
         _ if compression::algorithm(value).is_some() => flags |= InodeFlags::COMPRESS,
-        _ => return Err(Error::invalid("an unknown compression algorithm")),
+        _ => return Err(Error::invalid("unknown compression algorithm")),
     }
     Ok(flags)
 }

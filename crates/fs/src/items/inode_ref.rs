@@ -104,7 +104,7 @@ pub(crate) fn find(
 /// Finds the name of a directory entry, as [`find`] does. A missing name is damage.
 pub(crate) fn find_entry(tree: &Tree, id: InodeId, parent: ObjectId, name: Name<'_>) -> Result<FoundLink> {
     find(tree, id.ino, parent, name)?.ok_or_else(|| {
-        let text = format!("inode {id}: no reference to directory {parent} for one of its names");
+        let text = format!("inode {id}: a name lacks its reference to directory {parent}");
         Error::new(ErrorKind::Corrupt, text)
     })
 }
@@ -184,7 +184,7 @@ fn put(handle: &Handle<'_>, tree: &Tree, key: &Key, bytes: &[u8]) -> Result<()> 
     if tree.extend(handle, key, bytes)? {
         Ok(())
     } else {
-        Err(Error::new(ErrorKind::Corrupt, format!("{key} is there and is not")))
+        Err(Error::new(ErrorKind::Corrupt, format!("{key} vanished")))
     }
 }
 
@@ -198,7 +198,7 @@ fn cut(tree: &Tree, key: &Key, place: RefItemKind, parent: ObjectId, name: Name<
     })?;
     rest.transpose()?
         .flatten()
-        .ok_or_else(|| Error::new(ErrorKind::Corrupt, format!("{key} lost a name that was found there")))
+        .ok_or_else(|| Error::new(ErrorKind::Corrupt, format!("{key}: a name vanished")))
 }
 
 /// Removes a name that [`find`] found.

@@ -15,7 +15,7 @@ impl<'a> Name<'a> {
             b"." | b".." => Err(Error::invalid("the names . and .. cannot be changed")),
             _ if bytes.len() > NAME_LEN_MAX => Err(ErrorKind::NameTooLong.into()),
             _ if position_of_any(bytes, [0, b'/']).is_some() => {
-                Err(Error::invalid("a name with a slash or a NUL byte"))
+                Err(Error::invalid("name contains a slash or a NUL byte"))
             }
             _ => Ok(Self(bytes)),
         }

@@ -45,7 +45,7 @@ impl Names {
         new: &NewInode<'_>,
     ) -> Result<(Attributes, Arc<OpenFile>)> {
         if new.kind != NewKind::File {
-            return Err(creamery_base::Error::invalid("opening something that is no file"));
+            return Err(creamery_base::Error::invalid("not a regular file"));
         }
         let (attributes, inode) = self.create_with(dir, name, new, None)?;
         Ok((attributes, Arc::new(OpenFile::new(Arc::clone(&self.inodes), inode))))
@@ -62,7 +62,7 @@ impl Names {
         content: &FileContent<'_>,
     ) -> Result<Attributes> {
         if new.kind != NewKind::File {
-            return Err(creamery_base::Error::invalid("data of something that is no file"));
+            return Err(creamery_base::Error::invalid("not a regular file"));
         }
         content.check()?;
         self.create_with(dir, name, new, Some(content)).map(|(attributes, _)| attributes)
@@ -114,7 +114,7 @@ impl Names {
     /// gets a name before.
     pub(crate) fn tmpfile(&self, dir: InodeId, new: &NewInode<'_>) -> Result<(Attributes, Arc<OpenFile>)> {
         if new.kind != NewKind::File {
-            return Err(creamery_base::Error::invalid("a file without a name that is no file"));
+            return Err(creamery_base::Error::invalid("not a regular file"));
         }
         let dir = self.dir_to_change(dir)?;
         let subvolume = self.subvolumes().get(dir.id.subvolume, Wait::Yes)?;

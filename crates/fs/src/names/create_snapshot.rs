@@ -111,7 +111,10 @@ impl Names {
     ) -> Result<TreeId> {
         let name = Name::to_make(name)?;
         if dir.ino == keys::EMPTY_SUBVOLUME_DIR {
-            return Err(Error::new(ErrorKind::PermissionDenied, "a snapshot in the stub of a subvolume"));
+            return Err(Error::new(
+                ErrorKind::PermissionDenied,
+                "the directory is a subvolume's placeholder",
+            ));
         }
         let of = self.subvolumes().get(source, Wait::Yes)?;
         self.subvolumes().context().writeback().flush_subvolume(source)?;

@@ -34,7 +34,7 @@ impl Names {
     ) -> Result<InodeId> {
         let name = Name::to_make(name)?;
         if new.kind != NewKind::Directory || dir.ino == keys::EMPTY_SUBVOLUME_DIR {
-            return Err(Error::invalid("the root of a subvolume that is no directory"));
+            return Err(Error::invalid("subvolume root must be a directory"));
         }
         let dir = self.dir_to_change(dir)?;
         let dir_item = dir.lock_exclusive()?;

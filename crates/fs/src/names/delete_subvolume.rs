@@ -49,7 +49,7 @@ impl Names {
         let dir = self.dir_to_change(dir)?;
         let (id, _) = find_subvolume(&dir, name)?;
         if self.is_stub(&dir, name, id)? {
-            return Err(Error::invalid("the empty directory in place of a subvolume; rmdir removes it"));
+            return Err(Error::invalid("not a subvolume, but an empty placeholder; rmdir removes it"));
         }
         // Opened before any lock is taken; in use it stays until it is deleted.
         let root = self.inodes.get(InodeId::new(id, ObjectId::FIRST_FREE), Wait::Yes)?;
@@ -58,7 +58,7 @@ impl Names {
         check_not_append_only(guards.item(root.id))?;
         let (found_id, found) = find_subvolume(&dir, name)?;
         if found_id != id {
-            return Err(Error::new(ErrorKind::Busy, "deleting a subvolume whose name changes"));
+            return Err(Error::new(ErrorKind::Busy, "the subvolume was renamed meanwhile"));
         }
         if content == DeletableContent::None && !directory::is_empty(root.tree(), root.id.ino)? {
             return Err(ErrorKind::DirectoryNotEmpty.into());
@@ -93,7 +93,7 @@ impl Names {
         let at = check_may_remove(&at, &item)?;
         let (found_id, found) = find_subvolume(&at, entry)?;
         if found_id != id {
-            return Err(Error::new(ErrorKind::Busy, "removing a directory whose name changes"));
+            return Err(Error::new(ErrorKind::Busy, "the directory was renamed meanwhile"));
         }
         let index = directory::index_of(&at, entry)?;
         let handle = self.engine().start(Units::freeing(3).of(dir.subvolume))?;

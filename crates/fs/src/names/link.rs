@@ -19,7 +19,7 @@ use crate::subvolume::orphan_item;
 
 fn check_may_link(target: &InodeItem, linkable: bool) -> Result<()> {
     if target.is_dir() {
-        return Err(Error::new(ErrorKind::PermissionDenied, "a second name for a directory"));
+        return Err(Error::new(ErrorKind::PermissionDenied, "hard link not allowed for directory"));
     }
     check_not_append_only(target)?;
     if target.nlink == 0 && !linkable {

@@ -40,7 +40,7 @@ impl Names {
                 Err(error) => return Err(error),
             }
         }
-        Err(Error::new(ErrorKind::Busy, format!("directory {dir}: looking up a name that keeps changing")))
+        Err(Error::new(ErrorKind::Busy, format!("directory {dir}: the name keeps changing")))
     }
 
     /// The inode of the entry `name` in `dir`, and its type in the entry. The type is `None` if the entry has no valid one and
@@ -73,7 +73,7 @@ impl Names {
         if found.target == EntryTarget::Subvolume(TreeId::FS) {
             let shown = String::from_utf8_lossy(name);
             let message =
-                format!("directory {dir}: entry '{shown}' leads to the top level, which is in no directory");
+                format!("directory {dir}: entry '{shown}' points to the top level, which has no parent");
             return Err(Error::new(ErrorKind::Corrupt, message));
         }
         let child = self.resolve(dir, name, found.target, wait)?;

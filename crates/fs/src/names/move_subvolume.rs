@@ -52,7 +52,7 @@ impl Names {
         let found = found.ok_or(ErrorKind::NotFound)?;
         let EntryTarget::Subvolume(id) = found.target else { return Err(elsewhere()) };
         if id != called {
-            return Err(Error::new(ErrorKind::Busy, "moving a subvolume whose name changes"));
+            return Err(Error::new(ErrorKind::Busy, "the subvolume was renamed meanwhile"));
         }
         check_not_append_only(guards.item(root.id))?;
         self.check_may_move(id)?;
@@ -97,10 +97,7 @@ impl Names {
     pub(super) fn check_may_move(&self, id: TreeId) -> Result<()> {
         // Without opening it: inodes are locked.
         if self.engine().root_item(id)?.flags().contains(RootFlags::RDONLY) {
-            return Err(Error::new(
-                ErrorKind::ReadOnly,
-                format!("moving subvolume {id}, which is read-only"),
-            ));
+            return Err(Error::new(ErrorKind::ReadOnly, format!("subvolume {id} is read-only")));
         }
         Ok(())
     }

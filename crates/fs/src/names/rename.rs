@@ -169,7 +169,7 @@ impl Names {
                 }
             }
         }
-        Err(Error::new(ErrorKind::Busy, "renaming what keeps changing"))
+        Err(Error::new(ErrorKind::Busy, "source or target keeps changing"))
     }
 
     fn rename_round(

@@ -68,7 +68,7 @@ impl Names {
                 }
             }
         }
-        Err(Error::new(ErrorKind::Busy, "removing a name that keeps changing"))
+        Err(Error::new(ErrorKind::Busy, "the name keeps changing"))
     }
 
     fn remove_round(

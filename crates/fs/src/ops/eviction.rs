@@ -155,7 +155,7 @@ fn evict_last(subvolume: &SubvolumeRef, id: InodeId, most: usize) -> Result<Dele
     let item = tree.get(&keys::inode_item(id.ino), Wait::Yes, InodeItem::decode)?.transpose()?;
     let item = item.filter(|item| item.nlink == 0);
     let (Some(item), Some(last)) = (item, LastItems::find(tree, id.ino, most)?) else {
-        return Err(corrupt(", which lost its last name: is not there"));
+        return Err(corrupt(": missing, after it lost its last name"));
     };
     assert!(last.count <= most, "ORPHAN-2, CLEAN-1: a bounded number of items");
     let wholly = last.first <= keys::inode_item(id.ino);

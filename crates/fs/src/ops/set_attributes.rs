@@ -113,14 +113,14 @@ fn new_flags(item: &InodeItem, wanted: InodeFlags) -> Result<InodeFlags> {
         flags -= InodeFlags::COMPRESS;
     }
     if flags.contains(compression) {
-        return Err(Error::invalid("the flags to compress and not to compress, both at once"));
+        return Err(Error::invalid("flags compress and nocompress conflict"));
     }
     // As on Linux: a compression flag and the flag to overwrite in place never come together.
     if flags.contains(in_place | InodeFlags::COMPRESS)
         || item.flags.contains(in_place) && flags.intersects(compression)
         || flags.contains(in_place) && item.flags.intersects(compression)
     {
-        return Err(Error::invalid("the flag to overwrite in place beside one on compression"));
+        return Err(Error::invalid("flag nodatacow conflicts with compression"));
     }
     if item.kind() == FileType::File && flags.contains(in_place) != item.flags.contains(in_place) {
         if item.size == 0 {
@@ -206,7 +206,7 @@ impl SetAttributes {
             if let Time::At(time) = time
                 && time.nsec >= 1_000_000_000
             {
-                return Err(Error::invalid("a time with more than 999,999,999 nanoseconds"));
+                return Err(Error::invalid("nanoseconds exceed 999,999,999"));
             }
         }
         match (self.size, item.kind()) {
@@ -214,7 +214,7 @@ impl SetAttributes {
             (Some(_), FileType::Directory) => Err(ErrorKind::IsADirectory.into()),
             (Some(size), FileType::File) if size <= FILE_SIZE_MAX => Ok(()),
             (Some(_), FileType::File) => Err(ErrorKind::FileTooLarge.into()),
-            (Some(_), _) => Err(Error::invalid("the size of something that is no file")),
+            (Some(_), _) => Err(Error::invalid("not a regular file")),
         }
     }
 }

@@ -23,7 +23,7 @@ pub(crate) fn check_target(tree: &Tree, target: &[u8]) -> Result<()> {
         return Err(Error::new(ErrorKind::NameTooLong, "the target of a symbolic link"));
     }
     if target.contains(&0) {
-        return Err(Error::invalid("a symbolic link's target with a NUL byte"));
+        return Err(Error::invalid("symbolic link target contains a NUL byte"));
     }
     Ok(())
 }
@@ -32,7 +32,7 @@ pub(crate) fn check_target(tree: &Tree, target: &[u8]) -> Result<()> {
 pub(crate) fn read_link(inode: &Inode, wait: Wait) -> Result<Vec<u8>> {
     let item = inode.item(wait)?;
     if item.kind() != FileType::Symlink {
-        return Err(Error::invalid("reading the target of something that is no symbolic link"));
+        return Err(Error::invalid("not a symbolic link"));
     }
     let len = usize::try_from(item.size).ok().filter(|len| *len <= TARGET_LEN_MAX);
     let len = len.ok_or_else(|| {

@@ -138,7 +138,7 @@ pub(crate) fn path_within(tree: &Tree, id: InodeId) -> Result<Vec<u8>> {
     let (mut names, mut at) = (Vec::new(), id);
     while at.ino != ObjectId::FIRST_FREE {
         if names.len() == DEPTH_MAX {
-            return Err(Error::new(ErrorKind::Corrupt, format!("inode {id} is in a circle of directories")));
+            return Err(Error::new(ErrorKind::Corrupt, format!("inode {id} is in a directory loop")));
         }
         let (dir, name) = inode_ref::first_name(tree, at, Wait::Yes)?;
         names.push(name);
@@ -201,7 +201,7 @@ impl Subvolumes {
         }
         let all = self.infos(TreeId::FS, TreeId::from(ObjectId::LAST_FREE))?;
         let found = all.into_iter().find(is_it);
-        found.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("a subvolume with UUID {uuid}")))
+        found.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("subvolume with UUID {uuid}")))
     }
 
     /// The path of an inode from the root of its subvolume, by its first name.
@@ -296,7 +296,7 @@ fn whole_path(entries: &BTreeMap<TreeId, (TreeId, Vec<u8>)>, id: TreeId) -> Resu
     while at != TreeId::FS {
         let Some((parent, path)) = entries.get(&at) else { return Ok(None) };
         if pieces.len() == entries.len() {
-            let text = format!("root tree, subvolume {id} is in a circle of subvolumes");
+            let text = format!("root tree, subvolume {id} is in a subvolume loop");
             return Err(Error::new(ErrorKind::Corrupt, text));
         }
         pieces.push(path.as_slice());

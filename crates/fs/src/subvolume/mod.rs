@@ -223,7 +223,7 @@ impl Subvolume {
         self.in_place.bar(self.awaited(), gives_up).map_err(|ino| {
             let id = self.tree.id();
             let what = format!(
-                "a snapshot of subvolume {id} waits for a write in place to inode {ino}, which has not ended"
+                "a snapshot of subvolume {id} waits for an unfinished in-place write to inode {ino}"
             );
             Error::new(ErrorKind::Interrupted, what).advise(format!(
                 "`creamery inspect-internal inode-resolve {ino} SUBVOLUME` names the file; take the snapshot again when its devices answer"
@@ -257,7 +257,7 @@ impl Subvolume {
     /// Allocates a number for a new inode. Errors: no space, when all are used up.
     pub(crate) fn allocate_ino(&self) -> Result<ObjectId> {
         self.numbers.allocate().ok_or_else(|| {
-            let text = format!("inode numbers of subvolume {} are used up", self.tree.id());
+            let text = format!("no free inode number in subvolume {}", self.tree.id());
             Error::new(ErrorKind::NoSpace, text)
         })
     }

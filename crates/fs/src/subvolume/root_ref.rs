@@ -71,9 +71,7 @@ impl Subvolumes {
                 .filter(|found| (found.dirid, found.name) == wanted)
                 .map(|found| found.sequence)
         })?;
-        index
-            .flatten()
-            .ok_or_else(|| Error::unsupported("renaming the entry of a subvolume that is not there"))
+        index.flatten().ok_or_else(|| Error::unsupported("renaming a missing subvolume"))
     }
 
     /// Adds the references of a new subvolume.

@@ -119,7 +119,7 @@ impl Subvolumes {
             return Err(ErrorKind::WouldBlock.into());
         }
         if !id.is_subvolume() {
-            return Err(Error::new(ErrorKind::NotFound, format!("tree {id} is no subvolume")));
+            return Err(Error::new(ErrorKind::NotFound, format!("tree {id} is not a subvolume")));
         }
         let loading = self.loading.lock_for(Reason::InodeLock);
         if let Some(subvolume) = self.in_use(id) {
@@ -206,13 +206,13 @@ impl Subvolumes {
     /// Refuses to delete the top level, the default subvolume, and a subvolume that contains others.
     pub(crate) fn check_may_delete(&self, id: TreeId) -> Result<()> {
         if id == TreeId::FS || id == self.default() {
-            let message = format!("subvolume {id} is the one that is mounted when none is named");
+            let message = format!("cannot delete the default subvolume {id}");
             return Err(Error::new(ErrorKind::PermissionDenied, message));
         }
         let cursor = self.root_tree.cursor(&keys::root_ref(id, TreeId::new(0)), Wait::Yes)?;
         match cursor.item() {
             Some((key, _)) if key.objectid == id.objectid() && key.kind == KeyType::ROOT_REF => {
-                let message = format!("subvolume {id} has subvolume {} in it", key.offset);
+                let message = format!("subvolume {id} contains subvolume {}", key.offset);
                 Err(Error::new(ErrorKind::DirectoryNotEmpty, message))
             }
             _ => Ok(()),
@@ -333,7 +333,7 @@ impl Subvolumes {
         if id.is_subvolume() && QgroupId::of(id).level() == 0 {
             Ok(id)
         } else {
-            Err(Error::new(ErrorKind::NoSpace, "ids for subvolumes are used up"))
+            Err(Error::new(ErrorKind::NoSpace, "no free subvolume id"))
         }
     }
 
@@ -383,7 +383,7 @@ fn check_for_writing(tree: &Tree) -> Result<()> {
     let root =
         tree.get(&keys::inode_item(ObjectId::FIRST_FREE), Wait::Yes, InodeItem::decode)?.transpose()?;
     if !root.is_some_and(|item| item.is_dir()) {
-        return Err(Error::new(ErrorKind::Corrupt, "it has no root directory; it can be opened read-only"));
+        return Err(Error::new(ErrorKind::Corrupt, "it has no root directory; open it read-only"));
     }
     tree.cursor(&Key::new(ObjectId::FREE_INO, KeyType::UNTYPED, 0), Wait::Yes).map(drop)
 }

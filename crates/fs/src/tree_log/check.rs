@@ -42,7 +42,7 @@ pub(super) fn check(engine: &Engine, log: &LogTree, replay: &mut Replay<'_>) -> 
             _ => is_of_an_inode(key) && (inode.is_some() || passed_over == Some(key.objectid)),
         };
         if !belongs {
-            return Err(of(Error::new(ErrorKind::Corrupt, "it belongs to no inode of the log"), key));
+            return Err(of(Error::new(ErrorKind::Corrupt, "its inode is missing in the log"), key));
         }
         match inode {
             Some(inode) => check_item(inode, key, data, sector, replay).map_err(|error| of(error, key)),
@@ -77,7 +77,7 @@ fn check_item(
             let mut entries = dir_item::entries(data);
             let first = entries.next().transpose()?;
             let (Some((entry, _)), None) = (first, entries.next()) else {
-                return Err(Error::new(ErrorKind::Corrupt, "it is not one entry"));
+                return Err(Error::new(ErrorKind::Corrupt, "expected one directory entry"));
             };
             Name::new(entry.name)
                 .map(drop)
@@ -97,7 +97,7 @@ fn check_item(
         }
         KeyType::VERITY_DESC_ITEM | KeyType::VERITY_MERKLE_ITEM if kind == FileType::File => Ok(()),
         KeyType::XATTR_ITEM => dir_item::entries(data).try_for_each(|entry| entry.map(drop)),
-        _ => Err(Error::new(ErrorKind::Corrupt, format!("it does not belong to a {kind:?} in a log"))),
+        _ => Err(Error::new(ErrorKind::Corrupt, format!("unexpected for a {kind:?} in a log"))),
     }
 }
 

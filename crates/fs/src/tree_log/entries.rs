@@ -73,10 +73,9 @@ impl LogReplay<'_, '_> {
         let tree = Arc::clone(&self.tree);
         each_item(&tree, first, last, &mut |key, data| match entry_of(key, data)? {
             (name, Some(ino)) => self.remove_link(LoggedLink { dir, index: key.offset, name, ino }),
-            (_, None) => Err(Error::new(
-                ErrorKind::Corrupt,
-                format!("{key}: a directory is gone and a subvolume in it is not"),
-            )),
+            (_, None) => {
+                Err(Error::new(ErrorKind::Corrupt, format!("{key}: subvolume in a deleted directory")))
+            }
         })
     }
 
@@ -199,5 +198,5 @@ impl LogReplay<'_, '_> {
 }
 
 fn in_the_way(dir: ObjectId, what: &str) -> Error {
-    Error::new(ErrorKind::Corrupt, format!("directory {dir}: {what} is in the way of an entry of the log"))
+    Error::new(ErrorKind::Corrupt, format!("directory {dir}: {what} conflicts with a log entry"))
 }

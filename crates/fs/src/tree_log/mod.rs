@@ -192,6 +192,6 @@ impl<'a, 'e> LogReplay<'a, 'e> {
             data.copy_from_slice(&item.encode());
             Ok(())
         })?;
-        updated.unwrap_or_else(|| Err(Error::new(ErrorKind::Corrupt, format!("inode {ino} is not there"))))
+        updated.unwrap_or_else(|| Err(Error::new(ErrorKind::Corrupt, format!("inode {ino} is missing"))))
     }
 }

@@ -41,7 +41,7 @@ impl<'a> VerityFile<'a> {
         };
         let (found, want) = (sealed.descriptor().data_len(), item.size);
         if found != want {
-            let what = format!("its descriptor is of a file of another size, expected {want}, found {found}");
+            let what = format!("wrong file size in its descriptor, expected {want}, found {found}");
             return Err(damaged(id, what));
         }
         Ok(Self { kept, tree, id, sealed, wait })
@@ -79,7 +79,7 @@ impl<'a> VerityFile<'a> {
 
     fn mismatch(&self, what: std::fmt::Arguments<'_>, found: VerityDigest, want: VerityDigest) -> Error {
         let hash = self.descriptor().hash();
-        let what = format!("{what} is not what was sealed, expected {hash}:{want}, found {hash}:{found}");
+        let what = format!("{what} does not match its hash, expected {hash}:{want}, found {hash}:{found}");
         damaged(self.id, what)
     }
 

@@ -86,7 +86,7 @@ pub(super) fn read_stored(
 pub(super) fn read_descriptor(tree: &Tree, id: InodeId, wait: Wait) -> Result<VerityDescriptor> {
     let about = Key::new(id.ino, KeyType::VERITY_DESC_ITEM, 0);
     let len = tree.get(&about, wait, verity_descriptor_len)?;
-    let len = len.ok_or_else(|| damaged(id, format!("{about} is not there")))?;
+    let len = len.ok_or_else(|| damaged(id, format!("{about} is missing")))?;
     let len = len.map_err(|damage| damaged(id, damage))?;
     assert!(len <= VerityDescriptor::LEN_MAX, "a length that was checked");
     let mut bytes = vec![0; len];

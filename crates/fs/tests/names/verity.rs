@@ -209,7 +209,7 @@ fn mounted(bench: &Bench) -> Result<()> {
     }
     let refused = bench.creamery().run(["cat"]).arg(inside("/bad")).output()?;
     let told = refused.stderr_text();
-    ensure!(refused.code == Some(1) && told.contains("offset 2048000 is not what was sealed"), "{told}");
+    ensure!(refused.code == Some(1) && told.contains("offset 2048000 does not match its hash"), "{told}");
     ensure!(changed.starts_with(&refused.stdout) && refused.stdout.len() <= 2_048_000, "bad data was shown");
     let mount =
         FuseMount::mount(bench.creamery(), &bench.scratch.file("image"), &bench.scratch.dir("fuse")?, "")?;

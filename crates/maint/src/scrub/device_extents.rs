@@ -73,7 +73,7 @@ pub(super) fn chunk_at(durable: &DurableTrees<'_>, at: Logical, sector_size: u32
     match cursor.item() {
         Some((found, data)) if found == key => Chunk::from_item(at, data, sector_size).map(Arc::new),
         _ => {
-            let what = format!("there is no chunk {at}, and a device extent says so");
+            let what = format!("a device extent refers to chunk {at}, which is missing");
             Err(Error::new(ErrorKind::NotFound, what))
         }
     }
@@ -83,7 +83,7 @@ pub(super) fn chunk_at(durable: &DurableTrees<'_>, at: Logical, sector_size: u32
 pub(super) fn stripe_at(chunk: &Chunk, place: Physical) -> Result<usize> {
     let is_here = |stripe: &Stripe| (stripe.dev, stripe.offset) == (place.dev, place.offset);
     chunk.stripes.iter().position(is_here).ok_or_else(|| {
-        let what = format!("chunk {} has no stripe at {place}, and a device extent says so", chunk.start);
+        let what = format!("a device extent refers to chunk {}, which has no stripe at {place}", chunk.start);
         Error::new(ErrorKind::NotFound, what)
     })
 }

@@ -216,7 +216,7 @@ impl Findings {
     /// [`ErrorKind::InvalidData`]: the text is invalid.
     pub fn parse(text: &[u8]) -> Result<Self> {
         let corrupt = |what: String| Error::new(ErrorKind::InvalidData, what);
-        let text = std::str::from_utf8(text).map_err(|_| corrupt("it is no text".to_owned()))?;
+        let text = std::str::from_utf8(text).map_err(|_| corrupt("it is not UTF-8".to_owned()))?;
         let mut findings = Self::default();
         if HEAD.starts_with(text) {
             return Ok(findings);
@@ -236,7 +236,8 @@ impl Findings {
                 findings.left_out = findings.left_out.saturating_add(more);
             } else {
                 let finding = Finding::parse(line);
-                let finding = finding.ok_or_else(|| corrupt(format!("line {} is no finding", number + 2)))?;
+                let finding =
+                    finding.ok_or_else(|| corrupt(format!("line {} is not a finding", number + 2)))?;
                 is_mended = finding.outcome == Outcome::Mended;
                 findings.add(finding);
             }

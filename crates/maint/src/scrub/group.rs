@@ -99,10 +99,8 @@ impl<'t> GroupWalk<'t> {
     }
 
     fn cut_short(&self, at: Logical) -> Error {
-        let what = format!(
-            "logical {at} and what follows lie behind the end of the device, {} bytes",
-            self.device_end
-        );
+        let what =
+            format!("logical {at} and later lie beyond the end of the device, {} bytes", self.device_end);
         Error::new(ErrorKind::Corrupt, what)
     }
 }

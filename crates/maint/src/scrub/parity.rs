@@ -210,7 +210,7 @@ impl Mending<'_> {
             let why = match stripes.why_not(row, column) {
                 Some(why) => why.to_string(),
                 None => {
-                    format!("{wrong} of {} sectors of parity are not that of their data", places.known.len())
+                    format!("{wrong} of {} parity sectors do not match their data", places.known.len())
                 }
             };
             let logical = Some(stripes.start_of(row));

@@ -51,7 +51,7 @@ pub(super) fn read(path: &Path, max: u64) -> Result<Option<Vec<u8>>> {
         file => file.and_then(|file| file.take(max + 1).read_to_end(&mut text)).map_err(about)?,
     };
     if text.len() as u64 > max {
-        let what = format!("{} has more than {max} bytes", path.display());
+        let what = format!("{} exceeds {max} bytes", path.display());
         return Err(Error::new(ErrorKind::InvalidData, what).advise("remove the file"));
     }
     Ok(Some(text))

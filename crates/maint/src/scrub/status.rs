@@ -166,7 +166,7 @@ impl Status {
     /// # Errors
     /// [`ErrorKind::InvalidData`]: the text is invalid, or of another filesystem.
     pub fn parse(text: &[u8], fsid: Uuid) -> Result<Self> {
-        let text = std::str::from_utf8(text).map_err(|_| corrupt("it is no text"))?;
+        let text = std::str::from_utf8(text).map_err(|_| corrupt("it is not UTF-8"))?;
         let mut lines = text.lines();
         let head = lines.next().unwrap_or_default();
         if head != HEAD {
@@ -176,7 +176,7 @@ impl Status {
         for line in lines {
             let device = device_of(line, fsid)?;
             if devices.iter().any(|before| before.id == device.id) || devices.len() == DEVICES_MAX {
-                return Err(corrupt(format!("device {} is there twice, or there are too many", device.id)));
+                return Err(corrupt(format!("device {} is a duplicate, or there are too many", device.id)));
             }
             devices.push(device);
         }
@@ -268,12 +268,12 @@ fn pair(field: &str) -> Result<(&str, &str)> {
 }
 
 fn number(value: &str) -> Result<u64> {
-    value.parse().map_err(|_| corrupt(format!("{} is no number", quoted(value))))
+    value.parse().map_err(|_| corrupt(format!("{} is not a number", quoted(value))))
 }
 
 fn three(value: &str) -> Result<[u64; 3]> {
     let numbers = value.split('.').map(number).collect::<Result<Vec<_>>>()?;
-    numbers.try_into().map_err(|_| corrupt(format!("{} are no three numbers", quoted(value))))
+    numbers.try_into().map_err(|_| corrupt(format!("expected three numbers, found {}", quoted(value))))
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -359,12 +359,12 @@ mod tests {
             ("scrub status:2\n".to_owned(), "first line"),
             (format!("{HEAD}\n{other}:1|finished:1\n"), other),
             (format!("{HEAD}\n{FSID}:1|finished\n"), "no value"),
-            (format!("{HEAD}\n{FSID}:1|finished:-1\n"), "no number"),
-            (format!("{HEAD}\n{FSID}:1|last_physical:18446744073709551616\n"), "no number"),
+            (format!("{HEAD}\n{FSID}:1|finished:-1\n"), "not a number"),
+            (format!("{HEAD}\n{FSID}:1|last_physical:18446744073709551616\n"), "not a number"),
             (format!("{HEAD}\n{FSID}:1|colour:1\n"), "colour"),
             (format!("{HEAD}\n{FSID}:1|path:abc\n"), "path"),
-            (format!("{HEAD}\n{FSID}:1|place:1.2\n"), "no three numbers"),
-            (format!("{HEAD}\n{FSID}:1|finished:1\n{FSID}:1|finished:1\n"), "twice"),
+            (format!("{HEAD}\n{FSID}:1|place:1.2\n"), "three numbers"),
+            (format!("{HEAD}\n{FSID}:1|finished:1\n{FSID}:1|finished:1\n"), "duplicate"),
         ] {
             let error = Status::parse(text.as_bytes(), fsid).unwrap_err().to_string();
             assert!(error.contains(word), "{text:?}: {error}");

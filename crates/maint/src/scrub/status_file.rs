@@ -280,7 +280,7 @@ impl StatusFile {
         let lock = lock_file(&path).map_err(|error| Error::from(error).context(path.display()))?;
         if !is_locked_within(&lock, LOOKS_AT_LIMITS) {
             let what = "the limits of the scrub are in use by another process";
-            return Err(Error::new(ErrorKind::Busy, what).advise("try it again"));
+            return Err(Error::new(ErrorKind::Busy, what).advise("try again"));
         }
         let mut limits = self.limits()?;
         limits.extend(changes);
@@ -310,12 +310,12 @@ impl StatusFile {
             return Ok(());
         }
         let what = format!(
-            "{} is no directory of user {own} alone (owner {}, mode {:o})",
+            "{}: expected a private directory of user {own}, found owner {} and mode {:o}",
             self.dir.display(),
             meta.uid(),
             meta.mode() & 0o7777
         );
-        Err(Error::new(ErrorKind::PermissionDenied, what).advise("set XDG_STATE_HOME to another one"))
+        Err(Error::new(ErrorKind::PermissionDenied, what).advise("set XDG_STATE_HOME to another directory"))
     }
 
     /// Makes the empty output file for a scrub process in the background.
@@ -511,9 +511,9 @@ impl Runner {
                     break;
                 }
                 if let Some(mount) = mount {
-                    let what = format!("the mount at {} scrubs it", mount.display());
+                    let what = format!("it is scrubbed at mount point {}", mount.display());
                     return Err(
-                        Error::new(ErrorKind::Busy, what).advise("name the mount instead of the image")
+                        Error::new(ErrorKind::Busy, what).advise("give the mount point instead of the image")
                     );
                 }
                 file.ask_to_end(mark)?;
@@ -719,7 +719,7 @@ mod tests {
         ];
         for error in errors {
             assert_eq!(error.kind(), ErrorKind::InvalidData);
-            assert!(error.to_string().contains("has more than"), "{error}");
+            assert!(error.to_string().contains("exceeds"), "{error}");
         }
     }
 

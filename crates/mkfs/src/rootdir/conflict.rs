@@ -49,8 +49,7 @@ impl Above<'_> {
         let Some(below) = self.below.iter().find(differs) else { return Ok(()) };
         let (with, without) = if is_directory { (self.part, below) } else { (below, self.part) };
         let path = String::from_utf8_lossy(path);
-        let what =
-            format!("/{path} would be a directory from {}, and is none in {}", shown(with), shown(without));
+        let what = format!("/{path} is a directory in {}, but not in {}", shown(with), shown(without));
         let advice = "remove one of them, or give one of them another target (--rootdir DIR:/TARGET)";
         Err(Error::invalid(what).advise(advice).into())
     }
@@ -127,12 +126,12 @@ mod tests {
             (&["base", "site"][..], None),
             (&["base", "site:usr/lib"], None),
             (&["site", "site:www"], None),
-            (&["base", "more"], Some("/lib would be a directory")),
-            (&["more", "base"], Some("/lib would be a directory")),
-            (&["base", "site:srv"], Some("/srv/www would be a directory")),
-            (&["base", "site:srv/www/deep"], Some("/srv/www would be a directory")),
-            (&["site:srv/www", "base"], Some("/srv/www would be a directory")),
-            (&["site", "base", "file"], Some("/usr would be a directory")),
+            (&["base", "more"], Some("/lib is a directory")),
+            (&["more", "base"], Some("/lib is a directory")),
+            (&["base", "site:srv"], Some("/srv/www is a directory")),
+            (&["base", "site:srv/www/deep"], Some("/srv/www is a directory")),
+            (&["site:srv/www", "base"], Some("/srv/www is a directory")),
+            (&["site", "base", "file"], Some("/usr is a directory")),
         ] {
             let parts: Vec<RootdirPart> = parts.iter().map(|text| part(text)).collect();
             let said = refuse_conflicts(&parts).err().map(|error| error.to_string());

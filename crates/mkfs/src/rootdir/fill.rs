@@ -253,7 +253,7 @@ impl<'a> Filler<'a> {
             if self.rules.keep == Keep::Everything && value.len() > most {
                 let (name, len) = (String::from_utf8_lossy(name), value.len());
                 let what = format!(
-                    "the extended attribute {name} has {len} bytes, nodes of this size hold {most} at most"
+                    "the extended attribute {name} has {len} bytes, expected at most {most} for this node size"
                 );
                 return Err(Error::invalid(what));
             }
@@ -320,7 +320,7 @@ impl<'a> Filler<'a> {
     /// Sets the attributes of the source on an existing directory.
     fn enter_existing(&mut self, id: InodeId, meta: &Meta, path: Vec<u8>, subvolume: u32) -> Result<()> {
         if self.fs.stat(id, Wait::Yes)?.kind != creamery_fs::FileType::Directory {
-            return Err(Error::new(ErrorKind::NotADirectory, "what has the name of a directory"));
+            return Err(Error::new(ErrorKind::NotADirectory, "expected a directory"));
         }
         if self.rules.keep == Keep::Permissions {
             self.open.push(Open { id, restore: SetAttributes::default(), path, subvolume });
@@ -585,7 +585,7 @@ fn new_kind(meta: &Meta) -> Result<NewKind<'_>> {
         FileType::CharacterDevice => NewKind::CharDevice(device()),
         FileType::BlockDevice => NewKind::BlockDevice(device()),
         FileType::Directory | FileType::Unknown => {
-            return Err(Error::unsupported("a file of a kind that has no name"));
+            return Err(Error::unsupported("unknown file type"));
         }
     })
 }

@@ -123,7 +123,7 @@ impl RootdirOptions {
             }
             for own in part.own(std::slice::from_ref(subvolume)) {
                 let path = std::ffi::CString::new(own.path)
-                    .map_err(|_| Error::invalid(format!("subvolume '{shown}': a zero byte in its path")))?;
+                    .map_err(|_| Error::invalid(format!("subvolume '{shown}': NUL byte in its path")))?;
                 match root.is_dir(&path) {
                     Ok(true) => return Ok(()),
                     Ok(false) => last = Error::new(ErrorKind::NotADirectory, context()),
@@ -176,7 +176,7 @@ fn refuse_inside(path: &Path, source: &Path) -> Result<()> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     match (parent.canonicalize(), source.canonicalize()) {
         (Ok(parent), Ok(source)) if parent.starts_with(&source) => {
-            let what = format!("{} lies in {}, which it is made from", path.display(), source.display());
+            let what = format!("{} lies in its source directory {}", path.display(), source.display());
             Err(Error::invalid(what))
         }
         // A missing source is reported when it is opened.

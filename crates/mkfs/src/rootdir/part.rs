@@ -46,7 +46,7 @@ impl RootdirPart {
         let (source, target) = (OsStr::from_bytes(&bytes[..*at]), &bytes[at + 1..]);
         let names: Vec<&[u8]> = names(target).collect();
         if names.contains(&&b".."[..]) {
-            let what = format!("{}: the target has \"..\" in it", text.display());
+            let what = format!("{}: the target contains \"..\"", text.display());
             return Err(Error::invalid(what).advise("name it without \"..\""));
         }
         Ok(Self { source: source.into(), target: names.join(&b'/') })
@@ -93,7 +93,7 @@ impl RootdirPart {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                     let id = fs.lookup(dir, name, Wait::Yes).map_err(failed)?;
                     if fs.stat(id, Wait::Yes).map_err(failed)?.kind != creamery_fs::FileType::Directory {
-                        return Err(failed(Error::new(ErrorKind::NotADirectory, "what has its name")));
+                        return Err(failed(Error::new(ErrorKind::NotADirectory, "expected a directory")));
                     }
                     id
                 }

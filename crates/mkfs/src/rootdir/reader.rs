@@ -136,11 +136,11 @@ fn read_regular(job: &Job, shared: &Shared<'_>) -> Result<(), ReadStop> {
     let file = job.dir.open_file(&job.name)?;
     let mut meta = from_stat(&rustix::fs::fstat(&file).map_err(io_error)?);
     if job.image == Some((meta.dev, meta.ino)) {
-        let inside = "the image lies in the directory it is made from; put it elsewhere";
+        let inside = "the image lies in its source directory; put it elsewhere";
         return Err(Error::invalid(inside).into());
     }
     if meta.kind != FileType::RegularFile {
-        return Err(Error::new(ErrorKind::Stale, "replaced by another kind of file while it was read").into());
+        return Err(Error::new(ErrorKind::Stale, "replaced by another file type while it was read").into());
     }
     meta.xattrs = read_xattrs(&Handle::Open(file.as_fd()))?;
     let wanted = !shared.links || meta.nlink < 2 || is_first(job, shared, &meta);

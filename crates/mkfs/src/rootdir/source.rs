@@ -191,7 +191,7 @@ fn growing(call: impl Fn(&mut [u8]) -> Result<usize, Errno>) -> Result<Option<Ve
             Err(errno) => return Err(io_error(errno)),
         }
     }
-    Err(Error::new(ErrorKind::Unsupported, "an extended attribute above 1 MiB"))
+    Err(Error::new(ErrorKind::Unsupported, "extended attribute larger than 1 MiB"))
 }
 
 /// Whether an xattr is kept: the host's own ones (`system.nfs4_acl`, `btrfs.compression`, ...) describe the host's filesystem, not the
@@ -288,7 +288,7 @@ pub(crate) fn read_exactly(fd: BorrowedFd<'_>, offset: u64, len: usize) -> Resul
     while bytes.len() < len {
         let at = offset + bytes.len() as u64;
         match rustix::io::pread(fd, rustix::buffer::spare_capacity(&mut bytes), at) {
-            Ok(0) => return Err(Error::new(ErrorKind::Io, "the file became shorter while it was read")),
+            Ok(0) => return Err(Error::new(ErrorKind::Io, "the file was truncated while it was read")),
             Ok(_) => {}
             Err(Errno::INTR) => {}
             Err(errno) => return Err(io_error(errno)),

@@ -75,7 +75,7 @@ impl RootdirSubvolume {
             path.split(|&b| b == b'/').filter(|part| !part.is_empty() && *part != b".").collect();
         if parts.is_empty() || parts.contains(&&b".."[..]) {
             return Err(Error::invalid(format!(
-                "subvolume '{}': the path names no directory below the source",
+                "subvolume '{}': expected a directory below the source",
                 shown()
             )));
         }

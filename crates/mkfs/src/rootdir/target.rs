@@ -57,6 +57,6 @@ pub(crate) fn refuse_in_source(image: &Path, source: &Path) -> Result<()> {
     let (image, source) = (image.display(), source.display());
     let path = String::from_utf8_lossy(&path);
     Err(Error::invalid(format!(
-        "{image}: the image lies in the directory {source} that it is to be made from, as {path}: put it elsewhere"
+        "{image}: the image lies in its source directory {source}, as {path}: put it elsewhere"
     )))
 }

@@ -217,7 +217,7 @@ fn a_leaf_that_is_not_behind_the_one_before_ends_it_before_anything_is_written()
     let hostile = device.image();
     let error = change(&device, Some(NEW), CHUNK_TREE[0]).expect_err("leaves overlap");
     assert_eq!(device.image().hash(), hostile.hash(), "something was written");
-    assert!(error.to_string().contains("not behind the leaf before"), "{error}");
+    assert!(error.to_string().contains("not after the previous leaf"), "{error}");
 }
 
 /// A chunk tree with a further device that is missing is refused before any write, regardless of the superblock's count.

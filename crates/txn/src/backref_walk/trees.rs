@@ -205,7 +205,7 @@ impl<B: Blocks> Trees<B> {
     pub(super) fn leaf(&mut self, root: RootPointer, key: &Key) -> Result<Leaf> {
         let leaf = self.descend(root, key, 0)?;
         if leaf.next.is_some_and(|next| next <= *key) {
-            let message = format!("corrupt node: the tree at {} has no order at {key}", root.logical);
+            let message = format!("corrupt node: the tree at {} is out of order at {key}", root.logical);
             return Err(Error::new(ErrorKind::Corrupt, message));
         }
         Ok(leaf)

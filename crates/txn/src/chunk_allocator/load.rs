@@ -25,7 +25,7 @@ pub(crate) fn read_devices(volume: &Volume, chunk_tree: &Tree) -> Result<Vec<Dev
         let damaged =
             |what: String| Err(Error::new(ErrorKind::Corrupt, format!("device item {key}: {what}")));
         if let Some(end) = volume.device_end(dev).filter(|end| total > *end) {
-            return damaged(format!("{total} bytes, and the device has {end}"));
+            return damaged(format!("expected at most {end} bytes, found {total}"));
         }
         if devices.iter().any(|other: &DeviceSpace| other.dev == dev) {
             return damaged("the device has another one".to_owned());
@@ -36,8 +36,7 @@ pub(crate) fn read_devices(volume: &Volume, chunk_tree: &Tree) -> Result<Vec<Dev
     let listed: Vec<DevId> = devices.iter().map(|device| device.dev).collect();
     let own = volume.superblock().dev_item().dev_id();
     if !listed.contains(&own) {
-        let message =
-            format!("the chunk tree has no device item of device {own}, which the superblock is of");
+        let message = format!("the chunk tree has no item of the superblock's device {own}");
         return Err(Error::new(ErrorKind::Corrupt, message));
     }
     volume.judge_devices(&listed)?;
@@ -114,7 +113,7 @@ impl ChunkAllocator {
         for device in &state.devices {
             if let Some(at) = device.extents().find(|at| !claimed.contains(&(device.dev, *at))) {
                 let what = format!("the device extent at {at} of device {} belongs to no chunk", device.dev);
-                return Err(Error::new(ErrorKind::Corrupt, format!("{what}; it can be opened read-only")));
+                return Err(Error::new(ErrorKind::Corrupt, format!("{what}; open it read-only")));
             }
         }
         Ok(())

@@ -111,7 +111,7 @@ impl Engine {
     fn convert_at_close(&self, conversion: Conversion) -> Result<()> {
         let mut waiting = self.conversion.lock();
         if waiting.is_some() {
-            return Err(Error::new(ErrorKind::Busy, "a conversion, while another is about to begin"));
+            return Err(Error::new(ErrorKind::Busy, "another conversion is pending"));
         }
         *waiting = Some(conversion);
         Ok(())
@@ -122,7 +122,7 @@ impl Engine {
         let Some(tree) = conversion.makes() else { return Ok(()) };
         match find_root_item(self.root_tree.tree(), tree)? {
             Some(_) => {
-                let what = format!("tree {tree} is there, and the superblock lacks its feature");
+                let what = format!("tree {tree} exists, but the superblock lacks its feature");
                 Err(Error::new(ErrorKind::Corrupt, what))
             }
             None => Ok(()),
@@ -137,7 +137,7 @@ impl Engine {
         } else {
             return Ok(());
         };
-        Err(Error::invalid(format!("a block group tree needs {missing}, or Linux does not mount it")))
+        Err(Error::invalid(format!("a block group tree requires {missing}")))
     }
 
     /// Items to reserve: for the new tree, with half-full leaves, for leaves that change, and for dropping a tree.

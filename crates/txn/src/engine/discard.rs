@@ -62,7 +62,7 @@ impl Engine {
         }
         if found > 0 && trimmed.bytes == 0 {
             let devices = self.volume().describe();
-            return Err(Error::unsupported(format!("discarding bytes of {devices}")));
+            return Err(Error::unsupported(format!("discarding on {devices}")));
         }
         Ok(trimmed)
     }

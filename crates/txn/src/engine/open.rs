@@ -97,7 +97,7 @@ impl Engine {
 fn read_only(volume: &Volume, refusal: Option<String>, options: &Options) -> Result<Option<String>> {
     match refusal {
         Some(reason) if !options.read_only => {
-            let message = format!("{}: {reason}; it can be opened read-only", volume.describe());
+            let message = format!("{}: {reason}; open it read-only", volume.describe());
             Err(Error::new(ErrorKind::ReadOnly, message))
         }
         _ if options.read_only || volume.mode() == Mode::ReadOnly => Ok(Some("opened read-only".to_owned())),

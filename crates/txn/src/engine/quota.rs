@@ -64,7 +64,7 @@ impl Engine {
     fn check_mode(&self, state: Option<Box<State>>) -> Result<Option<Box<State>>> {
         let is_simple = state.as_ref().is_some_and(|state| state.mode() == QuotaMode::Simple);
         if is_simple && !self.volume().superblock().incompat().contains(Incompat::SIMPLE_QUOTA) {
-            let message = "quota status item: simple quotas, and no feature SIMPLE_QUOTA in the superblock";
+            let message = "quota status item: simple quotas, but the superblock lacks SIMPLE_QUOTA";
             return Err(Error::new(ErrorKind::Corrupt, message));
         }
         Ok(state)
@@ -351,12 +351,10 @@ impl Engine {
         match self.quota_status() {
             None => return Err(quotas_are_off()),
             Some(QuotaStatus { mode: QuotaMode::Simple, .. }) => {
-                return Err(Error::invalid(
-                    "a rescan of simple quotas: they count what is made, and what was there before never",
-                ));
+                return Err(Error::invalid("simple quotas cannot be rescanned"));
             }
             Some(QuotaStatus { rescan: Some(_), .. }) => {
-                return Err(Error::new(ErrorKind::Busy, "a quota rescan, while one runs"));
+                return Err(Error::new(ErrorKind::Busy, "a quota rescan is running"));
             }
             Some(_) => {}
         }
@@ -371,7 +369,7 @@ impl Engine {
         let lives =
             id.subvolume().map(|subvolume| find_root_item(self.root_tree.tree(), subvolume)).transpose()?;
         if id.level() == 0 && lives.flatten().is_none() {
-            return Err(Error::invalid(format!("quota group {id}, of no subvolume")));
+            return Err(Error::invalid(format!("quota group {id} has no subvolume")));
         }
         self.edit_qgroups(|state| state.create(id))
     }
@@ -384,7 +382,7 @@ impl Engine {
             None => false,
         };
         if lives {
-            return Err(Error::new(ErrorKind::Busy, format!("quota group {id}, whose subvolume exists")));
+            return Err(Error::new(ErrorKind::Busy, format!("the subvolume of quota group {id} exists")));
         }
         if self.qgroups.with(|state| state.is_going(id)) == Some(true) {
             self.commit()?;

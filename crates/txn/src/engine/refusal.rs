@@ -31,23 +31,19 @@ pub(super) fn refusal_to_write(
     }
     let found = superblock.raw().stripesize.get();
     if !found.is_power_of_two() {
-        let what = format!(
-            "its superblock has a stripe size of {found}, which is no power of two, and Linux refuses it"
-        );
+        let what = format!("invalid stripe size in its superblock, expected a power of two, found {found}");
         return Ok(Some(what));
     }
     let unknown = superblock.raw().flags.get() & !SuperFlags::KNOWN.bits();
     if unknown != 0 {
-        return Ok(Some(format!(
-            "its superblock has flags 0x{unknown:x} that nobody knows, and Linux refuses them"
-        )));
+        return Ok(Some(format!("unknown flags 0x{unknown:x} in its superblock")));
     }
     let want = devices.iter().fold(0_u64, |sum, device| sum.saturating_add(device.report().total_bytes));
     let found = superblock.total_bytes();
     if found < want {
         let what = format!(
-            "its superblock counts {found} bytes, and the chunk tree gives its devices {want}, which Linux refuses; \
-             `btrfs rescue fix-device-size` mends that"
+            "wrong total bytes in its superblock, expected {want} by the chunk tree, found {found}; \
+             `btrfs rescue fix-device-size` repairs it"
         );
         return Ok(Some(what));
     }

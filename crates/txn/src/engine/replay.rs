@@ -104,7 +104,7 @@ impl Engine {
             group.take_part(range, len, len).map(|_| Withheld { group, at, len })
         });
         taken.ok_or_else(|| {
-            let what = format!("log block {at} is in use otherwise, or in no block group of metadata");
+            let what = format!("log block {at} is already in use, or in no metadata block group");
             Error::new(ErrorKind::Corrupt, what)
         })
     }
@@ -122,13 +122,13 @@ impl Replay<'_> {
         let group = self.engine.space.group_at(start);
         let group =
             group.filter(|group| group.holds(start, len) && group.flags.contains(BlockGroupFlags::DATA));
-        let group = group.ok_or_else(|| lies(start, len, "lies in no block group of data"))?;
+        let group = group.ok_or_else(|| lies(start, len, "is in no data block group"))?;
         let extent = if self.engine.extent_tree.has_data(start, len)? {
             LoggedExtent::Counted { len }
         } else if group.claim_data(start, len) {
             LoggedExtent::New(DataExtent::new(group, start, len))
         } else {
-            return Err(lies(start, len, "is in use otherwise"));
+            return Err(lies(start, len, "is already in use"));
         };
         self.extents.insert(start, extent);
         Ok(())
@@ -200,5 +200,5 @@ impl Replay<'_> {
 }
 
 fn lies(start: Logical, len: u64, what: &str) -> Error {
-    Error::new(ErrorKind::Corrupt, format!("extent {start} of {len} bytes, which a log names, {what}"))
+    Error::new(ErrorKind::Corrupt, format!("extent {start} of {len} bytes in a log {what}"))
 }

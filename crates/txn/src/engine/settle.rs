@@ -109,7 +109,7 @@ impl Engine {
                 return Ok(());
             }
         }
-        Err(Error::new(ErrorKind::Aborted, format!("a commit did not come to rest in {PASSES_MAX} passes")))
+        Err(Error::new(ErrorKind::Aborted, format!("a commit did not settle in {PASSES_MAX} passes")))
     }
 
     fn next_superblock(&self, generation: Generation) -> Result<Superblock> {

@@ -133,7 +133,7 @@ impl ExtentTree {
         let missing = || {
             Error::new(
                 ErrorKind::Corrupt,
-                format!("extent item {key} lacks a reference being dropped: {backref:?}"),
+                format!("extent item {key} lacks the reference to drop: {backref:?}"),
             )
         };
         if let Some(at) = item.inline.iter().position(|(known, _)| *known == backref) {

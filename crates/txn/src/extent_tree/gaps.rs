@@ -37,7 +37,7 @@ impl ExtentTree {
                 let behind =
                     extent.checked_add(bytes).filter(|behind| at <= extent && *behind <= end && is_whole);
                 let behind = behind.ok_or_else(|| {
-                    let what = format!("extent item {key}: overlaps the one before, leaves block group {start}, or is not of whole sectors");
+                    let what = format!("extent item {key}: overlaps the previous one, leaves block group {start}, or is unaligned");
                     Error::new(ErrorKind::Corrupt, what)
                 })?;
                 if at < extent {

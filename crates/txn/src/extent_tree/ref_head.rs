@@ -91,7 +91,7 @@ impl RefHead {
         }
         // REF-1. Only an older pointer to space that was free can break it.
         if self.must_insert && self.sum() < 0 {
-            return Err(was_free(at, "lost more references than it got"));
+            return Err(was_free(at, "lost more references than it had"));
         }
         Ok(())
     }

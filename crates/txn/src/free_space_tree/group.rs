@@ -167,7 +167,7 @@ impl GroupFreeSpace {
             let Some((start, len)) = extent else { return Ok(()) };
             found += 1;
             if found > u64::from(info.extents) {
-                let message = format!("more than {} extents, which the info item counts", info.extents);
+                let message = format!("expected {} extents, found more", info.extents);
                 return Err(damaged(self.group, &message));
             }
             visit(start, len);
@@ -182,7 +182,7 @@ impl GroupFreeSpace {
         })?;
         end_extent(open)?;
         if found != u64::from(info.extents) {
-            return Err(damaged(self.group, &format!("{found} extents, info says {}", info.extents)));
+            return Err(damaged(self.group, &format!("found {found} extents, expected {}", info.extents)));
         }
         Ok(())
     }

@@ -133,7 +133,7 @@ impl GroupFreeSpace {
         let before = self.tree.cursor_at_or_before(&before, Wait::Yes)?.item().map(|(key, _)| key);
         let before = before.filter(|key| is_extent(key) && end_of(key).is_some_and(|end| end >= from));
         if let Some(key) = before.filter(|key| end_of(key) > Some(from) && key.objectid.get() < to) {
-            let message = format!("{start} of {len} bytes is freed and is free already, in {key}");
+            let message = format!("{start} of {len} bytes is freed but already free, in {key}");
             return Err(damaged(self.group, &message));
         }
         let before = before.filter(|key| end_of(key) == Some(from));

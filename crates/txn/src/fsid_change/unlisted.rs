@@ -48,8 +48,8 @@ impl Listed {
                     continue;
                 }
                 let what = format!(
-                    "tree {} has a tree block at logical {} that the extent tree lacks: it would keep the old UUID, \
-                     and nothing in it could be read any more",
+                    "tree {} has a tree block at logical {} that the extent tree lacks: it would keep the old UUID \
+                     and become unreadable",
                     tree.id, want.logical
                 );
                 return Err(Error::new(ErrorKind::Corrupt, what));

@@ -219,7 +219,7 @@ impl Forest {
     /// Makes `member` a member of `group`. Errors: invalid; not found; already exists.
     pub(super) fn assign(&mut self, member: QgroupId, group: QgroupId) -> Result<()> {
         if member.level() >= group.level() {
-            let message = format!("quota group {member} as a member of {group}, whose level is not higher");
+            let message = format!("quota group {member} cannot join {group}: expected a higher level");
             return Err(Error::invalid(message));
         }
         for id in [member, group] {
@@ -252,10 +252,7 @@ impl Forest {
         let missing = || Error::new(ErrorKind::NotFound, format!("quota group {id}"));
         let group = self.groups.get(&id).ok_or_else(missing)?;
         if let Some(member) = group.members.first() {
-            return Err(Error::new(
-                ErrorKind::Busy,
-                format!("quota group {id}, of which {member} is a member"),
-            ));
+            return Err(Error::new(ErrorKind::Busy, format!("quota group {id} has member {member}")));
         }
         let parents: Vec<_> = group.parents.iter().copied().collect();
         for &parent in &parents {

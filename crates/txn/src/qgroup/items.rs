@@ -92,7 +92,7 @@ impl Status {
         let is_simple = flags & SIMPLE != 0;
         let enabled_in = match rest.first_chunk() {
             Some(bytes) if is_simple => u64::from_le_bytes(*bytes),
-            None if is_simple => return Err(damaged("simple quotas, and not since when")),
+            None if is_simple => return Err(damaged("simple quotas lack their first generation")),
             _ => 0,
         };
         Ok(Some(Self {

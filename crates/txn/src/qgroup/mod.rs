@@ -146,7 +146,7 @@ impl Qgroups {
     pub(crate) fn switch_at_close(&self, switch: Switch) -> Result<()> {
         let mut waiting = self.switch.lock();
         if waiting.is_some() {
-            return Err(Error::new(ErrorKind::Busy, "quotas that are about to be switched"));
+            return Err(Error::new(ErrorKind::Busy, "another quota change is pending"));
         }
         *waiting = Some(switch);
         Ok(())

@@ -269,12 +269,12 @@ impl State {
     /// for it, or space that its subvolume freed is still to be counted, for the groups above it, too.
     pub(crate) fn remove(&mut self, id: QgroupId) -> Result<()> {
         if self.is_going(id) {
-            let message = format!("quota group {id}, whose subvolume's end is not counted yet");
+            let message = format!("quota group {id} still counts its deleted subvolume");
             return Err(Error::new(ErrorKind::Busy, message));
         }
         let holds = self.forest.get(id).is_some_and(|group| group.usage != QgroupUsage::default());
         if self.mode == QuotaMode::Simple && holds {
-            return Err(Error::new(ErrorKind::Busy, format!("quota group {id}, for which extents count")));
+            return Err(Error::new(ErrorKind::Busy, format!("quota group {id} still counts extents")));
         }
         let above = self.forest.parents(id).next().is_some();
         for parent in self.forest.remove(id)? {
@@ -353,7 +353,7 @@ impl State {
     pub(crate) fn check_joinable(&self, group: QgroupId) -> Result<()> {
         if group.level() == 0 {
             return Err(Error::invalid(format!(
-                "a subvolume in quota group {group}, which is a subvolume's"
+                "quota group {group} belongs to a subvolume, expected level 1 or higher"
             )));
         }
         match self.forest.get(group) {

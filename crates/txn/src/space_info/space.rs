@@ -200,7 +200,7 @@ impl Space {
     /// The group that holds all of an extent. Extents come from the disk, so there may be none.
     fn group_of(&self, at: Logical, len: u64) -> Result<Arc<BlockGroup>> {
         let group = self.group_at(at).filter(|group| group.holds(at, len));
-        group.ok_or_else(|| damaged(at, len, "is no whole sectors of a block group"))
+        group.ok_or_else(|| damaged(at, len, "is not sector-aligned in a block group"))
     }
 
     /// Counts bytes that an extent item now covers, or no longer.
@@ -215,7 +215,7 @@ impl Space {
             // Only one thread counts at a time: the one that runs delayed refs (RUN-1).
             Some(all) if group.count_used(len, added) => self.bytes_used.store(all, Ordering::Relaxed),
             _ => {
-                let what = "does not fit to what its block group and the superblock count as used";
+                let what = "does not match the used bytes of its block group and the superblock";
                 return Err(damaged(at, len, what));
             }
         }
@@ -255,7 +255,7 @@ impl Space {
     }
 }
 
-const FREE_ALREADY: &str = "is freed and is free already";
+const FREE_ALREADY: &str = "is freed but already free";
 
 fn damaged(at: Logical, len: u64, what: &str) -> Error {
     Error::new(ErrorKind::Corrupt, format!("extent {at} of {len} bytes {what}"))

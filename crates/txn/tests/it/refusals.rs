@@ -257,7 +257,7 @@ fn nothing_commits_before_a_log_is_replayed() {
     let refused = engine.commit().expect_err("REPLAY-2");
     assert!(refused.to_string().contains("log"), "{refused}");
     let refused = engine.begin_replay().err().expect("LOG-1");
-    assert!(refused.to_string().contains("in use otherwise"), "{refused}");
+    assert!(refused.to_string().contains("already in use"), "{refused}");
     assert!(engine.commit().is_err(), "REPLAY-2");
     drop(engine);
     assert!(before == std::fs::read(&image).expect("the image"), "the image changed");

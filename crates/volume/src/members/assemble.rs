@@ -79,7 +79,7 @@ fn expect_two_members((one, of_one): &Candidate, (other, of_other): &Candidate) 
     let ids = [of_one, of_other].map(|superblock| (superblock.fsid(), superblock.metadata_uuid()));
     if ids[0].0 != ids[1].0 && !may_differ {
         return Err(Error::invalid(format!(
-            "{first} is of filesystem {}, {second} of {}",
+            "{first} belongs to filesystem {}, {second} to {}",
             ids[0].0, ids[1].0
         )));
     }
@@ -91,7 +91,7 @@ fn expect_two_members((one, of_one): &Candidate, (other, of_other): &Candidate) 
         return Err(Error::unsupported(what));
     }
     if one.id() == other.id() {
-        return Err(Error::invalid(format!("{first} and {second} are one device: it is named twice")));
+        return Err(Error::invalid(format!("{first} and {second} are the same device")));
     }
     let items = [of_one, of_other].map(Superblock::dev_item);
     if items[0].dev_id() != items[1].dev_id() {
@@ -120,8 +120,8 @@ fn part_of((newest, of_newest): &Candidate, (member, of_member): &Candidate) -> 
         History::Other => Err(split_brain((&first, at), (&second, of))),
         History::Unknown => {
             let what = format!(
-                "{first} is at generation {at}, {second} at {of}: {second} missed writes, and it cannot be decided whether they were written \
-                 to apart from each other (split brain)"
+                "{first} is at generation {at}, {second} at {of}: {second} missed writes, or they were written \
+                 to separately (split brain)"
             );
             Err(Error::unsupported(what).advise("name one of them alone, with --degraded"))
         }
@@ -131,7 +131,7 @@ fn part_of((newest, of_newest): &Candidate, (member, of_member): &Candidate) -> 
 /// Returns the error for two devices, with these names and generations, that were written separately.
 pub(crate) fn split_brain((first, at): (&str, Generation), (second, of): (&str, Generation)) -> Error {
     Error::unsupported(format!(
-        "split brain: {first} and {second} were written to apart from each other, up to generation {at} and {of}"
+        "split brain: {first} and {second} were written to separately, up to generation {at} and {of}"
     ))
-    .advise("choose one of them: name it with --degraded, and with --device those that were written to together with it")
+    .advise("choose one: name it with --degraded, and with --device those written together with it")
 }

@@ -26,8 +26,7 @@ impl Volume {
         if let Some(other) = members.iter().find(|member| members.len() > 1 && !listed.contains(&member.dev))
         {
             let (name, number, fsid) = (other.device.describe(), other.dev, self.fsid());
-            let what =
-                format!("{name} is device {number}, and filesystem {fsid} has no such device any more");
+            let what = format!("{name} is device {number}, which filesystem {fsid} no longer has");
             return Err(Error::invalid(what).advise("leave it out"));
         }
         self.expect_one_history()?;
@@ -85,13 +84,13 @@ impl Volume {
         if let more @ 1.. = lost.len().saturating_sub(NAMED) {
             named.push(format!("{more} more"));
         }
-        let what = format!("{said}, which is more than these chunks bear: {}", named.join(", "));
+        let what = format!("{said}, too many for these chunks: {}", named.join(", "));
         match bears_loss {
             true => Ok(Some(what)),
             false => {
                 let leads_nowhere = lost.iter().any(|chunk| chunk.flags.contains(BlockGroupFlags::SYSTEM));
                 let advice = match leads_nowhere {
-                    true => "nothing leads to any file without one more of them",
+                    true => "no file can be found without one more of them",
                     false => "--rescue all reads what can be read",
                 };
                 Err(Error::new(ErrorKind::DeviceMissing, what).advise(advice))

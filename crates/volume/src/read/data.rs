@@ -100,7 +100,7 @@ impl Volume {
                 Ok(()) => match verify(number, &bytes) {
                     Verdict::Bad => Error::new(ErrorKind::Unreadable, "checksum mismatch"),
                     verdict if self.is_believed(&way, &way.direct()[0], verdict) => {
-                        Error::new(ErrorKind::Io, "it was bad a moment ago")
+                        Error::new(ErrorKind::Io, "it was bad in an earlier read")
                     }
                     _ => {
                         Error::new(ErrorKind::Unreadable, "its device missed writes, and it has no checksum")

@@ -232,14 +232,13 @@ fn what_is_lost_is_named_and_passed_over_for_rescue() {
         assert_eq!(error.kind(), ErrorKind::DeviceMissing);
         let text = error.to_string();
         assert!(
-            text.contains("is missing, 2 given, which is more than these chunks bear:")
-                && text.contains("RAID0"),
+            text.contains("is missing, 2 given, too many for these chunks:") && text.contains("RAID0"),
             "{text}"
         );
         let volume = Volume::open_for_rescue(set(&left), Rescue::ALL).unwrap();
         volume.judge_devices(&[1, 2, 3].map(DevId::new)).unwrap();
         assert!(
-            volume.notes().iter().any(|note| note.contains("than these chunks bear:")),
+            volume.notes().iter().any(|note| note.contains("too many for these chunks:")),
             "{:?}",
             volume.notes()
         );

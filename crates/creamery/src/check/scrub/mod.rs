@@ -134,8 +134,7 @@ impl Scrub {
         let Ok(file) = Self::status_file(set.clone(), dir) else { return Ok(self.clone()) };
         match file.read()?.map(|last| last.mode()) {
             Some(Mode::ReadsOnly) if self.accepts_unsummed => {
-                let what =
-                    "the scrub to resume was begun to write nothing (-r), and parity is to be rewritten";
+                let what = "the scrub to resume is read-only (-r), but --rewrite-parity writes";
                 Err(Error::invalid(what).advise("begin a new one with `creamery scrub start`"))
             }
             Some(Mode::ReadsOnly) => Ok(self.clone().read_only()),
@@ -195,7 +194,7 @@ impl Scrub {
         let mender = match self.reads_only {
             true => None,
             false => Some(engine.volume().mender().map_err(|error| {
-                let first = error.advice().unwrap_or("bring the devices back first");
+                let first = error.advice().unwrap_or("connect the devices first");
                 let advice = format!("scrub it with --readonly (-r), or {first}");
                 error.context("mending").advise(advice)
             })?),
@@ -222,7 +221,7 @@ impl Scrub {
             if let Some(Err(error)) = mender.map(|mender| mender.flush_device(device.id)) {
                 device.counts.uncorrectable_errors += 1;
                 device.ended = Ended::Failed;
-                found.found(&Finding::of_device(device.id, &error.context("what was mended is not durable")));
+                found.found(&Finding::of_device(device.id, &error.context("repairs are not durable")));
             }
         }
         let findings = recorder.findings();
@@ -310,14 +309,13 @@ fn count_errors(report: &mut Report, devices: &DeviceSet, recorder: &Recorder) {
     let counted = match has_log {
         // The log needs a replay. A mount without writes leaves it.
         true => {
-            let advice =
-                format!("`creamery touch {}:/` writes what it has into a commit", device.path.display());
-            Err(Error::new(ErrorKind::Busy, "a log waits to be replayed").advise(advice))
+            let advice = format!("replay it with `creamery touch {}:/`", device.path.display());
+            Err(Error::new(ErrorKind::Busy, "the log is not replayed").advise(advice))
         }
         // A commit would rewrite all copies.
         false if report.damages.iter().any(is_in_doubt) => {
-            let what = Error::new(ErrorKind::Corrupt, "a copy of the superblock is in doubt");
-            Err(what.advise("see `creamery rescue super-recover`"))
+            let what = Error::new(ErrorKind::Corrupt, "a superblock copy is damaged or outdated");
+            Err(what.advise("run `creamery rescue super-recover`"))
         }
         false => Image::options().write().open_set(devices.clone()).and_then(|fs| {
             fs.fs.add_device_errors(device.id, &errors)?;
@@ -364,7 +362,7 @@ fn refuse_seeds(set: &NamedSet) -> Result<()> {
     if fsids.iter().all(|fsid| Some(fsid) == fsids.first()) {
         return Ok(());
     }
-    let what = "a filesystem that was made from a seed, to which nothing is written";
+    let what = "repairing a filesystem with a seed device";
     Err(Error::unsupported(what).advise("scrub it with --readonly (-r)"))
 }
 
@@ -378,8 +376,8 @@ fn with_devices(error: Error, set: &NamedSet) -> Error {
     let words: Vec<String> = others.map(|(path, _)| format!("--device {}", path.display())).collect();
     match words.is_empty() {
         true => error,
-        false => error
-            .context("mending writes to devices that are named alone")
-            .advise(format!("add {}", words.join(" "))),
+        false => {
+            error.context("repairing needs all devices by name").advise(format!("add {}", words.join(" ")))
+        }
     }
 }

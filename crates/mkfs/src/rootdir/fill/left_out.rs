@@ -53,7 +53,8 @@ impl Filler<'_> {
         for (name, value) in std::mem::take(&mut meta.xattrs) {
             let most = self.fs.xattr_value_max(&name)?;
             if value.len() > most {
-                let what = format!("it has {} bytes, nodes of this size hold {most} at most", value.len());
+                let what =
+                    format!("it has {} bytes, expected at most {most} for this node size", value.len());
                 self.progress.xattr_left_out(path, &name, &Error::invalid(what));
             } else {
                 fitting.push((name, value));
