@@ -35,7 +35,7 @@ impl<'a> ImageSink<'a> {
         kind: NewKind<'_>,
     ) -> Result<(InodeId, Replacing<'a>)> {
         let attributes = &source.attributes;
-        let now = self.to.engine().now();
+        let now = self.to.engine().env().now();
         let xattrs = self.xattrs_with_room(source)?;
         let new = NewInode {
             kind,
@@ -106,7 +106,7 @@ impl<'a> ImageSink<'a> {
     }
 
     fn times(&self, attributes: &fs::Attributes) -> Times {
-        if self.archive { attributes.times } else { Times::all(self.to.engine().now()) }
+        if self.archive { attributes.times } else { Times::all(self.to.engine().env().now()) }
     }
 
     /// Returns the change that restores the times which writing has moved.

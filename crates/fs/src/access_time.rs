@@ -266,7 +266,7 @@ impl AccessTimes {
 /// Registers the writing of times that wait too long with the pool of `engine`.
 pub(crate) fn register(engine: &Arc<Engine>, times: &Arc<AccessTimes>) {
     let (times, weak) = (Arc::clone(times), Arc::downgrade(engine));
-    engine.register_background(Arc::new(TimesWriting { engine: weak, times }));
+    engine.background().register(Arc::new(TimesWriting { engine: weak, times }));
 }
 
 struct TimesWriting {

@@ -24,17 +24,17 @@ const NAP: Duration = Duration::from_secs(1);
 
 /// Registers this work with the pool of `engine`.
 pub(crate) fn register(engine: &Arc<Engine>, cleaner: &Arc<Cleaner>, context: &Context) {
-    engine.register_background(Arc::new(Completing(Arc::downgrade(context.in_flight()))));
+    engine.background().register(Arc::new(Completing(Arc::downgrade(context.in_flight()))));
     if engine.is_opened_for_reading() {
         return;
     }
     let writeback = context.writeback();
     let (of, engine_of) = (Arc::downgrade(writeback), Arc::downgrade(engine));
-    engine.register_background(Arc::new(WritingBack { writeback: of, engine: engine_of }));
+    engine.background().register(Arc::new(WritingBack { writeback: of, engine: engine_of }));
     let since = RankedMutex::new(None);
-    engine.register_background(Arc::new(CleaningUp { cleaner: Arc::downgrade(cleaner), since }));
+    engine.background().register(Arc::new(CleaningUp { cleaner: Arc::downgrade(cleaner), since }));
     let since = RankedMutex::new(None);
-    engine.register_background(Arc::new(CommittingAtRest { cleaner: Arc::downgrade(cleaner), since }));
+    engine.background().register(Arc::new(CommittingAtRest { cleaner: Arc::downgrade(cleaner), since }));
 }
 
 /// When work is due: once `what` has stayed unchanged for [`NAP`]. `since` holds the value, and the time when it was first seen. `now` is by the monotonic clock.

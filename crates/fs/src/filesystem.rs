@@ -229,7 +229,7 @@ impl Filesystem {
     pub fn begin_changes(&self) -> Result<()> {
         if self.engine.read_only().is_none() {
             self.engine.volume().begin_writing()?;
-            self.engine.wake_background();
+            self.engine.background().wake();
         }
         Ok(())
     }

@@ -130,7 +130,7 @@ impl Reclaimer for OverwriteTimes {
 /// Registers the writing of times that wait for too long with the pool of `engine`.
 pub(crate) fn register(engine: &Arc<Engine>, times: &Arc<OverwriteTimes>) {
     engine.register_reclaimer(times);
-    engine.register_background(Arc::new(OverwriteTimesWriting {
+    engine.background().register(Arc::new(OverwriteTimesWriting {
         engine: Arc::downgrade(engine),
         times: Arc::clone(times),
     }));

@@ -73,7 +73,7 @@ pub fn mount(fs: Arc<Filesystem>, point: &Path, options: &Options) -> Result<Mou
     let operations: Arc<dyn Operations> = adapter.clone();
     let session = Session::mount(operations, point, &options.transport)?;
     fs.engine().set_discard(options.discard);
-    fs.engine().register_background(Arc::clone(adapter.scrubbing()) as Arc<dyn BackgroundWork>);
+    fs.engine().background().register(Arc::clone(adapter.scrubbing()) as Arc<dyn BackgroundWork>);
     fs.set_atime(access_times::of_options(&options.transport));
     adapter.row().begin(session.mount_point().to_owned());
     adapter.serves(session.notifier(), session.requests());

@@ -18,11 +18,11 @@ const PER_LEVEL: u64 = 2;
 pub(crate) fn enable(fs: &Filesystem, seed: u64) -> Result<()> {
     let engine = fs.engine();
     match seed % 3 {
-        1 => engine.enable_quotas(QuotaMode::Full)?,
-        2 => engine.enable_quotas(QuotaMode::Simple)?,
+        1 => engine.quotas().enable(QuotaMode::Full)?,
+        2 => engine.quotas().enable(QuotaMode::Simple)?,
         _ => return Ok(()),
     }
-    while engine.quota_rescan_step()? {}
+    while engine.quotas().rescan_step()? {}
     engine.commit()?;
     Ok(())
 }
@@ -34,8 +34,8 @@ pub(crate) fn enable(fs: &Filesystem, seed: u64) -> Result<()> {
 /// Errors other than those of impossible changes.
 pub fn meddle_with_groups(fs: &Filesystem, random: &mut Random) -> Result<()> {
     let engine = fs.engine();
-    let Some(status) = engine.quota_status() else { return Ok(()) };
-    let groups = engine.qgroups()?;
+    let Some(status) = engine.quotas().status() else { return Ok(()) };
+    let groups = engine.quotas().list()?;
     let mut pick = |from: &[QgroupId]| from[random.below(from.len() as u64) as usize];
     let there: Vec<_> = groups.iter().map(|group| group.id).collect();
     let of_groups = (1..=LEVELS).flat_map(|level| (1..=PER_LEVEL).map(move |number| (level, number)));
@@ -44,13 +44,13 @@ pub fn meddle_with_groups(fs: &Filesystem, random: &mut Random) -> Result<()> {
         .collect();
     let (any, group) = (pick(&there), pick(&of_groups));
     let done = match random.below(10) {
-        0 | 1 => engine.create_qgroup(group),
-        2..=4 => engine.assign_qgroup(any, group, true),
+        0 | 1 => engine.quotas().create(group),
+        2..=4 => engine.quotas().assign(any, group, true),
         5 => match groups.iter().find(|group| group.id >= any && !group.parents.is_empty()) {
-            Some(member) => engine.assign_qgroup(member.id, member.parents[0], false),
+            Some(member) => engine.quotas().assign(member.id, member.parents[0], false),
             None => Ok(()),
         },
-        6 => engine.remove_qgroup(any),
+        6 => engine.quotas().remove(any),
         7 | 8 => {
             let steps = random.below(CLEAN_STEPS);
             let mut clean = (0..steps).map(|_| fs.clean_step());
@@ -58,8 +58,8 @@ pub fn meddle_with_groups(fs: &Filesystem, random: &mut Random) -> Result<()> {
             cleaned
                 .and_then(|_| fs.change_quotas(&QuotaChange::ClearStale, any.subvolume().unwrap_or_default()))
         }
-        _ if status.inconsistent => engine.begin_quota_rescan().and_then(|()| {
-            while engine.quota_rescan_step()? {}
+        _ if status.inconsistent => engine.quotas().begin_rescan().and_then(|()| {
+            while engine.quotas().rescan_step()? {}
             Ok(())
         }),
         _ => Ok(()),
@@ -110,25 +110,25 @@ pub fn ensure_counted(fs: &Filesystem) -> Result<()> {
     let engine = fs.engine();
     // A commit brings the count into the numbers.
     engine.commit()?;
-    if matches!(engine.quota_status(), Some(QuotaStatus { mode: QuotaMode::Simple, .. })) {
-        return ensure_summed(&engine.qgroups()?);
+    if matches!(engine.quotas().status(), Some(QuotaStatus { mode: QuotaMode::Simple, .. })) {
+        return ensure_summed(&engine.quotas().list()?);
     }
     let Some(QuotaStatus { mode: QuotaMode::Full, inconsistent: false, rescan: None }) =
-        engine.quota_status()
+        engine.quotas().status()
     else {
         return Ok(());
     };
-    let counted = engine.qgroups()?;
-    engine.begin_quota_rescan()?;
-    while engine.quota_rescan_step()? {}
+    let counted = engine.quotas().list()?;
+    engine.quotas().begin_rescan()?;
+    while engine.quotas().rescan_step()? {}
     engine.commit()?;
-    let anew = engine.qgroups()?;
+    let anew = engine.quotas().list()?;
     ensure!(counted.len() == anew.len(), "{} groups, and then {}", counted.len(), anew.len());
     for (Qgroup { id, usage, .. }, found) in counted.iter().zip(&anew) {
         let same = *id == found.id && *usage == found.usage;
         ensure!(same, "quota group {id}: counted {usage:?}, and all over again {:?}", found.usage);
     }
-    let status = engine.quota_status().context("quotas are on")?;
+    let status = engine.quotas().status().context("quotas are on")?;
     ensure!(!status.inconsistent && status.rescan.is_none(), "after a rescan: {status:?}");
     Ok(())
 }

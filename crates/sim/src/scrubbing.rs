@@ -42,7 +42,7 @@ impl Scrubbing {
     #[must_use]
     pub fn begin(engine: &Arc<Engine>) -> Arc<Self> {
         let scrubbing = Arc::new(Self { engine: Arc::downgrade(engine), state: RankedMutex::default() });
-        engine.register_background(Arc::clone(&scrubbing) as Arc<dyn BackgroundWork>);
+        engine.background().register(Arc::clone(&scrubbing) as Arc<dyn BackgroundWork>);
         scrubbing
     }
 

@@ -16,7 +16,7 @@ use crate::space_info::BlockGroup;
 ///
 /// ```no_run
 /// # fn overwrite(engine: &creamery_txn::Engine, at: creamery_base::Logical) {
-/// if let Some(writer) = engine.nocow_writer(at, 4096) {
+/// if let Some(writer) = engine.data().nocow_writer(at, 4096) {
 ///     // The sector may be written now.
 ///     drop(writer);
 /// }

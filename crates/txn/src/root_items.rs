@@ -15,7 +15,7 @@ const ROOT_ITEM_INIT: u64 = 1 << 31;
 
 impl Handle<'_> {
     /// Creates the tree of a new subvolume in the subvolume `within`, with its root directory's inode item and its own name "..", and its
-    /// root item. It becomes a member of the quota groups `groups` ([`Engine::keep_qgroups`](crate::Engine::keep_qgroups)).
+    /// root item. It becomes a member of the quota groups `groups` ([`QuotaAccounting::keep`](crate::QuotaAccounting::keep)).
     /// Errors: already exists; no space; device errors; damage. The caller aborts.
     pub fn create_subvolume_tree(
         &self,

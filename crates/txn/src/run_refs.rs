@@ -29,9 +29,9 @@ use creamery_tree::CowHost;
 
 use crate::csum_tree::CsumTree;
 use crate::extent_tree::{ExtentKind, ExtentTree, Outcome, Ran};
-use crate::free_space_tree::{FreeSpaceTree, SpacePlan};
+use crate::free_space_tree::SpacePlan;
+use crate::group_records::GroupRecords;
 use crate::qgroup::Qgroups;
-use crate::space_info::Space;
 
 /// Heads that one step runs: some hundred microseconds.
 pub(crate) const STEP: usize = 64;
@@ -58,11 +58,9 @@ pub(crate) struct Round {
 pub(crate) struct Ports<'e> {
     pub(crate) extent_tree: &'e ExtentTree,
     pub(crate) csum_tree: &'e CsumTree,
-    pub(crate) free_space_tree: &'e FreeSpaceTree,
-    pub(crate) space: &'e Space,
     pub(crate) qgroups: &'e Qgroups,
-    /// Records the chunks made since its last call (RUN-2).
-    pub(crate) record_chunks: &'e dyn Fn() -> Result<bool>,
+    /// Their space, and the items of the chunks that were made since the last step (RUN-2).
+    pub(crate) groups: GroupRecords<'e>,
 }
 
 /// The right to run heads (RUN-1).
@@ -100,7 +98,7 @@ impl Round {
                 ran += 1;
             }
         }
-        (ports.record_chunks)()?;
+        ports.groups.record_chunks(host)?;
         apply(ports, host, plan)
     }
 
@@ -141,12 +139,12 @@ impl Round {
         match applied.outcome {
             Outcome::Changed => return Ok(()),
             Outcome::Inserted => {
-                ports.space.count_used(at, len, true)?;
+                ports.groups.space.count_used(at, len, true)?;
                 plan.push(at, len, false);
                 return Ok(());
             }
             Outcome::Freed => {
-                ports.space.count_used(at, len, false)?;
+                ports.groups.space.count_used(at, len, false)?;
                 plan.push(at, len, true);
             }
             Outcome::NeverThere => {}
@@ -154,7 +152,7 @@ impl Round {
         if kind == ExtentKind::Data {
             ports.csum_tree.remove(host, at, len)?;
         }
-        ports.space.pin(at, len)?;
+        ports.groups.space.pin(at, len)?;
         self.freed.push((at, len));
         Ok(())
     }
@@ -163,14 +161,14 @@ impl Round {
 /// Brings the free space tree up to date (RUN-3).
 fn apply(ports: Ports<'_>, host: &dyn CowHost, plan: SpacePlan) -> Result<()> {
     let group_at = |at: Logical| {
-        let group = ports.space.group_at(at);
+        let group = ports.groups.space.group_at(at);
         let group = group
             .ok_or_else(|| Error::new(ErrorKind::Corrupt, format!("extent {at} lies in no block group")))?;
         let end = group.end();
         Ok((group, end))
     };
     for (group, runs) in plan.by_group(group_at)? {
-        if let Some(free) = ports.free_space_tree.of_group(&group) {
+        if let Some(free) = ports.groups.free_space_tree.of_group(&group) {
             free.apply(host, &runs)?;
         }
     }

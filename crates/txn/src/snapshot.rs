@@ -43,7 +43,7 @@ pub struct NewSnapshot {
     pub otime: Timespec,
     /// Whether it is read-only.
     pub read_only: bool,
-    /// The quota groups of which it becomes a member ([`Engine::keep_qgroups`](crate::Engine::keep_qgroups)).
+    /// The quota groups of which it becomes a member ([`QuotaAccounting::keep`](crate::QuotaAccounting::keep)).
     pub groups: Vec<QgroupId>,
 }
 

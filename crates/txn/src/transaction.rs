@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use creamery_base::gate::Reason;
 use creamery_base::lock::{RankedMutex, RankedRead, RankedRwLock, RankedWrite, rank};
 use creamery_base::{Error, ErrorKind, Generation, PerThread, Result, panics};
-use creamery_volume::Written;
+use creamery_volume::{Durable, Volume, Written};
 
 use crate::abort::{Abort, AbortCell};
 use crate::commit::{CommitPhase, PhaseNow};
@@ -181,6 +181,14 @@ impl ClosedGate<'_> {
     /// Takes the data to flush, if any was written.
     pub(crate) fn take_written(&self) -> Option<Written> {
         self.transaction.take_written()
+    }
+
+    /// Flushes data that was written without a change of metadata, when a caller asks for durability.
+    pub(crate) fn flush_written(&self, volume: &Volume) -> Result<()> {
+        let Some(written) = self.take_written() else { return Ok(()) };
+        self.transaction.enter(CommitPhase::Flush);
+        let _durable: Durable = volume.flush(written)?;
+        Ok(())
     }
 
     /// Ends the transaction: a thread that joins from now on is part of the next one (GATE-2).

@@ -4,6 +4,9 @@ use creamery_base::TreeId;
 
 use crate::flush_policy::FlushPolicy;
 
+/// Blocks reserved per changed leaf: a path of four levels copied, and each split once.
+pub(crate) const BLOCKS_PER_ITEM: u64 = 8;
+
 /// How many leaves a handle may change at most, for which subvolume, and how far it goes for their room.
 ///
 /// ```
@@ -66,6 +69,17 @@ impl Units {
     #[must_use]
     pub const fn referring(self, references: u32) -> Self {
         Self { references, ..self }
+    }
+
+    /// References that the items or children of one tree block of `node_size` bytes make at most.
+    #[must_use]
+    pub const fn references_of_a_block(node_size: u32) -> u32 {
+        node_size / creamery_format::KEY_PTR_LEN as u32
+    }
+
+    /// Bytes that changing an item may take, with tree blocks of `node_size` bytes.
+    pub(crate) const fn bytes_of_an_item(node_size: u32) -> u64 {
+        BLOCKS_PER_ITEM * node_size as u64
     }
 
     /// Names the subvolume that the handle changes.

@@ -164,7 +164,7 @@ impl Extractor<'_> {
     fn make(&self, dir: InodeId, name: &[u8], kind: NewKind<'_>, facts: &MemberHeader) -> Result<InodeId> {
         let fs = &self.to.fs;
         let (uid, gid) = facts.owner()?;
-        let now = fs.engine().now();
+        let now = fs.engine().env().now();
         let access = facts.atime.unwrap_or(facts.mtime);
         let times = Times { access, modification: facts.mtime, change: now, birth: now };
         let new = NewInode {

@@ -130,14 +130,14 @@ impl Context {
     /// Leaves an inode that has neither a name nor a user to the cleaner; its items hold `nbytes` bytes of data.
     pub(crate) fn add_dead(&self, id: InodeId, nbytes: u64) {
         if self.dead.push(id, nbytes) {
-            self.engine.wake_background();
+            self.engine.background().wake();
         }
     }
 
     /// Notes that items were deleted in transaction `generation`.
     pub(crate) fn note_deleted(&self, generation: Generation) {
         if self.dead.note_deleted(generation) {
-            self.engine.wake_background();
+            self.engine.background().wake();
         }
     }
 }

@@ -150,7 +150,7 @@ impl InPlace {
     /// Ends it where it is an [overwrite](Self::is_overwrite): the file shows it since it was written.
     pub(super) fn end_overwrite(self, engine: &Engine) {
         assert_eq!(self.written, self.extent.range.1, "INPLACE-2: a file shows only what was written");
-        engine.overwrote(self.proof);
+        engine.data().overwrote(self.proof);
     }
 
     /// Shows the data in the file. The file has `size` bytes at least then, or reaches to the end of the data if that is less. One
@@ -210,7 +210,7 @@ impl DataSink for Filling<'_> {
 
     fn write_parts(&mut self, data: Parts) -> Result<()> {
         let at = self.0.prepare(self.1.sector_size(), data.iter());
-        self.0.landed(self.1.write_data_parts(at, data)?);
+        self.0.landed(self.1.data().write_parts(at, data)?);
         Ok(())
     }
 }

@@ -77,16 +77,16 @@ impl Candidate {
         let engine = inode.engine();
         let Extent { disk_bytenr, disk_num_bytes, offset, .. } = self.extent;
         let (offset, since) = (self.start.wrapping_sub(offset), inode.tree().last_snapshot());
-        if !engine.is_data_exclusive(disk_bytenr, disk_num_bytes, inode.id, offset, since, wait)? {
+        if !engine.data().is_exclusive(disk_bytenr, disk_num_bytes, inode.id, offset, since, wait)? {
             Nocow::count(&nocow.shared);
             return Ok(Decided::Shared);
         }
         let (at, len) = (self.disk(range.0), range.1 - range.0);
-        if engine.has_csums(at, len, wait)? {
+        if engine.data().has_csums(at, len, wait)? {
             Nocow::count(&nocow.with_csums);
             return Ok(Decided::WithCsums);
         }
-        let Some(writer) = engine.nocow_writer(at, len) else {
+        let Some(writer) = engine.data().nocow_writer(at, len) else {
             Nocow::count(&nocow.no_group);
             return Ok(Decided::NoGroup);
         };

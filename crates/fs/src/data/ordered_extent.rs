@@ -188,7 +188,7 @@ impl OrderedExtent {
 
     fn write_parts(&mut self, engine: &Engine, data: Parts) -> Result<()> {
         let at = self.prepare(data.iter());
-        self.landed(engine.write_data_parts(at, data)?);
+        self.landed(engine.data().write_parts(at, data)?);
         Ok(())
     }
 

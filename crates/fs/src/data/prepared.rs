@@ -229,7 +229,7 @@ impl PreparedWrite {
         }
         if overwrites {
             // Before a snapshot may begin: it has the times of the data that it shows.
-            owner.overwritten(inode.engine().split_off(room, 1), is);
+            owner.overwritten(room.take_items(1), is);
             Direct::count(&inode.context().counters().direct.times_later);
         }
         DirectlyWritten::up_to((start, reached), in_place, done)

@@ -170,7 +170,7 @@ impl Source<'_> {
     fn read(&self, at: Logical, out: &mut [u8]) -> Result<()> {
         // Checks the order of locks as if this locked a tree block, because a thread that has one must not read (READ-2).
         drop(HeldNote::wait(LockPlace::of(rank::NODE)));
-        self.engine.read_data(at, out, self.csums, self.wait)
+        self.engine.data().read(at, out, self.csums, self.wait)
     }
 
     /// The sector size, in bytes.

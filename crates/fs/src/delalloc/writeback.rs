@@ -188,7 +188,7 @@ impl Writeback {
             (begins || !file.delalloc().is_queued()) && self.stand_in_line(file, VecDeque::push_back);
         let enough = self.most / BACKGROUND_SHARE;
         if is_first || before < enough && before + added >= enough {
-            engine.wake_background();
+            engine.background().wake();
         }
     }
 
@@ -318,7 +318,7 @@ impl Writeback {
     pub(crate) fn start_writeback(&self, file: &Arc<dyn Delayed>, engine: &Engine) {
         if file.delalloc().start_writeback() {
             self.stand_in_line(file, VecDeque::push_front);
-            engine.wake_background();
+            engine.background().wake();
         }
     }
 

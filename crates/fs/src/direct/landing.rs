@@ -74,11 +74,11 @@ struct SubmittedRequest<C: Carries> {
 impl<C: Carries> Submitted for SubmittedRequest<C> {
     fn wake(&self) {
         self.carried.wake_those_who_wait();
-        self.carried.inode().engine().wake_background();
+        self.carried.inode().engine().background().wake();
     }
 
     fn has_background(&self) -> bool {
-        self.carried.inode().engine().has_background_threads()
+        self.carried.inode().engine().background().has_threads()
     }
 
     fn complete(self: Box<Self>) {

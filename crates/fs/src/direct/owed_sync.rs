@@ -36,11 +36,11 @@ impl OwedSync {
 
 impl Submitted for OwedSync {
     fn wake(&self) {
-        self.inode.engine().wake_background();
+        self.inode.engine().background().wake();
     }
 
     fn has_background(&self) -> bool {
-        self.inode.engine().has_background_threads()
+        self.inode.engine().background().has_threads()
     }
 
     fn complete_at_once(self: Box<Self>) -> Option<Box<dyn Submitted>> {

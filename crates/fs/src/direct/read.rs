@@ -167,7 +167,7 @@ fn from_devices(
     let csums = data::csums_of(item);
     // Where there are no checksums, a thread that reads finds out why.
     let found = |place: PlainExtent| {
-        Some((place, file.engine().find_csums(place.disk, place.len(), csums, wait).ok()?))
+        Some((place, file.engine().data().find_csums(place.disk, place.len(), csums, wait).ok()?))
     };
     let Some(mut places) = places.into_iter().map(found).collect::<Option<Vec<_>>>() else {
         return Ok(Err(Refusal::ChecksumsCold));
@@ -211,7 +211,7 @@ impl ReadFlight {
                 *landed = Some(reports);
             });
         };
-        engine.submit_read_data(ranges, wait, Box::new(done));
+        engine.data().submit_read(ranges, wait, Box::new(done));
     }
 }
 

@@ -43,7 +43,7 @@ impl DirectWaiter {
         self.poller.wait(is_answered);
         let engine = self.engine.upgrade();
         // Without background threads, requests without a waiting caller end here.
-        if !engine.is_some_and(|engine| engine.has_background_threads()) {
+        if !engine.is_some_and(|engine| engine.background().has_threads()) {
             self.poller.end_those_there();
         }
     }
@@ -54,6 +54,6 @@ impl DirectWaiter {
     pub fn poll(&self, waker: &Waker) {
         // It may be the last reference, and the engine's end waits for devices: it goes when no lock is held.
         let engine = self.engine.upgrade();
-        self.poller.poll(waker, || engine.as_ref().is_some_and(|engine| engine.has_background_threads()));
+        self.poller.poll(waker, || engine.as_ref().is_some_and(|engine| engine.background().has_threads()));
     }
 }

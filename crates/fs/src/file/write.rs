@@ -44,7 +44,7 @@ pub(crate) fn write(
     }
     let holes = holes(inode, item, (first, stop))?;
     let mut room = Some(room);
-    let now = (engine.now(), engine.env().monotonic());
+    let now = (engine.env().now(), engine.env().monotonic());
     loop {
         let edges = partial
             .iter()

@@ -14,38 +14,38 @@ impl Filesystem {
     /// Changes the quotas. `here` is the subvolume to use where the change names none. Durable when it returns.
     /// Errors: not found: there are no quotas, or no such group; already exists; invalid; in use; read-only; those of a commit.
     pub fn change_quotas(&self, change: &QuotaChange, here: TreeId) -> Result<()> {
-        let engine = self.engine();
+        let (engine, quotas) = (self.engine(), self.engine().quotas());
         if let QuotaChange::Limit { .. } | QuotaChange::Assign { .. } | QuotaChange::Remove { .. } = change {
             // Delayed data has its room reserved in the groups before the change.
             self.make_durable()?;
         }
         match *change {
             QuotaChange::Enable { simple } => {
-                engine.enable_quotas(if simple { QuotaMode::Simple } else { QuotaMode::Full })?;
-                engine.wake_background();
+                quotas.enable(if simple { QuotaMode::Simple } else { QuotaMode::Full })?;
+                engine.background().wake();
                 Ok(())
             }
-            QuotaChange::Disable => engine.disable_quotas(),
-            QuotaChange::Rescan => engine.begin_quota_rescan(),
-            QuotaChange::Create(id) => engine.create_qgroup(id),
-            QuotaChange::Destroy(id) => engine.remove_qgroup(id),
-            QuotaChange::Assign { member, group } => engine.assign_qgroup(member, group, true),
-            QuotaChange::Remove { member, group } => engine.assign_qgroup(member, group, false),
+            QuotaChange::Disable => quotas.disable(),
+            QuotaChange::Rescan => quotas.begin_rescan(),
+            QuotaChange::Create(id) => quotas.create(id),
+            QuotaChange::Destroy(id) => quotas.remove(id),
+            QuotaChange::Assign { member, group } => quotas.assign(member, group, true),
+            QuotaChange::Remove { member, group } => quotas.assign(member, group, false),
             QuotaChange::Limit { group, most, exclusive } => {
-                engine.limit_qgroup(group.unwrap_or(QgroupId::of(here)), most, exclusive)
+                quotas.limit(group.unwrap_or(QgroupId::of(here)), most, exclusive)
             }
             QuotaChange::ClearStale => self.clear_stale_qgroups(),
         }
     }
 
     fn clear_stale_qgroups(&self) -> Result<()> {
-        let engine = self.engine();
-        for group in engine.qgroups()? {
+        let (engine, quotas) = (self.engine(), self.engine().quotas());
+        for group in quotas.list()? {
             let is_stale = group.id.subvolume().is_some_and(|id| engine.root_item(id).is_err());
             if !is_stale || !group.members.is_empty() {
                 continue;
             }
-            match engine.remove_qgroup(group.id) {
+            match quotas.remove(group.id) {
                 // Another thread was faster, or with simple quotas extents still count for it.
                 Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Busy) => {}
                 removed => removed?,
@@ -57,14 +57,14 @@ impl Filesystem {
     /// Takes a step of a rescan, where no background thread does that. False when nothing is left to count.
     /// Errors: device errors; damage.
     pub fn quota_rescan_step(&self) -> Result<bool> {
-        self.engine().quota_rescan_step()
+        self.engine().quotas().rescan_step()
     }
 
     /// Status, groups and numbers of the quotas. Numbers are as of the last commit, with later changes that are known.
     /// Errors: damage.
     pub fn quota_report(&self) -> Result<QuotaReport> {
-        let status = self.engine().quota_status();
-        let groups = if status.is_some() { self.engine().qgroups()? } else { Vec::new() };
+        let status = self.engine().quotas().status();
+        let groups = if status.is_some() { self.engine().quotas().list()? } else { Vec::new() };
         // Deleted subvolumes have no path any more.
         let place = |listed: ListedSubvolume| listed.path.filter(|_| !listed.info.is_deleted);
         let listed = self.subvolumes()?.into_iter();
@@ -87,6 +87,6 @@ impl Filesystem {
             }
         };
         let groups = groups.into_iter().map(report).collect();
-        Ok(QuotaReport::new(status, self.engine().quota_rescan_failure(), groups))
+        Ok(QuotaReport::new(status, self.engine().quotas().rescan_failure(), groups))
     }
 }

@@ -57,7 +57,7 @@ pub(super) fn look(
         }
     }
     // Neither the last commit nor the directory knows of an entry that came and went, but the log may.
-    for (number, ino) in dir.engine().logged_entries(base, dir.id.ino) {
+    for (number, ino) in dir.engine().logs().entries_of(base, dir.id.ino) {
         let stands_for = now.get(&number).map(|item| inode_of(dir, item)).transpose()?;
         if stands_for != Some(Some(ino)) {
             differing.lost.push(ino);

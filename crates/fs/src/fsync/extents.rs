@@ -70,7 +70,7 @@ fn whole_items(
             return Ok(None);
         };
         let (first, last) = (extent_data(ino, range.0), extent_data(ino, range.1 - 1));
-        let mut logged = engine.logged_items(base, &first, &last)?;
+        let mut logged = engine.logs().items(base, &first, &last)?;
         drop_others(&mut logged, ino, range.0, sector)?;
         for items in [now, logged] {
             if let Some((key, _)) = items.first() {

@@ -14,7 +14,7 @@
 //!
 //! A name has two ends, and often two inodes claim it: `group` finds the inodes that have to go along.
 //!
-//! [`Engine::log_base`](creamery_txn::Engine::log_base) checks the conditions on the whole filesystem: no chunk may be new, nor the
+//! [`LogWriter::base`](creamery_txn::LogWriter::base) checks the conditions on the whole filesystem: no chunk may be new, nor the
 //! subvolume. Three operations make all fsyncs commit until the transaction ends: moving a directory to another one, moving or
 //! deleting a subvolume, and giving a logged inode a name.
 //!
@@ -56,7 +56,7 @@ pub(crate) fn fsync(inodes: &Inodes, inode: &Inode) -> Result<()> {
     }
     let (engine, transid) = (inode.engine(), inode.tree_item().transid);
     match log(inodes, inode)? {
-        Some(ticket) => engine.sync_log(ticket),
+        Some(ticket) => engine.logs().sync(ticket),
         None => engine.commit_through(transid),
     }
 }
@@ -71,12 +71,12 @@ fn log(inodes: &Inodes, inode: &Inode) -> Result<Option<LogTicket>> {
     let Ok(_names_stay) = inode.lock_shared(Wait::Yes) else { return Ok(None) };
     let turn = inode.log_turn().take();
     // Only after the locks are taken: as long as a thread has the base, space freed since the last commit stays withheld.
-    let Some(base) = engine.log_base(inode.tree())? else { return Ok(None) };
+    let Some(base) = engine.logs().base(inode.tree())? else { return Ok(None) };
     let item = inode.tree_item();
     if item.transid != base.generation() {
         return Ok(None);
     }
-    match engine.is_logged(&base, inode.id.ino, item.sequence) {
+    match engine.logs().ticket_of(&base, inode.id.ino, item.sequence) {
         Some(ticket) => Ok(Some(ticket)),
         None => LogContext::new(inodes, &base, inode.tree()).put_first(inode, &turn),
     }

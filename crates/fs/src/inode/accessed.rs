@@ -20,7 +20,7 @@ impl Inode {
         let length = if options.atime == Atime::Off { None } else { self.note_access(options) };
         match length {
             None | Some(Length::Usual) => {}
-            Some(Length::Noteworthy) => self.engine().wake_background(),
+            Some(Length::Noteworthy) => self.engine().background().wake(),
             // A reader does not want the errors of that write.
             Some(Length::TooLong) => drop(times.write_some(self.engine())),
         }
@@ -28,7 +28,7 @@ impl Inode {
 
     /// Notes an access now, if that moves the time. Returns the length of the queue if the inode joined it.
     fn note_access(self: &Arc<Self>, options: AtimeOptions) -> Option<Length> {
-        let (engine, now) = (self.engine(), self.engine().now());
+        let (engine, now) = (self.engine(), self.engine().env().now());
         let item = self.hold_extents(Wait::Yes).ok()?;
         let seen = self.as_it_is(&item);
         let has_item = !self.has(state::GONE) && self.id.ino != keys::EMPTY_SUBVOLUME_DIR;

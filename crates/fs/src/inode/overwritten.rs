@@ -19,12 +19,12 @@ impl Inode {
         item.nlink > 0 && (self.has(state::OVERWRITTEN) || self.context().overwrite_times().has_room())
     }
 
-    /// Notes an overwrite of the file, after a call of [`Engine::overwrote`](creamery_txn::Engine::overwrote). Its times follow, in
+    /// Notes an overwrite of the file, after a call of [`DataIo::overwrote`](creamery_txn::DataIo::overwrote). Its times follow, in
     /// `room`, which is for one item. `is` holds the item unchanged meanwhile (ATIME-1). Without it this waits for the item.
     pub(crate) fn overwritten(self: &Arc<Self>, room: DelallocReservation, is: Option<HeldExtents<'_>>) {
         let file = self.as_file().expect("only files have data");
         let item = is.unwrap_or_else(|| self.item.read_for(Reason::InodeLock, 0));
-        let now = self.engine().now();
+        let now = self.engine().env().now();
         // Delayed data was written before, and shows its own times.
         file.delalloc().move_times(now);
         let spare = file.noted_writes().note(now, room);
@@ -33,7 +33,7 @@ impl Inode {
         if spare.is_none() {
             let times = self.context().overwrite_times();
             times.add(Arc::downgrade(self) as Weak<dyn Overwritten>, self.engine());
-            self.engine().wake_background();
+            self.engine().background().wake();
         }
     }
 

@@ -353,7 +353,7 @@ impl Inode {
         let handle = self.engine().start(Units::items(2).of(self.id.subvolume))?;
         let change = XattrChange { name, value, mode };
         let (handle, _) = or_end(handle, |handle| change.apply(handle, self.tree(), self.id.ino))?;
-        let now = self.engine().now();
+        let now = self.engine().env().now();
         let updated = self.update(&handle, |item| {
             item.ctime = now;
             match &effect {

@@ -84,7 +84,7 @@ impl Names {
         let dir_item = dir.lock_exclusive()?;
         let dir = check_may_add(&dir, &dir_item)?;
         self.check_name_is_free(&dir, name)?;
-        let now = self.engine().now();
+        let now = self.engine().env().now();
         let mut draft = Draft::new(&dir, &dir_item, new, now)?;
         let index = directory::next_index(&dir)?;
         if let Some(content) = content {
@@ -120,7 +120,7 @@ impl Names {
         let subvolume = self.subvolumes().get(dir.id.subvolume, Wait::Yes)?;
         let dir_item = dir.lock_exclusive()?;
         let dir = check_may_add(&dir, &dir_item)?;
-        let mut draft = Draft::new(&dir, &dir_item, new, self.engine().now())?;
+        let mut draft = Draft::new(&dir, &dir_item, new, self.engine().env().now())?;
         let units = Units::items(1 + draft.item_count()).of(dir.id.subvolume);
         let handle = self.engine().start(units)?;
         let (handle, id) = or_end(handle, |_| Ok(InodeId::new(dir.id.subvolume, subvolume.allocate_ino()?)))?;

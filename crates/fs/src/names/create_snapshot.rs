@@ -123,7 +123,7 @@ impl Names {
         let dir = self.dir_to_change(dir)?;
         let dir_item = dir.lock_exclusive()?;
         let parent = check_may_add(&dir, &dir_item)?;
-        let _kept = self.engine().keep_qgroups(groups)?;
+        let _kept = self.engine().quotas().keep(groups)?;
         let slot = directory::find(dir.tree(), dir.id, name, Wait::Yes)?;
         if slot.found.is_some() {
             return Err(ErrorKind::AlreadyExists.into());
@@ -142,12 +142,13 @@ impl Names {
             within: dir.id.subvolume,
             id,
             uuid: self.subvolumes().new_uuid(id, dir.id, name.bytes(), Some(source))?,
-            otime: engine.now(),
+            otime: engine.env().now(),
             read_only,
             groups: groups.to_vec(),
         };
         let items = Units::items(ITEMS.saturating_add(items_of_groups(groups)));
-        let handle = engine.start(items.referring(engine.references_of_a_block()).of(dir.id.subvolume))?;
+        let handle = engine
+            .start(items.referring(Units::references_of_a_block(engine.node_size())).of(dir.id.subvolume))?;
         let size = dir_item.size.saturating_add(name.size_in_directory());
         let (inodes, name) = (Arc::clone(&self.inodes), name.bytes().to_vec());
         let pending = Pending { inodes, new, dir: Arc::clone(&dir), name, index, size };

@@ -40,11 +40,11 @@ impl Names {
         let dir_item = dir.lock_exclusive()?;
         let dir = check_may_add(&dir, &dir_item)?;
         self.check_name_is_free(&dir, name)?;
-        let _kept = self.engine().keep_qgroups(groups)?;
+        let _kept = self.engine().quotas().keep(groups)?;
         // One thread at a time: two would take the same id.
         let changing = self.subvolumes().changing();
         dir.subvolume().check_not_dead()?;
-        let now = self.engine().now();
+        let now = self.engine().env().now();
         let mut draft = Draft::root_of_subvolume(&dir, &dir_item, new, now)?;
         let index = directory::next_index(&dir)?;
         let id = self.subvolumes().next_id(&changing)?;

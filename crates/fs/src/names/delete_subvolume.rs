@@ -76,7 +76,7 @@ impl Names {
         drop(guards);
         drop(root);
         self.table().doom_subvolume(id);
-        self.cleaner.engine().wake_background();
+        self.cleaner.engine().background().wake();
         Ok(id)
     }
 
@@ -97,8 +97,8 @@ impl Names {
         }
         let index = directory::index_of(&at, entry)?;
         let handle = self.engine().start(Units::freeing(3).of(dir.subvolume))?;
-        let (now, size) = (self.engine().now(), item.size.saturating_sub(entry.size_in_directory()));
-        self.engine().give_up_logs(&handle);
+        let (now, size) = (self.engine().env().now(), item.size.saturating_sub(entry.size_in_directory()));
+        self.engine().logs().give_up(&handle);
         let removed = directory::remove_found(&handle, &at, entry, &found, index)
             .and_then(|()| at.update_later(&handle, |item| directory::touch(item, size, now)));
         finish(handle, removed).map(drop)
@@ -117,10 +117,10 @@ impl Names {
         deleted: &DeletedEntry<'_>,
     ) -> Result<()> {
         let DeletedEntry { id, dir, name, found, index } = deleted;
-        let now = self.engine().now();
+        let now = self.engine().env().now();
         let size = guards.item(dir.id).size.saturating_sub(name.size_in_directory());
         // Logs do not record that a subvolume is gone, nor the new state of its directory.
-        self.engine().give_up_logs(handle);
+        self.engine().logs().give_up(handle);
         directory::remove_found(handle, dir, *name, found, *index)?;
         self.known_directories.forget_all(guards);
         self.subvolumes().remove_refs(handle, *id, dir.id.subvolume)?;

@@ -52,7 +52,7 @@ impl Names {
         check_may_link(guards.item(target.id), target.is_linkable())?;
         slot.check_room(dir.tree(), name)?;
         let index = directory::next_index(&dir)?;
-        let now = self.engine().now();
+        let now = self.engine().env().now();
         let handle = self.engine().start(Units::items(7).of(dir.id.subvolume))?;
         let running = handle.generation();
 
@@ -77,7 +77,7 @@ impl Names {
                 assert!(had_orphan, "ORPHAN-1: inode {} had no name", target.id);
             }
             dir.update_later(&handle, |item| directory::touch(item, size, now))?;
-            self.engine().give_up_logs_of(&handle, target.id);
+            self.engine().logs().give_up_of(&handle, target.id);
             target.update(&handle, |item| {
                 item.nlink += 1;
                 item.ctime = now;

@@ -70,7 +70,7 @@ impl Names {
         slot.check_room(to.tree(), new_name)?;
         let old_index = self.subvolumes().index_of(from.id, name.bytes(), id)?;
         let index = directory::next_index(&to)?;
-        let now = self.engine().now();
+        let now = self.engine().env().now();
         let handle = self.engine().start(Units::items(ITEMS).of(to.id.subvolume))?;
         let done = (|| {
             let (location, kind) = (found.target.location(), FileType::Directory);
@@ -81,7 +81,7 @@ impl Names {
             self.subvolumes().remove_refs(&handle, id, from.id.subvolume)?;
             let entry = SubvolumeEntry { dir: to.id, index, name: new_name.bytes() };
             self.subvolumes().insert_refs(&handle, id, &entry)?;
-            self.engine().give_up_logs(&handle);
+            self.engine().logs().give_up(&handle);
             let less = guards.item(from.id).size.saturating_sub(name.size_in_directory());
             from.update_later(&handle, |item| directory::touch(item, less, now))?;
             let more = guards.item(to.id).size.saturating_add(new_name.size_in_directory());

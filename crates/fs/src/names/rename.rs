@@ -358,7 +358,7 @@ impl Names {
         target: Option<&Arc<Inode>>,
     ) -> Result<()> {
         let Renaming { subvolume, ends, mode, found } = renaming;
-        let now = self.engine().now();
+        let now = self.engine().env().now();
         let whiteout = match mode {
             RenameMode::Whiteout => {
                 Some(self.draft_whiteout(subvolume, ends, guards.item(ends.from.id), now)?)
@@ -429,7 +429,7 @@ impl Names {
         (source, source_link): (&Arc<Inode>, FoundLink),
         (target, target_link): (&Arc<Inode>, FoundLink),
     ) -> Result<()> {
-        let now = self.engine().now();
+        let now = self.engine().env().now();
         let tree = ends.from.tree();
         // The second is respelled after the first, and then a refusal would abort.
         inode_ref::check_room(tree, target.id.ino, ends.present(), self.extrefs)?;
@@ -456,7 +456,7 @@ impl Names {
                 inode.update(&handle, |item| item.ctime = now)?;
             }
             if (source.is_dir() || target.is_dir()) && !ends.same_dir() {
-                self.engine().give_up_logs(&handle);
+                self.engine().logs().give_up(&handle);
             }
             update_dirs(&handle, ends, guards, (0, 0), now)
         })();
@@ -514,7 +514,7 @@ impl MoveStep<'_> {
             }
             // After this a sync of an inode below it finds the new path.
             if moved.takes_others_along(ends) {
-                names.engine().give_up_logs(&handle);
+                names.engine().logs().give_up(&handle);
             }
             let more = if self.losing.is_some() { 0 } else { ends.new_name.size_in_directory() };
             let less = if self.whiteout.is_some() { 0 } else { ends.name.size_in_directory() };

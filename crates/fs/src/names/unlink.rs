@@ -128,7 +128,7 @@ impl Names {
                 return Err(error);
             }
         };
-        let now = self.engine().now();
+        let now = self.engine().env().now();
         let dir_item = guards.item(dir.id);
         let size = dir_item.size.saturating_sub(name.size_in_directory());
         let removed = directory::remove_found(&handle, dir, *name, found, losing.link.index);

@@ -288,7 +288,7 @@ pub(crate) fn set_attributes(inode: &Inode, set: &SetAttributes) -> Result<Attri
         let prepare = |change: &XattrChange<'_>| change.prepare(handle, inode.tree(), inode.id.ino);
         changes.iter().map(prepare).collect::<Result<SmallVec<[PreparedXattr; 2]>>>()
     })?;
-    let now = inode.engine().now();
+    let now = inode.engine().env().now();
     let stored = prepared.iter().try_for_each(|change| change.store(&handle, inode.tree()));
     let updated = stored.and_then(|()| {
         inode.update(&handle, |item| {

@@ -585,9 +585,9 @@ impl Statistics {
             direct: (&counters.direct.counters()).into(),
             nowait: (&counters.nowait.counters()).into(),
             compression: (&context.compression().counters()).into(),
-            quotas: engine.qgroup_counters().into(),
+            quotas: engine.quotas().counters().into(),
             seek: (&counters.seeks.counters()).into(),
-            background: engine.background().into_iter().map(BackgroundStatistics::from).collect(),
+            background: engine.background().report().into_iter().map(BackgroundStatistics::from).collect(),
         }
     }
 }

@@ -137,11 +137,11 @@ impl Mending<'_> {
     fn differ_at_one_moment(&self, run: &UsedRun, at: Physical) -> Vec<Logical> {
         let mut own = AlignedBuffer::zeroed(run.bytes.len());
         for _ in 0..LOOKS {
-            let before = self.engine.writes_in_place(run.at);
+            let before = self.engine.data().writes_in_place(run.at);
             if before.is_some() {
                 let unread = self.read_sectors(at, run.at, &mut own);
                 let differing = self.differing(run, &own, &unread);
-                if differing.is_empty() || self.engine.writes_in_place(run.at) == before {
+                if differing.is_empty() || self.engine.data().writes_in_place(run.at) == before {
                     return differing;
                 }
             }

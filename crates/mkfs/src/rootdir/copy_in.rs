@@ -49,7 +49,7 @@ pub fn copy_in(fs: &Filesystem, copy: &CopyIn<'_>, progress: &dyn Progress) -> R
         true => (Keep::Everything, None),
         false => (Keep::Permissions, Some((0, 0))),
     };
-    let (now, is_reproducible) = (fs.engine().now(), fs.engine().env().is_reproducible());
+    let (now, is_reproducible) = (fs.engine().env().now(), fs.engine().env().is_reproducible());
     // Reading a file changes its access time, so the next copy would differ.
     let clamp = is_reproducible.then_some(now);
     let rules = Rules { owner, clamp, now, keep, on_error: copy.on_error };

@@ -202,7 +202,7 @@ fn fill(
     let rules = Rules {
         owner: options.owner,
         clamp: options.clamp_times,
-        now: fs.engine().now(),
+        now: fs.engine().env().now(),
         keep: Keep::Everything,
         on_error: OnError::Stop,
     };

@@ -132,7 +132,7 @@ impl Scrubbing {
         match self.begin(engine, order) {
             Ok(work) => {
                 self.state.lock().work = Some(Box::new(work));
-                engine.wake_background();
+                engine.background().wake();
                 Ok(())
             }
             Err(error) => {
@@ -203,7 +203,7 @@ impl Scrubbing {
         state.due = Duration::ZERO;
         drop(state);
         if let Some(fs) = self.fs.upgrade() {
-            fs.engine().wake_background();
+            fs.engine().background().wake();
         }
     }
 
@@ -221,7 +221,7 @@ impl Scrubbing {
         }
         file.set_limits(&chosen.into_iter().map(|id| (id, limit)).collect())?;
         self.state.lock().due = Duration::ZERO;
-        engine.wake_background();
+        engine.background().wake();
         Ok(())
     }
 

@@ -51,7 +51,7 @@ fn a_handle_that_ends_in_another_transaction_is_a_bug() {
 fn data_that_no_commit_flushes_is_a_bug() {
     let engine = open();
     let extent = engine.allocate_data(TreeId::FS, 4096, 4096, None).expect("room");
-    let written = engine.write_data(&extent, &[7; 4096]).expect("written");
+    let written = engine.data().write(&extent, &[7; 4096]).expect("written");
     let handle = engine.start(Units::items(1)).expect("room");
     let owner = InodeId { subvolume: TreeId::FS, ino: ObjectId::new(1000) };
     handle.complete_data(extent, written, owner, 0, None).expect("room");

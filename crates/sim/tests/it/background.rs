@@ -36,13 +36,13 @@ struct Work<F> {
 impl<F: Fn() -> Result<()> + Send + Sync + 'static> Work<F> {
     fn register(engine: &Engine, name: &'static str, at_once: usize, what: F) -> Arc<Self> {
         let work = Arc::new(Self { name, at_once, asked: AtomicU64::new(0), what });
-        engine.register_background(Arc::<Self>::clone(&work));
+        engine.background().register(Arc::<Self>::clone(&work));
         work
     }
 
     fn ask(&self, engine: &Engine, steps: u64) {
         self.asked.fetch_add(steps, Ordering::SeqCst);
-        engine.wake_background();
+        engine.background().wake();
     }
 
     fn is_done(&self) -> bool {
@@ -73,7 +73,7 @@ impl<F: Fn() -> Result<()> + Send + Sync> BackgroundWork for Work<F> {
 }
 
 fn report(engine: &Engine, name: &str) -> creamery_txn::BackgroundReport {
-    engine.background().into_iter().find(|work| work.name == name).expect("it is registered")
+    engine.background().report().into_iter().find(|work| work.name == name).expect("it is registered")
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn a_work_that_panics_when_it_is_asked_whether_it_is_due_aborts_and_keeps_nobody
     bounded(|| {
         let engine = engine(Options::default());
         let other = Work::register(&engine, "other", 1, || Ok(()));
-        engine.register_background(Arc::new(Unanswering));
+        engine.background().register(Arc::new(Unanswering));
         let threads = engine.start_background(1);
         wait_until("it has aborted", || engine.aborted().is_some());
         assert_eq!(engine.aborted().expect("just seen").reason, "a thread panicked: a question kills it");

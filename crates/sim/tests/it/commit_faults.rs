@@ -428,7 +428,7 @@ fn a_flush_that_fails_with_nothing_else_to_commit_is_told() {
     let owner = InodeId { subvolume: TreeId::FS, ino: ObjectId::new(1000) };
     for number in 0..2 {
         let extent = engine.allocate_data(TreeId::FS, 4096, 4096, None).expect("room");
-        let written = engine.write_data(&extent, &[7; 4096]).expect("written");
+        let written = engine.data().write(&extent, &[7; 4096]).expect("written");
         let (start, len) = (extent.start(), extent.len());
         let handle = engine.start(Units::items(4)).expect("room");
         handle.complete_data(extent, written, owner, number, None).expect("room");

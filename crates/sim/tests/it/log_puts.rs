@@ -25,13 +25,13 @@ impl Logs {
         let device = Arc::new(SimDevice::new(fresh_image(&MadeBy::default()).expect("an image")));
         let engine = engine_on(&device);
         let tree = engine.tree(TreeId::FS).expect("it is there");
-        let base = engine.log_base(&tree).expect("it opens").expect("nothing is new");
+        let base = engine.logs().base(&tree).expect("it opens").expect("nothing is new");
         Self { device, engine, base }
     }
 
     fn put_with(&self, inode: InodeLog, gone: &[ObjectId]) -> Option<LogTicket> {
         let group = LogGroup { inodes: vec![inode], gone: gone.to_vec() };
-        self.engine.log_inodes(&self.base, &group).expect("nothing was aborted")
+        self.engine.logs().put(&self.base, &group).expect("nothing was aborted")
     }
 
     fn put(&self, inode: InodeLog) -> Option<LogTicket> {
@@ -71,11 +71,14 @@ fn named(ino: ObjectId, sequence: u64, index: u64, name: &str) -> InodeLog {
 #[test]
 fn an_older_look_at_an_inode_does_not_replace_a_newer_one() {
     let logs = Logs::new();
-    assert!(logs.engine.is_logged(&logs.base, ONE, 0).is_none());
+    assert!(logs.engine.logs().ticket_of(&logs.base, ONE, 0).is_none());
     for sequence in [7, 6, 8, 7] {
-        logs.engine.sync_log(logs.put(seen(ONE, sequence)).expect("it can be said")).expect("it is written");
+        logs.engine
+            .logs()
+            .sync(logs.put(seen(ONE, sequence)).expect("it can be said"))
+            .expect("it is written");
     }
-    let is_logged = |sequence| logs.engine.is_logged(&logs.base, ONE, sequence).is_some();
+    let is_logged = |sequence| logs.engine.logs().ticket_of(&logs.base, ONE, sequence).is_some();
     assert!(is_logged(8) && !is_logged(9));
     assert_eq!(logs.item(ONE).expect("it was logged").sequence, 8);
 }
@@ -89,11 +92,11 @@ fn a_name_or_a_number_is_given_to_another_only_with_who_had_it() {
         // The former owner of the name is logged, too, under its current name.
         let inodes = vec![named(ONE, 2, 4, "c"), named(OTHER, 1, index, name)];
         let group = LogGroup { inodes, gone: Vec::new() };
-        let _unwritten = logs.engine.log_inodes(&logs.base, &group).expect("room").expect("it can be said");
+        let _unwritten = logs.engine.logs().put(&logs.base, &group).expect("room").expect("it can be said");
         assert!(logs.put(named(ONE, 3, index, name)).is_none(), "it is the other one's now");
         // Or the former owner is logged as gone, so a replay does not see it.
         let ticket = logs.put_with(named(ONE, 3, index, name), &[OTHER]).expect("it can be said");
-        logs.engine.sync_log(ticket).expect("it is written");
+        logs.engine.logs().sync(ticket).expect("it is written");
         assert_eq!(logs.item(ONE).map(|item| (item.sequence, item.nlink)), Some((3, 1)));
         assert_eq!(logs.item(OTHER).map(|item| item.nlink), Some(0));
     }
@@ -109,10 +112,10 @@ fn what_takes_a_new_feature_to_read_is_not_put_into_a_log() {
     handle.add_incompat(Incompat::COMPRESS_ZSTD);
     handle.end();
     assert!(logs.put(seen(OTHER, 1)).is_none(), "the superblock with the log does not say so");
-    logs.engine.sync_log(ticket).expect("it is written");
+    logs.engine.logs().sync(ticket).expect("it is written");
     assert!(logs.item(ONE).is_some() && logs.item(OTHER).is_none());
     let tree = logs.engine.tree(TreeId::FS).expect("it is there");
-    assert!(logs.engine.log_base(&tree).expect("it opens").is_none(), "nor is anybody asked what to put");
+    assert!(logs.engine.logs().base(&tree).expect("it opens").is_none(), "nor is anybody asked what to put");
 }
 
 /// The file has other data by now.
@@ -121,7 +124,7 @@ fn data_whose_checksums_are_gone_is_committed_and_the_others_log_on() {
     let logs = Logs::new();
     let data = vec![(Logical::new(logs.engine.space().data_total + (1 << 30)), 4096)];
     assert!(logs.put(InodeLog { data, ..seen(ONE, 1) }).is_none());
-    logs.engine.sync_log(logs.put(seen(OTHER, 1)).expect("it can be said")).expect("it is written");
+    logs.engine.logs().sync(logs.put(seen(OTHER, 1)).expect("it can be said")).expect("it is written");
     assert_eq!(logs.item(ONE), None);
     assert!(logs.item(OTHER).is_some());
 }
@@ -136,6 +139,6 @@ fn what_was_half_put_when_somebody_died_is_never_written() {
     wrong.items.push((Key::new(OTHER, KeyType::DIR_INDEX, 2), Vec::new()));
     let died = catch_unwind(AssertUnwindSafe(|| logs.put(wrong)));
     assert!(died.is_err(), "LOG-6");
-    assert!(logs.engine.sync_log(ticket).is_err(), "whose handle it was is gone");
+    assert!(logs.engine.logs().sync(ticket).is_err(), "whose handle it was is gone");
     assert_eq!(logs.item(ONE), None);
 }

@@ -36,21 +36,21 @@ fn open() -> Arc<Filesystem> {
 }
 
 fn rescan_to_its_end(fs: &Filesystem) {
-    while fs.engine().quota_rescan_step().expect("no damage") {}
+    while fs.engine().quotas().rescan_step().expect("no damage") {}
     fs.engine().commit().expect("room");
 }
 
 fn rescan(fs: &Filesystem) -> Vec<Qgroup> {
-    fs.engine().begin_quota_rescan().expect("none runs");
+    fs.engine().quotas().begin_rescan().expect("none runs");
     rescan_to_its_end(fs);
-    fs.engine().qgroups().expect("quotas are on")
+    fs.engine().quotas().list().expect("quotas are on")
 }
 
 #[test]
 fn a_rescan_beside_those_who_write_counts_right() {
     let fs = open();
     let (engine, mut random) = (fs.engine(), Random::new(7));
-    engine.enable_quotas(QuotaMode::Full).expect("room");
+    engine.quotas().enable(QuotaMode::Full).expect("room");
     let top = fs.root(TreeId::FS).expect("the root");
     let mut roots = vec![top];
     let mut begun = 0;
@@ -68,7 +68,7 @@ fn a_rescan_beside_those_who_write_counts_right() {
             }
             2 => engine.commit().expect("room"),
             3 => {
-                if let Err(error) = engine.begin_quota_rescan() {
+                if let Err(error) = engine.quotas().begin_rescan() {
                     assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
                 } else {
                     begun += 1;
@@ -77,17 +77,17 @@ fn a_rescan_beside_those_who_write_counts_right() {
             4 => {
                 // Numbers that become wrong while it runs are counted anew.
                 let (member, group) = (QgroupId::of(root.subvolume), QgroupId::new(1, 1).expect("small"));
-                let _there = engine.create_qgroup(group);
-                let _is_one = engine.assign_qgroup(member, group, round % 2 == 0);
+                let _there = engine.quotas().create(group);
+                let _is_one = engine.quotas().assign(member, group, round % 2 == 0);
             }
             _ => drop(fs.create(root, &name, &NewInode::file(0o644))),
         }
-        engine.quota_rescan_step().expect("no damage");
+        engine.quotas().rescan_step().expect("no damage");
     }
     rescan_to_its_end(&fs);
     assert!(begun > 3, "{begun} rescans were begun");
-    let counted = engine.qgroups().expect("quotas are on");
-    let status = engine.quota_status().expect("quotas are on");
+    let counted = engine.quotas().list().expect("quotas are on");
+    let status = engine.quotas().status().expect("quotas are on");
     let anew = rescan(&fs);
     if !status.inconsistent {
         assert_eq!(counted, anew);
@@ -98,9 +98,9 @@ fn a_rescan_beside_those_who_write_counts_right() {
         drop(fs.create(root, format!("more {round}").as_bytes(), &NewInode::file(0o644)));
     }
     engine.commit().expect("room");
-    let counted = engine.qgroups().expect("quotas are on");
+    let counted = engine.quotas().list().expect("quotas are on");
     assert_eq!(counted, rescan(&fs));
-    let counters = engine.qgroup_counters();
+    let counters = engine.quotas().counters();
     assert!(counters.known > 50 && counters.walked > 10 && counters.rescanned > 100, "{counters:?}");
 }
 
@@ -108,10 +108,10 @@ fn a_rescan_beside_those_who_write_counts_right() {
 fn ways_between_groups_are_walked_once() {
     let fs = open();
     let engine = fs.engine();
-    engine.enable_quotas(QuotaMode::Full).expect("room");
+    engine.quotas().enable(QuotaMode::Full).expect("room");
     let id = |level: u16, number| QgroupId::new(level, number).expect("small");
     for level in 1..24 {
-        (1..3).for_each(|number| engine.create_qgroup(id(level, number)).expect("room"));
+        (1..3).for_each(|number| engine.quotas().create(id(level, number)).expect("room"));
     }
     for level in 1..24 {
         let members: Vec<_> = if level == 1 {
@@ -120,12 +120,12 @@ fn ways_between_groups_are_walked_once() {
             (1..3).map(|n| id(level - 1, n)).collect()
         };
         for member in members {
-            (1..3).for_each(|number| engine.assign_qgroup(member, id(level, number), true).expect("room"));
+            (1..3).for_each(|number| engine.quotas().assign(member, id(level, number), true).expect("room"));
         }
     }
     let top = fs.root(TreeId::FS).expect("the root");
     fs.create_snapshot(TreeId::FS, top, b"snapshot", false).expect("room");
-    let groups = engine.qgroups().expect("quotas are on");
+    let groups = engine.quotas().list().expect("quotas are on");
     let of = |wanted| groups.iter().find(|group| group.id == wanted).expect("it is there").usage;
     assert_eq!(of(id(23, 2)), of(QgroupId::of(TreeId::FS)));
 }
@@ -134,15 +134,15 @@ fn ways_between_groups_are_walked_once() {
 fn a_change_that_nothing_comes_of_takes_nothing_from_a_limit() {
     let fs = open();
     let engine = fs.engine();
-    engine.enable_quotas(QuotaMode::Full).expect("room");
-    engine.limit_qgroup(QgroupId::of(TreeId::FS), Some(2 << 20), false).expect("room");
+    engine.quotas().enable(QuotaMode::Full).expect("room");
+    engine.quotas().limit(QgroupId::of(TreeId::FS), Some(2 << 20), false).expect("room");
     engine.commit().expect("room");
     for _ in 0..1000 {
         let units = Units::items(8).of(TreeId::FS);
         engine.start(units).expect("the limit is far away").end();
     }
     assert!(
-        engine.qgroup_counters().exceeded > 0,
+        engine.quotas().counters().exceeded > 0,
         "what was promised stood in the way, until it was given back"
     );
 }
@@ -152,9 +152,9 @@ fn a_change_that_nothing_comes_of_takes_nothing_from_a_limit() {
 fn a_quota_tree_that_says_anything_is_counted_anew() {
     let device = device();
     let fs = creamery_sim::open(&device).expect("a filesystem");
-    fs.engine().enable_quotas(QuotaMode::Full).expect("room");
+    fs.engine().quotas().enable(QuotaMode::Full).expect("room");
     rescan_to_its_end(&fs);
-    let right = fs.engine().qgroups().expect("quotas are on");
+    let right = fs.engine().quotas().list().expect("quotas are on");
     let engine = fs.engine();
     let tree = engine.tree(TreeId::QUOTA).expect("it is there");
     let handle = engine.start(Units::items(16)).expect("room");
@@ -179,7 +179,7 @@ fn a_quota_tree_that_says_anything_is_counted_anew() {
     engine.volume().close().expect("it closes");
     drop(fs);
     let fs = creamery_sim::open(&device).expect("no reason to refuse it");
-    assert!(fs.engine().quota_status().expect("quotas are on").inconsistent);
+    assert!(fs.engine().quotas().status().expect("quotas are on").inconsistent);
     let root = fs.root(TreeId::FS).expect("the root");
     for number in 0..50 {
         fs.create(root, format!("file {number}").as_bytes(), &NewInode::file(0o644)).expect("room");
@@ -189,7 +189,7 @@ fn a_quota_tree_that_says_anything_is_counted_anew() {
     let counted = rescan(&fs);
     let of =
         |groups: &[Qgroup], id: u64| groups.iter().find(|group| group.id.get() == id).expect("a group").usage;
-    assert!(!fs.engine().quota_status().expect("quotas are on").inconsistent);
+    assert!(!fs.engine().quotas().status().expect("quotas are on").inconsistent);
     assert!(of(&counted, top).referenced >= of(&right, top).referenced);
     assert!(of(&counted, top).referenced < 1 << 20, "{counted:?}");
     assert_eq!(of(&counted, u64::MAX).referenced, 0, "a group of no subvolume");
@@ -199,13 +199,13 @@ fn a_quota_tree_that_says_anything_is_counted_anew() {
 fn what_comes_into_groups_from_its_beginning_counts_right() {
     let fs = open();
     let (engine, mut random) = (fs.engine(), Random::new(11));
-    engine.enable_quotas(QuotaMode::Full).expect("room");
+    engine.quotas().enable(QuotaMode::Full).expect("room");
     rescan_to_its_end(&fs);
     let id = |level: u16, number| QgroupId::new(level, number).expect("small");
     let groups = [id(1, 1), id(1, 2), id(1, 3), id(2, 1), id(2, 2)];
-    groups.iter().for_each(|&group| engine.create_qgroup(group).expect("room"));
+    groups.iter().for_each(|&group| engine.quotas().create(group).expect("room"));
     for (member, group) in [(id(1, 1), id(2, 1)), (id(1, 2), id(2, 1)), (id(1, 2), id(2, 2))] {
-        engine.assign_qgroup(member, group, true).expect("room");
+        engine.quotas().assign(member, group, true).expect("room");
     }
     let top = fs.root(TreeId::FS).expect("the root");
     let mut roots = vec![top];
@@ -225,8 +225,8 @@ fn what_comes_into_groups_from_its_beginning_counts_right() {
         };
         roots.push(made.expect("room"));
         engine.commit().expect("room");
-        let status = engine.quota_status().expect("quotas are on");
-        let counted = engine.qgroups().expect("quotas are on");
+        let status = engine.quotas().status().expect("quotas are on");
+        let counted = engine.quotas().list().expect("quotas are on");
         let anew = rescan(&fs);
         known[usize::from(status.inconsistent)] += 1;
         if !status.inconsistent {
@@ -260,14 +260,14 @@ fn groups_that_come_and_go_with_their_subvolumes_count_right() {
     for (seed, mode) in [(1, QuotaMode::Full), (2, QuotaMode::Simple), (3, QuotaMode::Full)] {
         let fs = open();
         let (engine, mut random) = (fs.engine(), Random::new(seed));
-        engine.enable_quotas(mode).expect("room");
+        engine.quotas().enable(mode).expect("room");
         rescan_to_its_end(&fs);
         let top = fs.root(TreeId::FS).expect("the root");
         let mut roots = vec![top];
         for round in 0..600_u64 {
             let root = roots[random.below(roots.len() as u64) as usize];
             let name = format!("{round}").into_bytes();
-            let groups = engine.qgroups().expect("quotas are on");
+            let groups = engine.quotas().list().expect("quotas are on");
             let mut groups: Vec<_> = groups.iter().map(|group| group.id).collect();
             groups.retain(|id| id.level() > 0 && random.below(3) == 0);
             match random.below(10) {
@@ -288,7 +288,7 @@ fn groups_that_come_and_go_with_their_subvolumes_count_right() {
                 _ => drop(fs.create(root, &name, &NewInode::file(0o644))),
             }
             if round % 10 == 9 {
-                let is_known = !engine.quota_status().expect("quotas are on").inconsistent;
+                let is_known = !engine.quotas().status().expect("quotas are on").inconsistent;
                 ensure_counted(&fs).unwrap_or_else(|error| panic!("seed {seed}, round {round}: {error:#}"));
                 compared[usize::from(is_known)] += 1;
             }
@@ -302,15 +302,15 @@ fn group(level: u16, number: u64) -> QgroupId {
 }
 
 fn usage(fs: &Filesystem, id: QgroupId) -> Option<QgroupUsage> {
-    let groups = fs.engine().qgroups().expect("quotas are on");
+    let groups = fs.engine().quotas().list().expect("quotas are on");
     groups.into_iter().find(|group| group.id == id).map(|group| group.usage)
 }
 
 /// The numbers are right, and say so themselves.
 fn ensure_right(fs: &Filesystem) {
     fs.engine().commit().expect("room");
-    assert!(!fs.engine().quota_status().expect("quotas are on").inconsistent);
-    let counted = fs.engine().qgroups().expect("quotas are on");
+    assert!(!fs.engine().quotas().status().expect("quotas are on").inconsistent);
+    let counted = fs.engine().quotas().list().expect("quotas are on");
     assert_eq!(counted, rescan(fs));
 }
 
@@ -321,10 +321,10 @@ fn a_group_that_is_destroyed_with_its_subvolume_leaves_nothing_above() {
         let device = Arc::new(SimDevice::new(fresh_image(&made_by).expect("an image")));
         let fs = creamery_sim::open(&device).expect("a filesystem");
         let engine = fs.engine();
-        engine.enable_quotas(mode).expect("room");
+        engine.quotas().enable(mode).expect("room");
         rescan_to_its_end(&fs);
         let top = fs.root(TreeId::FS).expect("the root");
-        engine.create_qgroup(group(1, 1)).expect("room");
+        engine.quotas().create(group(1, 1)).expect("room");
         let made = fs.create_subvolume_in_groups(top, b"s", &NewInode::directory(0o755), &[group(1, 1)]);
         let root = made.expect("room");
         for number in 0..300 {
@@ -354,7 +354,7 @@ fn who_comes_into_a_group_by_two_ways_counts_once() {
     for mode in [QuotaMode::Full, QuotaMode::Simple] {
         let fs = open();
         let engine = fs.engine();
-        engine.enable_quotas(mode).expect("room");
+        engine.quotas().enable(mode).expect("room");
         rescan_to_its_end(&fs);
         let top = fs.root(TreeId::FS).expect("the root");
         let root = fs.create_subvolume(top, b"s", &NewInode::directory(0o755)).expect("room");
@@ -365,18 +365,18 @@ fn who_comes_into_a_group_by_two_ways_counts_once() {
         let member = QgroupId::of(root.subvolume);
         let (one, other, above) = (group(1, 1), group(1, 2), group(2, 1));
         for id in [one, other, above] {
-            engine.create_qgroup(id).expect("room");
+            engine.quotas().create(id).expect("room");
         }
         for (member, group) in [(one, above), (other, above), (member, one), (member, other)] {
-            engine.assign_qgroup(member, group, true).expect("room");
+            engine.quotas().assign(member, group, true).expect("room");
         }
         let all = usage(&fs, member);
         assert!(all.is_some_and(|all| all.referenced > 0));
         assert_eq!([one, other, above].map(|id| usage(&fs, id)), [all; 3], "{mode:?}");
-        engine.assign_qgroup(member, other, false).expect("it is one");
+        engine.quotas().assign(member, other, false).expect("it is one");
         let none = Some(QgroupUsage::default());
         assert_eq!([one, other, above].map(|id| usage(&fs, id)), [all, none, all], "{mode:?}");
-        engine.assign_qgroup(one, above, false).expect("it is one");
+        engine.quotas().assign(one, above, false).expect("it is one");
         assert_eq!([one, other, above].map(|id| usage(&fs, id)), [all, none, none], "{mode:?}");
         if mode == QuotaMode::Full {
             ensure_right(&fs);
@@ -390,8 +390,8 @@ fn data_in_flight_counts_against_a_limit_when_a_transaction_closes() {
     const HALF: u64 = 6 << 20;
     let fs = open();
     let (engine, top) = (fs.engine(), fs.root(TreeId::FS).expect("the root"));
-    engine.enable_quotas(QuotaMode::Full).expect("room");
-    engine.limit_qgroup(QgroupId::of(TreeId::FS), Some(HALF + HALF / 2), false).expect("room");
+    engine.quotas().enable(QuotaMode::Full).expect("room");
+    engine.quotas().limit(QgroupId::of(TreeId::FS), Some(HALF + HALF / 2), false).expect("room");
     let mut room =
         engine.reserve_delalloc(TreeId::FS, HALF, 5).expect("the limit is far away").expect("room");
     let in_flight = engine.allocate_reserved(HALF, HALF, None, &mut room).expect("room is kept");
@@ -411,10 +411,10 @@ fn what_is_referenced_never_exceeds_a_limit_by_more_than_a_node() {
     for mode in [QuotaMode::Full, QuotaMode::Simple] {
         let fs = open();
         let engine = fs.engine();
-        engine.enable_quotas(mode).expect("room");
+        engine.quotas().enable(mode).expect("room");
         rescan_to_its_end(&fs);
         let top = fs.root(TreeId::FS).expect("the root");
-        engine.limit_qgroup(QgroupId::of(TreeId::FS), Some(LIMIT), false).expect("room");
+        engine.quotas().limit(QgroupId::of(TreeId::FS), Some(LIMIT), false).expect("room");
         engine.commit().expect("room");
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {

@@ -30,7 +30,7 @@ fn image(counts: bool) -> &'static Image {
         put(&fs, home, b"old");
         fs.create_snapshot(home.subvolume, top, b"before", false).expect("taken");
         if counts {
-            fs.engine().enable_quotas(QuotaMode::Full).expect("room");
+            fs.engine().quotas().enable(QuotaMode::Full).expect("room");
             count_all(&fs);
         }
         fs.sync().expect("it commits");
@@ -51,11 +51,11 @@ fn put(fs: &Filesystem, dir: InodeId, name: &[u8]) {
 /// Takes a rescan to its end, and returns the groups.
 fn count_all(fs: &Filesystem) -> Vec<Qgroup> {
     let engine = fs.engine();
-    while engine.quota_rescan_step().expect("no damage") {}
+    while engine.quotas().rescan_step().expect("no damage") {}
     engine.commit().expect("nothing was aborted");
-    let status = engine.quota_status().expect("quotas are on");
+    let status = engine.quotas().status().expect("quotas are on");
     assert!(!status.inconsistent && status.rescan.is_none(), "{status:?}");
-    engine.qgroups().expect("quotas are on")
+    engine.quotas().list().expect("quotas are on")
 }
 
 /// One execution.
@@ -65,9 +65,10 @@ fn execute(counts: bool) {
     let switch = |on: bool| {
         let engine = Arc::clone(fs.engine());
         thread::spawn(move || {
-            let switched = if on { engine.enable_quotas(QuotaMode::Full) } else { engine.disable_quotas() };
+            let switched =
+                if on { engine.quotas().enable(QuotaMode::Full) } else { engine.quotas().disable() };
             switched.expect("who comes second waits");
-            engine.quota_rescan_step().expect("no damage");
+            engine.quotas().rescan_step().expect("no damage");
         })
     };
     let switches = [switch(true), switch(false)];
@@ -81,11 +82,11 @@ fn execute(counts: bool) {
     switches.into_iter().for_each(|thread| thread.join().expect("it ends well"));
     fs.sync().expect("nothing was aborted");
     let engine = fs.engine();
-    let is_on = engine.quota_status().is_some();
+    let is_on = engine.quotas().status().is_some();
     ENDED[usize::from(is_on)].fetch_add(1, Ordering::Relaxed);
     let counted = is_on.then(|| {
         let counted = count_all(&fs);
-        engine.begin_quota_rescan().expect("none runs");
+        engine.quotas().begin_rescan().expect("none runs");
         assert_eq!(counted, count_all(&fs));
         let has = |id| counted.iter().any(|group| group.id == QgroupId::of(id) && group.usage.referenced > 0);
         assert!(has(made.subvolume) && has(taken.subvolume), "{counted:?}");
@@ -93,8 +94,8 @@ fn execute(counts: bool) {
     });
     drop(fs);
     let fs = open(&Arc::new(SimDevice::new(device.image())));
-    assert_eq!(fs.engine().quota_status().is_some(), is_on);
-    assert_eq!(fs.engine().qgroups().ok(), counted);
+    assert_eq!(fs.engine().quotas().status().is_some(), is_on);
+    assert_eq!(fs.engine().quotas().list().ok(), counted);
 }
 
 #[test]

@@ -48,7 +48,7 @@ pub enum Due {
     Now,
     /// After this time, if nothing changes until then.
     In(Duration),
-    /// Not before an event for which the pool is woken ([`Engine::wake_background`](crate::Engine::wake_background)).
+    /// Not before an event for which the pool is woken ([`Background::wake`]).
     Never,
 }
 
@@ -173,8 +173,16 @@ fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// All works of an engine, and the threads that take their steps.
-pub(crate) struct Background {
+/// All background work of an engine, and the threads that take its steps.
+///
+/// ```no_run
+/// # fn show(engine: &creamery_txn::Engine) {
+/// for work in engine.background().report() {
+///     println!("{}: {} steps", work.name, work.steps);
+/// }
+/// # }
+/// ```
+pub struct Background {
     env: Arc<dyn Env>,
     works: RankedRwLock<Vec<Arc<Slot>>, { rank::LEAF }>,
     /// Grows with every wake.
@@ -199,13 +207,16 @@ impl Background {
         }
     }
 
-    pub(crate) fn register(&self, work: Arc<dyn BackgroundWork>) {
+    /// Takes steps of `work` in the background from now on.
+    pub fn register(&self, work: Arc<dyn BackgroundWork>) {
         self.works.write().push(Arc::new(Slot::new(work)));
         self.wake();
     }
 
-    /// Whether threads take steps, so that other threads need not.
-    pub(crate) fn has_threads(&self) -> bool {
+    /// Whether threads take steps, so that other threads need not. The works learn when the last of these has ended
+    /// ([`BackgroundWork::left`]).
+    #[must_use]
+    pub fn has_threads(&self) -> bool {
         self.threads.load(Ordering::Relaxed) > 0
     }
 
@@ -215,8 +226,9 @@ impl Background {
         works.iter().for_each(|slot| drop(panics::catch(|| slot.work.left())));
     }
 
-    /// Wakes the sleeping threads: a step may be due (BACKGROUND-3).
-    pub(crate) fn wake(&self) {
+    /// Wakes the sleeping threads: a step of some work may be due (BACKGROUND-3). It costs next to nothing while no thread sleeps, and
+    /// waits for nothing.
+    pub fn wake(&self) {
         fence(Ordering::SeqCst);
         if self.sleepers.load(Ordering::Relaxed) > 0 {
             *self.wakes.lock() += 1;

@@ -41,7 +41,9 @@ impl fmt::Display for BackgroundReport {
 }
 
 impl Background {
-    pub(crate) fn report(&self) -> Vec<BackgroundReport> {
+    /// The state of the background work, one report for each work.
+    #[must_use]
+    pub fn report(&self) -> Vec<BackgroundReport> {
         let now = self.env.monotonic();
         let works = self.works.read().clone();
         let running = |slot: &super::Slot| {

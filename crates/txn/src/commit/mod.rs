@@ -18,7 +18,7 @@
 //! transaction, so it comes to rest; its passes are bounded all the same. No other thread works with the gate closed, so as many refs as possible
 //! run before (`run_refs`), down to about a millisecond's work.
 //!
-//! This module has the owners. The engine defines the order: `engine/commit` starts commits and decides when one falls due,
+//! This module has the owners. The engine defines the order: `engine/commit` starts commits when they fall due (`commit_due`),
 //! `engine/settle` is the critical section.
 //!
 //! | file | |

@@ -39,7 +39,7 @@ impl Engine {
     /// Aborts because a thread died with a tree block half edited.
     #[track_caller]
     pub(super) fn abort_when_poisoned(&self) {
-        if self.store().is_poisoned() && self.aborted().is_none() {
+        if self.store.is_poisoned() && self.aborted().is_none() {
             let error = Error::new(ErrorKind::Aborted, "a thread panicked with a tree block half edited");
             self.transaction.abort(&error, Location::caller());
         }

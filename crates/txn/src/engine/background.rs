@@ -7,7 +7,7 @@ use creamery_base::Result;
 use creamery_base::panics::Panic;
 
 use super::Engine;
-use crate::background::{BackgroundReport, BackgroundThreads, BackgroundWork, Due};
+use crate::background::{Background, BackgroundThreads, BackgroundWork, Due};
 
 /// Threads that write a transaction out at once: more wait for the device, not for each other's checksums.
 const WRITERS: usize = 4;
@@ -15,16 +15,6 @@ const WRITERS: usize = 4;
 const READERS: usize = 4;
 
 impl Engine {
-    /// Takes steps of `work` in the background from now on.
-    pub fn register_background(&self, work: Arc<dyn BackgroundWork>) {
-        self.background.register(work);
-    }
-
-    /// Wakes the pool: a step of some work may be due. It costs next to nothing while no thread sleeps, and waits for nothing.
-    pub fn wake_background(&self) {
-        self.background.wake();
-    }
-
     /// Starts up to `threads` threads for the background work, 0 for none. A thread that the host cannot start is left out.
     pub fn start_background(self: &Arc<Self>, threads: usize) -> BackgroundThreads {
         let engine = Arc::downgrade(self);
@@ -43,12 +33,6 @@ impl Engine {
         BackgroundThreads::start(Arc::clone(&self.background), threads, lives, died)
     }
 
-    /// Whether threads take steps of the background work. Its works learn when the last of these has ended ([`BackgroundWork::left`]).
-    #[must_use]
-    pub fn has_background_threads(&self) -> bool {
-        self.background.has_threads()
-    }
-
     /// Takes one step of background work on this thread: `choose` gets the number of works that are due, now or after
     /// a while, and returns the index of one. Returns its name, or `None` when none is due. Never call it with a handle.
     pub fn background_step(&self, choose: impl FnOnce(usize) -> usize) -> Option<&'static str> {
@@ -56,10 +40,10 @@ impl Engine {
         self.background.step(choose, &|panic| self.abort_after_panic(panic))
     }
 
-    /// The state of the background work, one report for each work.
+    /// The background work, and the threads that take its steps.
     #[must_use]
-    pub fn background(&self) -> Vec<BackgroundReport> {
-        self.background.report()
+    pub fn background(&self) -> &Background {
+        &self.background
     }
 
     /// Begins reading tree blocks ahead: from now on some thread takes background steps.
@@ -78,7 +62,7 @@ impl Engine {
     /// [`Engine::background_step`].
     pub fn commit_every(&self, interval: Option<Duration>) {
         self.timer.set(interval, self.env().monotonic());
-        self.wake_background();
+        self.background.wake();
     }
 
     /// Time between the commits that the background makes; `None` when it makes none by time.
@@ -89,16 +73,16 @@ impl Engine {
 
     /// Registers the background work of every engine: reading ahead, and the work that writing needs.
     pub(super) fn register_own_work(self: &Arc<Self>) {
-        self.register_background(Arc::new(ReadingAhead(Arc::downgrade(self))));
+        self.background.register(Arc::new(ReadingAhead(Arc::downgrade(self))));
         if self.is_opened_for_reading() {
             return;
         }
         let weak = || Arc::downgrade(self);
-        self.register_background(Arc::new(WritingOut(weak())));
-        self.register_background(Arc::new(RunningRefs(weak())));
-        self.register_background(Arc::new(Committing(weak())));
-        self.register_background(Arc::new(Discarding(weak())));
-        self.register_background(Arc::new(Rescanning(weak())));
+        self.background.register(Arc::new(WritingOut(weak())));
+        self.background.register(Arc::new(RunningRefs(weak())));
+        self.background.register(Arc::new(Committing(weak())));
+        self.background.register(Arc::new(Discarding(weak())));
+        self.background.register(Arc::new(Rescanning(weak())));
     }
 }
 
@@ -147,7 +131,7 @@ impl BackgroundWork for WritingOut {
     }
 
     fn due(&self) -> Due {
-        due(&self.0, |engine| now_if(engine.has_batches()))
+        due(&self.0, |engine| now_if(engine.pipeline.write_out.has_batches()))
     }
 
     fn step(&self) -> Result<()> {
@@ -168,7 +152,7 @@ impl BackgroundWork for RunningRefs {
     }
 
     fn due(&self) -> Due {
-        due(&self.0, |engine| now_if(engine.many_refs_wait()))
+        due(&self.0, |engine| now_if(engine.commit_due().many_refs_wait()))
     }
 
     fn step(&self) -> Result<()> {
@@ -186,7 +170,7 @@ impl BackgroundWork for Committing {
 
     fn due(&self) -> Due {
         due(&self.0, |engine| match engine.timer.left(engine.env().monotonic()) {
-            _ if engine.is_commit_due() => Due::Now,
+            _ if engine.commit_due().is_due() => Due::Now,
             Some(Duration::ZERO) => Due::Now,
             Some(left) => Due::In(left),
             None => Due::Never,
@@ -209,11 +193,11 @@ impl BackgroundWork for Discarding {
     }
 
     fn due(&self) -> Due {
-        due(&self.0, |engine| now_if(engine.has_discards() && engine.has_changes()))
+        due(&self.0, |engine| now_if(!engine.discards.is_empty() && engine.has_changes()))
     }
 
     fn step(&self) -> Result<()> {
-        self.0.upgrade().map_or(Ok(()), |engine| engine.discard_step())
+        self.0.upgrade().map_or(Ok(()), |engine| engine.discarder().step())
     }
 }
 
@@ -226,10 +210,10 @@ impl BackgroundWork for Rescanning {
     }
 
     fn due(&self) -> Due {
-        due(&self.0, |engine| now_if(engine.is_rescanning() && engine.has_changes()))
+        due(&self.0, |engine| now_if(engine.quotas().is_rescanning() && engine.has_changes()))
     }
 
     fn step(&self) -> Result<()> {
-        self.0.upgrade().map_or(Ok(()), |engine| engine.quota_rescan_step().map(drop))
+        self.0.upgrade().map_or(Ok(()), |engine| engine.quotas().rescan_step().map(drop))
     }
 }

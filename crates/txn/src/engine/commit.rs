@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use creamery_base::{Error, ErrorKind, Generation, Result};
 use creamery_tree::CommitRootGuard;
-use creamery_volume::{Committed, Durable, Written};
+use creamery_volume::Committed;
 
 use super::Engine;
-use crate::commit::{Closed, CommitParticipant, CommitPhase, CommitTurn, CommittedPort, WriteOutPorts};
+use crate::commit::{Closed, CommitParticipant, CommitPhase, CommitTurn};
 use crate::handle::Handle;
 use crate::run_refs::{self, Turn};
 use crate::transaction::AbortsWhenItPanics;
@@ -17,8 +17,6 @@ use crate::transaction::AbortsWhenItPanics;
 const LEFT_FOR_THE_GATE: usize = 512;
 /// Rounds of heads before the gate closes. The bound is needed because working threads keep queueing heads.
 const ROUNDS_MAX: usize = 8;
-/// Handles run heads from this part of [`Options::delayed_refs_max`](crate::Options::delayed_refs_max) on.
-const RUN_FROM: usize = 4;
 
 impl Engine {
     /// Commits the running transaction: every change that ended before this call is durable when it returns. Never
@@ -42,7 +40,7 @@ impl Engine {
             return Ok(());
         }
         self.check_writable()?;
-        if self.log_waits() {
+        if self.logs.wait_for_replay() {
             return Err(Error::unsupported("committing before the log is replayed")); // REPLAY-2
         }
         let Some(turn) = self.pipeline.turns.take_unless_durable(generation) else { return Ok(()) };
@@ -62,56 +60,39 @@ impl Engine {
     /// changes take too much memory or make the commit too long. At most one step of each; it waits for a commit only when the
     /// budget is used up.
     pub(super) fn commit_if_due(&self) -> Result<()> {
-        if self.log_waits() {
+        if self.logs.wait_for_replay() {
             return Ok(()); // REPLAY-2
         }
         self.share_write_out()?;
+        let due = self.commit_due();
         let heads = self.extent_tree.refs().len();
         // Background work is woken only where no thread runs heads: it has one runner, and many handles come by.
-        if self.many_refs_wait() && self.share_run_refs()? {
-            self.wake_background();
+        if due.many_refs_wait() && self.share_run_refs()? {
+            self.background.wake();
         }
-        if !self.is_commit_due() {
+        if !due.is_due() {
             return Ok(());
         }
         if !self.pipeline.turns.is_taken() {
-            self.wake_background();
+            self.background.wake();
         }
-        let budget = self.options.dirty_bytes;
-        let used_up = || self.is_more_waiting(budget.saturating_sub(self.store().writing_bytes()));
-        if self.background.has_threads() && !used_up() {
+        if self.background.has_threads() && !due.is_budget_used() {
             return Ok(());
         }
-        if heads > LEFT_FOR_THE_GATE && !used_up() {
+        if heads > LEFT_FOR_THE_GATE && !due.is_budget_used() {
             return self.share_run_refs().map(drop);
         }
         let turn = match self.pipeline.turns.try_take() {
             Some(turn) => turn,
-            None if !used_up() => return Ok(()),
+            None if !due.is_budget_used() => return Ok(()),
             None => self.pipeline.turns.take(),
         };
         // Another commit, for which this thread waited, may have done all of it.
-        if self.is_commit_due() && (self.pipeline.write_out.is_over() || used_up()) {
+        if due.is_due() && (self.pipeline.write_out.is_over() || due.is_budget_used()) {
             self.end_write_out()?;
             self.close(&turn)?;
         }
         Ok(())
-    }
-
-    /// Whether so many heads wait that handles run some of them.
-    pub(super) fn many_refs_wait(&self) -> bool {
-        self.extent_tree.refs().len() > self.options.delayed_refs_max / RUN_FROM
-    }
-
-    /// Whether memory, or the length of the commit, asks for a commit. Each commit makes later changes copy blocks again, so the later
-    /// the better; the rest of the budget is for threads that go on during the commit.
-    pub(super) fn is_commit_due(&self) -> bool {
-        self.is_more_waiting(self.options.dirty_bytes / 4 * 3) || self.qgroups.is_much_noted()
-    }
-
-    fn is_more_waiting(&self, dirty_max: u64) -> bool {
-        self.store().dirty_bytes() > dirty_max
-            || self.extent_tree.refs().len() > self.options.delayed_refs_max
     }
 
     /// Runs a step of heads, unless another thread does. Returns whether it ran one.
@@ -154,8 +135,7 @@ impl Engine {
     }
 
     fn run_a_step(&self, handle: Handle<'_>, mut turn: Turn<'_>) -> Result<()> {
-        let record_chunks = || self.record_chunks(&handle);
-        let ran = self.transaction.or_abort(turn.step(self.ports(&record_chunks), &handle));
+        let ran = self.transaction.or_abort(turn.step(self.ports(), &handle));
         drop(turn);
         handle.end();
         ran
@@ -177,7 +157,7 @@ impl Engine {
         if let Some((closed, blocks)) = closed {
             let nothing = self.volume().nothing_written();
             self.pipeline.write_out.begin(&self.transaction, closed, &blocks, nothing);
-            self.wake_background();
+            self.background.wake();
         }
         Ok(())
     }
@@ -186,15 +166,10 @@ impl Engine {
     /// there instead of doing other work.
     /// Errors: those of the devices.
     fn share_write_out(&self) -> Result<()> {
-        if self.store().writing_bytes() == 0 {
+        if self.store.writing_bytes() == 0 {
             return Ok(());
         }
         self.pipeline.write_out.share(&self.write_out_ports(&|closed, proof| self.committed(closed, proof)))
-    }
-
-    /// Whether the write-out has batches that no thread has taken yet.
-    pub(super) fn has_batches(&self) -> bool {
-        self.pipeline.write_out.has_batches()
     }
 
     /// Writes a batch of the transaction that is being written out.
@@ -210,15 +185,6 @@ impl Engine {
         self.pipeline.write_out.complete(&self.write_out_ports(&committed))
     }
 
-    fn write_out_ports<'e>(&'e self, committed: &'e CommittedPort<'e>) -> WriteOutPorts<'e> {
-        WriteOutPorts {
-            transaction: &self.transaction,
-            volume: self.volume(),
-            store: self.store(),
-            committed,
-        }
-    }
-
     /// Ends a commit that is durable: releases the space that it freed, and wakes the threads that wait for it.
     fn committed(&self, closed: Closed, proof: &Committed) -> Result<()> {
         self.extent_tree.refs().forget_lost(closed.generation);
@@ -226,21 +192,13 @@ impl Engine {
         roots.publish(closed.generation, closed.pinned, proof);
         // Blocks that no durable superblock and no reader of an old root needs.
         self.store.forget_unread_ahead();
-        self.release(&roots.take_releasable())?;
-        self.release_device_extents();
+        self.discarder().release(&roots.take_releasable())?;
+        self.chunks.release_device_extents(self.volume().generation());
         self.transaction.enter(CommitPhase::Running);
         let now = self.env().monotonic();
         let took = now.saturating_sub(closed.begun);
         self.pipeline.turns.durable(closed.generation, took, now);
         self.counters.committed(closed.block_count, took);
-        Ok(())
-    }
-
-    /// Flushes data that was written without a change of metadata, when a caller asks for durability.
-    pub(super) fn flush_written(&self, written: Option<Written>) -> Result<()> {
-        let Some(written) = written else { return Ok(()) };
-        self.transaction.enter(CommitPhase::Flush);
-        let _durable: Durable = self.volume().flush(written)?;
         Ok(())
     }
 

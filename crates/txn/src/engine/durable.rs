@@ -70,7 +70,7 @@ impl Engine {
         assert!(kept <= durable, "SCRUB-1: a guard at {kept} for the commit {durable}");
         let (logical, level) = superblock.root();
         let root = RootPointer { logical, level, generation: durable };
-        let tree = Tree::open_committed(Arc::clone(self.store()), TreeId::ROOT, root)?;
+        let tree = Tree::open_committed(Arc::clone(&self.store), TreeId::ROOT, root)?;
         let root_tree = DurableTree { tree, commit: durable };
         Ok(DurableTrees { engine: self, guard, superblock, root_tree })
     }
@@ -105,7 +105,7 @@ impl DurableTrees<'_> {
             }
             _ => self.root_of(id)?,
         };
-        let tree = Tree::open_committed(Arc::clone(self.engine.store()), id, root)?;
+        let tree = Tree::open_committed(Arc::clone(&self.engine.store), id, root)?;
         Ok(DurableTree { tree, commit: self.generation() })
     }
 

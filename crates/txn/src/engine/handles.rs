@@ -3,7 +3,7 @@
 use creamery_base::Result;
 
 use super::Engine;
-use crate::handle::{Handle, HandlePorts, Right};
+use crate::handle::{Handle, Right};
 use crate::held;
 use crate::space_info::Ticket;
 use crate::transaction::Joined;
@@ -17,7 +17,7 @@ impl Engine {
         self.check_open()?;
         self.check_writable()?;
         self.commit_if_due()?;
-        self.store().prepare();
+        self.store.prepare();
         self.charge_metadata(units)?;
         let (ticket, running) = self.join_with_promise(units)?;
         self.check_open()?;
@@ -29,7 +29,7 @@ impl Engine {
     fn join_with_promise(&self, units: Units) -> Result<(Ticket<'_>, Joined<'_>)> {
         loop {
             let ticket = self.promise(units)?;
-            let running = self.join();
+            let running = self.transaction.join();
             if ticket.generation() == self.generation() {
                 return Ok((ticket, running));
             }
@@ -41,7 +41,7 @@ impl Engine {
     /// A handle for a step of running refs.
     pub(super) fn handle_for_refs(&self) -> Result<Handle<'_>> {
         held::assert_none("a thread holds at most one handle");
-        let running = self.join();
+        let running = self.transaction.join();
         self.check_writable()?;
         Ok(Handle::new(self.handle_ports(), Right::Refs(running)))
     }
@@ -49,21 +49,5 @@ impl Engine {
     /// The committer's own handle: the gate is closed.
     pub(super) fn committing_handle(&self) -> Handle<'_> {
         Handle::new(self.handle_ports(), Right::Committer)
-    }
-
-    fn handle_ports(&self) -> HandlePorts<'_> {
-        let Self { transaction, root_tree, extent_tree, csum_tree, space, superblock, qgroups, .. } = self;
-        let (env, node_size) = (self.env(), self.node_size());
-        HandlePorts {
-            transaction,
-            root_tree,
-            extent_tree,
-            csum_tree,
-            space,
-            superblock,
-            qgroups,
-            env,
-            node_size,
-        }
     }
 }

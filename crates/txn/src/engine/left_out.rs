@@ -9,9 +9,8 @@ use std::sync::Arc;
 
 use creamery_base::{Error, Result, TreeId};
 use creamery_tree::{BufferStore, Tree};
-use creamery_volume::{Chunk, Rescue};
+use creamery_volume::Rescue;
 
-use super::Engine;
 use crate::chunk_allocator::{DeviceSpace, claim_chunks, read_device_extents};
 
 /// Decides which trees may be left out, and notes each that is.
@@ -68,15 +67,5 @@ impl<'a> LeftOut<'a> {
             claim_chunks(&mut devices, volume);
         }
         Ok(devices)
-    }
-}
-
-impl Engine {
-    /// Used bytes of a group: all of it, when its item cannot be read and the rescue option ignores that.
-    pub(super) fn used_of(&self, chunk: &Chunk) -> Result<u64> {
-        match self.block_groups.used(chunk) {
-            Err(_) if self.volume().rescue().ignore_bad_roots => Ok(chunk.len),
-            used => used,
-        }
     }
 }

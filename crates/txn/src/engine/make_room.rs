@@ -57,7 +57,7 @@ impl Engine {
     /// `policy` does not go that far.
     pub(super) fn make_room(&self, tried: &mut Tried, policy: FlushPolicy, kind: SpaceKind) -> Result<bool> {
         held::assert_none("RECLAIM-2: nobody who holds a handle reclaims");
-        if !policy.commits() || self.log_waits() {
+        if !policy.commits() || self.logs.wait_for_replay() {
             return Ok(false);
         }
         if !std::mem::replace(&mut tried.discarded, true) {
@@ -67,7 +67,7 @@ impl Engine {
         let freed = policy.reclaims() && self.reclaimers.reclaim();
         // The next commit removes groups that this one empties. Asking again is of no use when none was removed.
         let removed = self.chunks.removed();
-        let empty = tried.for_removal != Some(removed) && self.want_idle_groups_removed(kind);
+        let empty = tried.for_removal != Some(removed) && self.idle_groups().want_removal_for(kind);
         if tried.committed && !freed && !empty {
             if policy.reclaims() && tried.awaited.is_none() {
                 tried.awaited = Some(self.room_claims.make());
@@ -84,7 +84,7 @@ impl Engine {
             self.store.readers().wait(READS_MAX);
             self.store.forget_read_ahead(); // a walker may have queued more in the meantime
             // There may be nothing left to commit.
-            self.release(&self.pipeline.roots.take_releasable())?;
+            self.discarder().release(&self.pipeline.roots.take_releasable())?;
         }
         gate::passing(Reason::Reservation, || self.commit_running())?;
         tried.committed = true;

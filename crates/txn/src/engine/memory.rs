@@ -46,7 +46,7 @@ impl Engine {
     /// The memory in use. Takes some milliseconds where very many changes wait for a commit.
     #[must_use]
     pub fn memory(&self) -> EngineMemory {
-        let StoreMemory { clean, dirty, writing } = self.store().memory();
+        let StoreMemory { clean, dirty, writing } = self.store.memory();
         let (to_run, freed) = self.runner.try_turn().map_or((0, 0), |turn| turn.memory());
         let (write_out, freed_before) = self.pipeline.memory();
         EngineMemory {

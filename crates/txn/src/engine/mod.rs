@@ -1,23 +1,26 @@
 //! One open filesystem below the level of files: its trees, its space, its running transaction.
 //!
-//! The engine composes. Each stateful component (an owner) has a module of its own and does not depend on the engine. Operations that span
-//! owners are methods of the engine, here:
+//! The engine composes. Each stateful component (an owner) has a module of its own and does not depend on the engine. A component that
+//! reckons with several owners or changes them, as `headroom` or `quota_accounting`, borrows them (`compose`), and begins handles of its
+//! own through a port (`port`). Operations that span more than that are methods of the engine, here:
 //!
 //! | file | operation |
 //! |---|---|
 //! | `open` | makes the owners from the devices |
+//! | `compose`, `port` | lend each component the owners that it uses, and let it begin handles |
 //! | `refusal` | reasons that forbid writing |
 //! | `left_out` | opens a damaged filesystem without some trees |
 //! | `handles`, `reserve`, `make_room` | begin handles, with reserved room |
-//! | `data` | hands out, writes and reads data |
+//! | `data` | hands out space for data |
 //! | `delalloc` | keeps room for data that is written later |
-//! | `discard` | discards free space |
+//! | `discard` | discards all free space |
+//! | `drop_tree` | drops deleted subvolumes in steps |
+//! | `convert` | converts the trees that describe space |
 //! | `grow` | takes more of a device |
-//! | `space` | makes, records and removes block groups |
+//! | `space` | makes block groups |
 //! | `background` | work that no caller waits for |
 //! | `commit`, `settle` | close a transaction and make it durable |
-//! | `log` | makes synced files durable without a commit |
-//! | `quota` | counts the usage of subvolumes, and enforces their limits |
+//! | `quota` | makes room in the limits of subvolumes, and takes snapshots |
 //! | `replay` | brings logs into the trees |
 //! | `space_caches` | removes caches that Linux would believe |
 //! | `abort` | ends all writing |
@@ -30,6 +33,7 @@
 mod abort;
 mod background;
 mod commit;
+mod compose;
 mod convert;
 mod data;
 mod delalloc;
@@ -41,10 +45,10 @@ mod fault;
 mod grow;
 mod handles;
 mod left_out;
-mod log;
 mod make_room;
 mod memory;
 mod open;
+mod port;
 mod quota;
 mod refusal;
 mod replay;
@@ -55,11 +59,8 @@ mod space_caches;
 mod statistics;
 mod users;
 
-pub use convert::Conversion;
-pub use data::{DataCsums, FoundCsums};
 pub use durable::{DurableTree, DurableTrees};
 pub use memory::EngineMemory;
-pub use quota::KeptGroups;
 pub use replay::Replay;
 pub use statistics::{EngineCounters, GroupSum, SpaceReport};
 pub use users::Sharing;
@@ -67,8 +68,7 @@ pub use users::Sharing;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use creamery_base::lock::{RankedMutex, rank};
-use creamery_base::{Env, Error, ErrorKind, Generation, Result, SystemEnv, Timespec, TreeId, panics};
+use creamery_base::{Env, Error, ErrorKind, Generation, Result, SystemEnv, TreeId, panics};
 use creamery_codec::ChecksumType;
 use creamery_format::{Incompat, RawRootItem};
 use creamery_tree::{BufferStore, Tree};
@@ -78,6 +78,7 @@ use crate::background::{Background, CommitTimer};
 use crate::block_group_items::BlockGroupItems;
 use crate::chunk_allocator::{ChunkAllocator, DeviceSpace};
 use crate::commit::{CommitPipeline, NextSuperblock};
+use crate::conversion::Conversions;
 use crate::counters::Counters;
 use crate::csum_tree::CsumTree;
 use crate::discard::Discards;
@@ -86,10 +87,11 @@ use crate::free_space_tree::FreeSpaceTree;
 use crate::qgroup::Qgroups;
 use crate::reclaim::{Reclaimers, RoomClaims};
 use crate::roots::{RootTree, Switches};
-use crate::run_refs::{Ports, RefRunner};
+use crate::run_refs::RefRunner;
 use crate::space_info::{DelallocAccount, Reservations, Space};
-use crate::transaction::{Joined, Transaction};
+use crate::transaction::Transaction;
 use crate::tree_log::TreeLogs;
+use crate::units::Units;
 
 /// How an engine runs.
 ///
@@ -177,8 +179,7 @@ pub struct Engine {
     discards: Discards,
     counters: Counters,
     superblock: NextSuperblock,
-    /// The conversion to do when the transaction closes.
-    conversion: RankedMutex<Option<Conversion>, { rank::LEAF }>,
+    conversions: Conversions,
     transaction: Transaction,
     pipeline: CommitPipeline,
     logs: TreeLogs,
@@ -191,8 +192,6 @@ pub struct Engine {
     takes_unchecked_data: bool,
     /// Whether it was closed: no operation may begin.
     closed: AtomicBool,
-    /// Whether a log has to be replayed before anything is committed (REPLAY-2).
-    log_waits: AtomicBool,
     #[cfg(feature = "faults")]
     settles_nothing: AtomicBool,
 }
@@ -229,6 +228,9 @@ impl Engine {
         let block_group_tree = parts.block_group_tree.map(keep);
         let readers = parts.store.readers().clone();
         let logs = TreeLogs::new(superblock.generation().next(), options.gather_syncs);
+        if superblock.log_root().is_some() && parts.read_only.is_none() {
+            logs.expect_replay();
+        }
         Self {
             block_groups: BlockGroupItems::new(Arc::clone(&extent_tree), block_group_tree),
             chunks: ChunkAllocator::new(
@@ -254,7 +256,7 @@ impl Engine {
             root_tree,
             space: Space::new(superblock.bytes_used()),
             reservations: Arc::default(),
-            delalloc: Arc::default(),
+            delalloc: Arc::new(DelallocAccount::new(Units::bytes_of_an_item(superblock.node_size()))),
             runner: RefRunner::default(),
             reclaimers: Reclaimers::default(),
             room_claims: RoomClaims::default(),
@@ -264,9 +266,8 @@ impl Engine {
             pipeline: CommitPipeline::new(readers, superblock.generation()),
             logs,
             qgroups: Arc::default(),
-            log_waits: AtomicBool::new(superblock.log_root().is_some() && parts.read_only.is_none()),
             superblock: NextSuperblock::new(superblock),
-            conversion: RankedMutex::default(),
+            conversions: Conversions::default(),
             read_only: parts.read_only,
             takes_unchecked_data: parts.takes_unchecked_data,
             closed: AtomicBool::new(false),
@@ -293,20 +294,10 @@ impl Engine {
         &self.volume
     }
 
-    fn store(&self) -> &Arc<BufferStore> {
-        &self.store
-    }
-
     /// Clock and randomness.
     #[must_use]
     pub fn env(&self) -> &dyn Env {
         &*self.options.env
-    }
-
-    /// The time now.
-    #[must_use]
-    pub fn now(&self) -> Timespec {
-        self.options.env.now()
     }
 
     /// Unit of data, bytes.
@@ -384,27 +375,9 @@ impl Engine {
         self.closed.store(true, Ordering::SeqCst);
         let committed = self.commit();
         if committed.is_ok() {
-            self.discard_the_rest();
+            // The last chance. A failing device loses no data by it.
+            while self.has_changes() && !self.discards.is_empty() && self.discarder().step().is_ok() {}
         }
         committed.and(self.volume.close())
-    }
-
-    /// Holds off the commit's critical section.
-    fn join(&self) -> Joined<'_> {
-        self.transaction.join()
-    }
-
-    /// The owners that running delayed refs changes.
-    fn ports<'e>(&'e self, record_chunks: &'e dyn Fn() -> Result<bool>) -> Ports<'e> {
-        let Self { extent_tree, csum_tree, free_space_tree, space, qgroups, .. } = self;
-        Ports { extent_tree, csum_tree, free_space_tree, space, qgroups, record_chunks }
-    }
-
-    /// Visits the trees that every commit may have to update.
-    fn each_commit_tree(&self, visit: impl FnMut(&Arc<Tree>)) {
-        let (free_space, block_groups) = (self.free_space_tree.loaded(), self.block_groups.own_tree());
-        let optional = [free_space.as_ref(), block_groups.as_ref()];
-        let always = [self.extent_tree.tree(), self.csum_tree.tree(), self.root_tree.tree(), &self.dev_tree];
-        always.into_iter().chain(optional.into_iter().flatten()).for_each(visit);
     }
 }

@@ -84,8 +84,8 @@ impl Engine {
             root_tree,
         };
         let engine = Self::from_parts(parts, options);
-        engine.load_groups(engine.read_only().is_none())?;
-        engine.load_quotas().or_else(|error| left_out.note(TreeId::QUOTA, error))?;
+        engine.group_loader().load(engine.read_only().is_none())?;
+        engine.quotas().load().or_else(|error| left_out.note(TreeId::QUOTA, error))?;
         engine.volume().decide_repairs(engine.read_only().is_none());
         let engine = Arc::new(engine);
         engine.register_own_work();

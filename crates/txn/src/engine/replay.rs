@@ -12,7 +12,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use creamery_base::{Error, ErrorKind, InodeId, Logical, Result, TreeId, Wait};
 use creamery_format::BlockGroupFlags;
@@ -20,7 +19,7 @@ use creamery_format::BlockGroupFlags;
 use super::Engine;
 use crate::data_extent::DataExtent;
 use crate::handle::Handle;
-use crate::space_info::BlockGroup;
+use crate::space_info::{BlockGroup, Space};
 use crate::tree_log::{LogTree, open_logs};
 use crate::units::Units;
 
@@ -29,6 +28,24 @@ struct Withheld {
     group: Arc<BlockGroup>,
     at: Logical,
     len: u64,
+}
+
+impl Withheld {
+    /// Withholds the block of a log. Errors: damage: its space is not free, or not metadata's.
+    fn of_a_log(space: &Space, at: Logical, len: u64) -> Result<Self> {
+        let group = space.group_at(at).filter(|group| {
+            group.holds(at, len)
+                && group.flags.intersects(BlockGroupFlags::METADATA | BlockGroupFlags::SYSTEM)
+        });
+        let taken = group.and_then(|group| {
+            let range = (at.get(), at.get() + len);
+            group.take_part(range, len, len).map(|_| Self { group, at, len })
+        });
+        taken.ok_or_else(|| {
+            let what = format!("log block {at} is already in use, or in no metadata block group");
+            Error::new(ErrorKind::Corrupt, what)
+        })
+    }
 }
 
 impl Drop for Withheld {
@@ -75,38 +92,18 @@ pub struct Replay<'e> {
 }
 
 impl Engine {
-    /// Whether a log has to be replayed before anything is committed.
-    pub(super) fn log_waits(&self) -> bool {
-        self.log_waits.load(Ordering::Acquire)
-    }
-
     /// Opens the logs, if there are any and the filesystem can be written.
     /// Errors: device errors; damage of the logs. Nothing was changed.
     pub fn begin_replay(&self) -> Result<Option<(Replay<'_>, Vec<LogTree>)>> {
-        if !self.log_waits() {
+        if !self.logs.wait_for_replay() {
             return Ok(None);
         }
         let (mut blocks, len) = (Vec::new(), u64::from(self.node_size()));
         let logs = open_logs(&self.store, &mut |at| {
-            blocks.push(self.withhold_block(at, len)?);
+            blocks.push(Withheld::of_a_log(&self.space, at, len)?);
             Ok(())
         })?;
         Ok(Some((Replay { engine: self, extents: BTreeMap::new(), _blocks: blocks }, logs)))
-    }
-
-    fn withhold_block(&self, at: Logical, len: u64) -> Result<Withheld> {
-        let group = self.space.group_at(at).filter(|group| {
-            group.holds(at, len)
-                && group.flags.intersects(BlockGroupFlags::METADATA | BlockGroupFlags::SYSTEM)
-        });
-        let taken = group.and_then(|group| {
-            let range = (at.get(), at.get() + len);
-            group.take_part(range, len, len).map(|_| Withheld { group, at, len })
-        });
-        taken.ok_or_else(|| {
-            let what = format!("log block {at} is already in use, or in no metadata block group");
-            Error::new(ErrorKind::Corrupt, what)
-        })
     }
 }
 
@@ -194,7 +191,7 @@ impl Replay<'_> {
             Ok(()) => handle.end(),
             Err(error) => return Err(handle.abort(error)),
         }
-        engine.log_waits.store(false, Ordering::Release);
+        engine.logs.replayed();
         engine.commit()
     }
 }

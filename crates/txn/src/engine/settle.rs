@@ -19,31 +19,32 @@ impl Engine {
         self.check_writable()?;
         if self.has_nothing_to_commit() {
             // Releases space that a reader still needed when the last commit ended.
-            self.release(&self.pipeline.roots.take_releasable())?;
+            self.discarder().release(&self.pipeline.roots.take_releasable())?;
             self.qgroups.with(|state| state.forget_pending());
-            return self.flush_written(gate.take_written()).map(|()| None);
+            return gate.flush_written(self.volume()).map(|()| None);
         }
         self.transaction.enter(CommitPhase::Settle);
-        let need = self.need_of_this_commit();
+        let need = self.headroom().need.closed();
         let handle = self.committing_handle();
         let settled = self
-            .convert_what_waits(&handle)
-            .and_then(|()| self.switch_quotas(&handle))
+            .converter()
+            .run_waiting(&handle)
+            .and_then(|()| self.quotas().run_switch(&handle))
             .and_then(|()| self.pipeline.participants.settle(&handle))
             .and_then(|()| self.settle(&handle, need));
         handle.end();
         settled?;
         self.check_writable()?;
-        if self.store().dirty_bytes() == 0 {
+        if self.store.dirty_bytes() == 0 {
             // Groups were to be removed and none could be: no superblock is written, for it would be newer than its root.
-            return self.flush_written(gate.take_written()).map(|()| None);
+            return gate.flush_written(self.volume()).map(|()| None);
         }
         self.transaction.enter(CommitPhase::Take);
         let generation = self.generation();
         let superblock = self.next_superblock(generation)?;
         let own = self.root_tree.own_blocks();
         // Before a commit root leads to these blocks: readers without a handle compare the keys in them.
-        let blocks = self.store().take_dirty()?;
+        let blocks = self.store.take_dirty()?;
         self.root_tree.switch_commit_roots()?;
         assert_eq!(
             own,
@@ -54,7 +55,7 @@ impl Engine {
         self.end_logs(generation, &mut pinned)?;
         let written = gate.take_written().unwrap_or_else(|| self.volume().nothing_written());
         assert!(self.extent_tree.refs().len() == 0, "COMMIT-1: no delayed ref is left");
-        assert!(!self.has_pending_chunks(), "COMMIT-1: no chunk is left");
+        assert!(!self.chunks.has_work(), "COMMIT-1: no chunk is left");
         self.extent_tree.refs().close_lost(generation);
         self.qgroups.begin_next();
         gate.begin_next();
@@ -79,12 +80,12 @@ impl Engine {
     }
 
     fn has_nothing_to_commit(&self) -> bool {
-        self.store().dirty_bytes() == 0
+        self.store.dirty_bytes() == 0
             && self.extent_tree.refs().len() == 0
-            && !self.has_pending_chunks()
+            && !self.chunks.has_work()
             && !self.pipeline.participants.have_work()
             && !self.qgroups.has_work()
-            && self.conversion.lock().is_none()
+            && !self.conversions.any()
     }
 
     /// Applies all queued changes until none is left (COMMIT-1).
@@ -96,15 +97,14 @@ impl Engine {
         }
         handle.check_commit_need(need);
         // Removing groups is not part of `need`: it checks the available room itself, for each group.
-        let removed = self.remove_idle_groups(handle)?;
-        let need = if removed { handle.unpromised() + self.need_of_this_commit() } else { need };
-        let record_chunks = || self.record_chunks(handle);
+        let removed = self.idle_groups().remove(handle)?;
+        let need = if removed { handle.unpromised() + self.headroom().need.closed() } else { need };
         for _ in 0..PASSES_MAX {
-            let mut changed = self.record_chunks(handle)?;
-            changed |= self.runner.turn().round(self.ports(&record_chunks), handle)?;
-            changed |= self.record_groups(handle)?;
-            changed |= self.root_tree.record_roots(handle, self.now())?;
-            if !changed && !self.settle_quotas(handle)? {
+            let mut changed = self.group_records().record_chunks(handle)?;
+            changed |= self.runner.turn().round(self.ports(), handle)?;
+            changed |= self.group_records().record_used(handle)?;
+            changed |= self.root_tree.record_roots(handle, self.env().now())?;
+            if !changed && !self.quotas().settle(handle)? {
                 handle.check_commit_need(need);
                 return Ok(());
             }
@@ -121,8 +121,8 @@ impl Engine {
             dev_root: self.dev_tree.root_pointer()?,
             csum_root: self.csum_tree.tree().root_pointer()?,
             fs_root: self.tree(TreeId::FS)?.root_pointer()?,
-            device: self.recorded_device()?,
-            device_count: self.device_count(),
+            device: self.chunks.recorded_device(self.superblock.device())?,
+            device_count: self.chunks.device_count(),
             bytes_used: self.space.bytes_used(),
         }))
     }

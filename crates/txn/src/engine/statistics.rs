@@ -108,14 +108,14 @@ impl Engine {
             log_micros,
             promised_bytes: self.reservations.promised_to_handles(),
             delayed_refs: self.extent_tree.refs().len() as u64,
-            store: self.store().counters(),
+            store: self.store.counters(),
         }
     }
 
     /// Figures of reading ahead in the extent tree, in the checksum tree, or in all others together.
     #[must_use]
     pub fn read_ahead_of(&self, tree: TreeId) -> ReadAheadCounters {
-        self.store().read_ahead_of(tree)
+        self.store.read_ahead_of(tree)
     }
 
     /// The devices of the filesystem, by the order of their ids.
@@ -128,13 +128,11 @@ impl Engine {
     #[must_use]
     pub fn group_sums(&self) -> Vec<GroupSum> {
         let mut sums = BTreeMap::new();
-        let mut next = self.space.next_group(Logical::new(0));
-        while let Some(group) = next {
+        for group in self.space.groups() {
             let flags = group.flags & (BlockGroupFlags::TYPES | BlockGroupFlags::PROFILES);
             let sum = sums.entry(flags.bits()).or_insert(GroupSum { flags, total: 0, used: 0 });
             sum.total += group.len;
             sum.used += group.recorded_used();
-            next = self.space.next_group(group.end());
         }
         sums.into_values().collect()
     }
@@ -142,20 +140,14 @@ impl Engine {
     /// The start of each block group, and its bytes in extents, in the last commit.
     #[must_use]
     pub fn group_uses(&self) -> Vec<(Logical, u64)> {
-        let mut uses = Vec::new();
-        let mut next = self.space.next_group(Logical::new(0));
-        while let Some(group) = next {
-            uses.push((group.start, group.recorded_used()));
-            next = self.space.next_group(group.end());
-        }
-        uses
+        self.space.groups().map(|group| (group.start, group.recorded_used())).collect()
     }
 
     /// How long write locks on tree blocks were held and waited for, by level, leaves first; all zero unless
     /// [`Options::lock_times`](crate::Options::lock_times) is on.
     #[must_use]
     pub fn lock_times(&self) -> Vec<creamery_tree::LockTimes> {
-        self.store().lock_times().to_vec()
+        self.store.lock_times().to_vec()
     }
 
     /// Figures of each open tree so far, in order of their ids.
@@ -174,8 +166,8 @@ impl Engine {
         SpaceReport {
             total: self.volume().superblock().total_bytes(),
             used: self.space.bytes_used(),
-            unallocated: self.unallocated(),
-            data_allocatable: self.allocatable_data(),
+            unallocated: self.chunks.unallocated(),
+            data_allocatable: self.headroom().allocatable_data(),
             data_total: data.total,
             data_used: data.used,
             data_pending,

@@ -10,7 +10,7 @@
 //! trees of the last commit and in those to come. Here most are known without a walk ([`Owners`]): an extent whose references
 //! all name one subvolume, and which is younger than that subvolume's last snapshot, is reached from there alone, before and
 //! after. So a head that runs (`run_refs`) gives the difference of the sums, which is added at once. The rest, extents that snapshots or
-//! clones share, is noted ([`changed`]), once for a transaction, and walked when it closes (`engine/quota`).
+//! clones share, is noted ([`changed`]), once for a transaction, and walked when it closes (`quota_accounting`).
 //!
 //! Queued changes of an extent may cancel out and change its roots all the same: copying a shared block adds references of the copy to
 //! the block's children, and copying the next block down takes one back. So a head whose changes all cancelled
@@ -165,6 +165,11 @@ impl Qgroups {
     /// Whether so many extents wait to be walked that the transaction ought to close.
     pub(crate) fn is_much_noted(&self) -> bool {
         self.noted.load(Ordering::Relaxed) > NOTED_DUE
+    }
+
+    /// Blocks of the quota tree that the commit may copy or make.
+    pub(crate) fn blocks_needed(&self, node_size: u32) -> u64 {
+        self.with(|state| state.blocks_needed(node_size)).unwrap_or(0)
     }
 
     /// Begins the next transaction: the running one has closed.

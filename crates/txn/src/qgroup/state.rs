@@ -148,7 +148,7 @@ impl State {
     }
 
     /// Blocks of the quota tree that the commit may copy or make.
-    pub(crate) fn blocks_needed(&self, node_size: u32) -> u64 {
+    pub(super) fn blocks_needed(&self, node_size: u32) -> u64 {
         let items = (self.forest.items() + self.writes.len()) as u64;
         // Each is copied and split once, at most; leaves are at least an eighth full. The tree's root gives no reliable bound.
         2 * (items.saturating_mul(items::LEN_MAX) / u64::from(node_size / 8)).saturating_add(BLOCKS_MORE)

@@ -24,13 +24,19 @@ use creamery_base::CachePadded;
 use crate::qgroup::Charge;
 
 /// The two sums.
-#[derive(Default)]
 pub(crate) struct DelallocAccount {
     data: CachePadded<AtomicU64>,
     metadata: AtomicU64,
+    /// Bytes that changing an item may take.
+    item: u64,
 }
 
 impl DelallocAccount {
+    /// Creates the account of a filesystem in which changing an item may take `item` bytes.
+    pub(crate) fn new(item: u64) -> Self {
+        Self { data: CachePadded::default(), metadata: AtomicU64::new(0), item }
+    }
+
     /// Bytes of data space kept.
     pub(crate) fn data(&self) -> u64 {
         self.data.load(Ordering::SeqCst)
@@ -96,6 +102,11 @@ impl DelallocReservation {
         Self { account: Arc::clone(&self.account), data, metadata, charge }
     }
 
+    /// Splits off the room that it has for changing `items` items.
+    pub fn take_items(&mut self, items: u32) -> Self {
+        self.take(0, u64::from(items) * self.account.item)
+    }
+
     /// Adds the room of `other`.
     ///
     /// # Panics
@@ -117,9 +128,9 @@ impl DelallocReservation {
         self.take(data, 0).charge.take()
     }
 
-    /// Gives up `metadata` bytes, or all if there are fewer, to a handle's promise. Returns how many.
-    pub(crate) fn has_promise(&mut self, metadata: u64) -> u64 {
-        self.take(0, metadata).metadata
+    /// Gives up the room for changing `items` items, or all if there is less, to a handle's promise. Returns its bytes.
+    pub(crate) fn has_promise(&mut self, items: u32) -> u64 {
+        self.take_items(items).metadata
     }
 
     /// Whether `account` keeps it.
@@ -149,7 +160,7 @@ mod tests {
 
     #[test]
     fn what_is_split_and_joined_is_given_back_once() {
-        let account = Arc::<DelallocAccount>::default();
+        let account = Arc::new(DelallocAccount::new(4));
         let mut first = account.keep(100, 10, None);
         let second = first.take(30, 50);
         assert_eq!((first.data_bytes(), first.metadata_bytes()), (70, 0));
@@ -158,9 +169,9 @@ mod tests {
         assert!(first.has_space(50).is_none(), "there are no limits");
         assert_eq!((account.data(), account.metadata()), (50, 10));
         first.add(second);
-        assert_eq!(first.has_promise(8), 8);
+        assert_eq!(first.has_promise(2), 8);
         assert_eq!((account.data(), account.metadata()), (50, 2));
-        assert_eq!(first.has_promise(8), 2, "there is no more");
+        assert_eq!(first.has_promise(2), 2, "there is no more");
         first.keep_again(2);
         assert_eq!((first.metadata_bytes(), account.metadata()), (2, 2));
         drop(first);
@@ -170,7 +181,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "DELALLOC-1")]
     fn room_of_two_filesystems_is_not_mixed() {
-        let [one, other] = [(); 2].map(|()| Arc::<DelallocAccount>::default());
+        let [one, other] = [(); 2].map(|()| Arc::new(DelallocAccount::new(4)));
         let mut room = one.keep(1, 1, None);
         room.add(other.keep(1, 1, None));
     }
@@ -178,7 +189,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "DELALLOC-1")]
     fn room_that_is_given_back_twice_is_a_bug() {
-        let account = Arc::<DelallocAccount>::default();
+        let account = Arc::new(DelallocAccount::new(4));
         let room = account.keep(1, 1, None);
         account.data.fetch_sub(1, Ordering::SeqCst);
         drop(room);

@@ -96,6 +96,16 @@ impl Space {
         self.groups.read().range(from..).next().map(|(_, group)| Arc::clone(group))
     }
 
+    /// All groups, in the order of their addresses.
+    pub(crate) fn groups(&self) -> impl Iterator<Item = Arc<BlockGroup>> {
+        let mut from = Logical::new(0);
+        std::iter::from_fn(move || {
+            let group = self.next_group(from)?;
+            from = group.end();
+            Some(group)
+        })
+    }
+
     fn all_infos(&self) -> [&SpaceInfo; 4] {
         [&self.data, &self.mixed, &self.metadata, &self.system]
     }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use creamery_base::gate::Reason;
@@ -67,11 +68,11 @@ impl LogBase {
     }
 }
 
-/// A change that a caller has put into the logs. [`Engine::sync_log`](crate::Engine::sync_log) makes it durable.
+/// A change that a caller has put into the logs. [`LogWriter::sync`](crate::LogWriter::sync) makes it durable.
 ///
 /// ```no_run
 /// # fn sync(engine: &creamery_txn::Engine, ticket: creamery_txn::LogTicket) -> creamery_base::Result<()> {
-/// engine.sync_log(ticket)
+/// engine.logs().sync(ticket)
 /// # }
 /// ```
 #[must_use]
@@ -121,6 +122,8 @@ pub(crate) struct TreeLogs {
     /// Whether a writer waits for other syncs first.
     gathers: bool,
     more: RankedCondvar,
+    /// Whether logs on the devices wait for their replay (REPLAY-2).
+    replay_waits: AtomicBool,
 }
 
 type Locked<'l> = RankedGuard<'l, State, { rank::TREE_LOG }>;
@@ -177,7 +180,23 @@ impl TreeLogs {
             writing: false,
         };
         let (changed, more) = (RankedCondvar::new(), RankedCondvar::new());
-        Self { state: RankedMutex::new(state), changed, gathers, more }
+        let replay_waits = AtomicBool::new(false);
+        Self { state: RankedMutex::new(state), changed, gathers, more, replay_waits }
+    }
+
+    /// Notes that logs on the devices have to be replayed before anything is committed (REPLAY-2).
+    pub(crate) fn expect_replay(&self) {
+        self.replay_waits.store(true, Ordering::Release);
+    }
+
+    /// Notes that the changes of the logs on the devices are in the trees.
+    pub(crate) fn replayed(&self) {
+        self.replay_waits.store(false, Ordering::Release);
+    }
+
+    /// Whether logs on the devices have to be replayed before anything is committed.
+    pub(crate) fn wait_for_replay(&self) -> bool {
+        self.replay_waits.load(Ordering::Acquire)
     }
 
     /// Locks the logs of transaction `generation`, which runs; `None` when they take no more.

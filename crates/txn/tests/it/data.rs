@@ -30,7 +30,7 @@ fn buffers_that_are_handed_over_lie_one_after_another() {
     let parts = buffers(1, 4);
     for (at, part) in [(2, &parts[2..]), (0, &parts[..2])] {
         let parts = Parts::from_iter(part.iter().cloned());
-        written.add(engine.write_data_parts(start + (at << 20), parts).expect("memory takes it"));
+        written.add(engine.data().write_parts(start + (at << 20), parts).expect("memory takes it"));
     }
     assert!(
         parts.into_iter().all(|buffer| Arc::into_inner(buffer).is_some()),
@@ -42,7 +42,7 @@ fn buffers_that_are_handed_over_lie_one_after_another() {
     handle.end();
     engine.commit().expect("a commit");
     let mut out = vec![0; 4 * MIB];
-    engine.read_data(start, &mut out, DataCsums::Absent, Wait::Yes).expect("it is read");
+    engine.data().read(start, &mut out, DataCsums::Absent, Wait::Yes).expect("it is read");
     assert!(out.chunks(MIB).zip(1..).all(|(bytes, number)| bytes.iter().all(|byte| *byte == number)));
 }
 
@@ -62,7 +62,7 @@ fn data_space_has_no_checksums_when_it_is_handed_out() {
         handle.complete_in_place(at.into(), nothing, Some(&[1; 8])).expect("room");
         handle.end();
     }
-    let has = |at: u64, len: u64| engine.has_csums(at.into(), len, Wait::Yes).expect("memory is read");
+    let has = |at: u64, len: u64| engine.data().has_csums(at.into(), len, Wait::Yes).expect("memory is read");
     assert!(has(start.get(), LEN));
     let extent = allocate();
     assert_eq!(extent.start(), start);
@@ -70,7 +70,7 @@ fn data_space_has_no_checksums_when_it_is_handed_out() {
     let ends = [start.get() - SECTOR, start.get() + LEN];
     assert!(ends.iter().all(|at| has(*at, SECTOR)), "those beside it stay");
     let data = vec![7; LEN as usize];
-    let written = engine.write_data(&extent, &data).expect("memory takes it");
+    let written = engine.data().write(&extent, &data).expect("memory takes it");
     let csums = vec![2; LEN as usize / SECTOR as usize * 4];
     let handle = engine.start(Units::items(4)).expect("room");
     let owner = InodeId { subvolume: TreeId::FS, ino: ObjectId::new(1000) };

@@ -55,9 +55,9 @@ fn data_without_a_checksum_is_read_for_nodatasum_files_only() {
     let world = World::new(&image);
     let at = world.without_csum();
     let mut bytes = [0; SECTOR];
-    world.engine.read_data(at, &mut bytes, DataCsums::Absent, Wait::Yes).expect("nobody can tell");
+    world.engine.data().read(at, &mut bytes, DataCsums::Absent, Wait::Yes).expect("nobody can tell");
     let error =
-        world.engine.read_data(at, &mut bytes, DataCsums::Present, Wait::Yes).expect_err("nobody can tell");
+        world.engine.data().read(at, &mut bytes, DataCsums::Present, Wait::Yes).expect_err("nobody can tell");
     assert_eq!(error.kind(), ErrorKind::Unreadable, "{error}");
     assert!(error.to_string().contains(&at.to_string()), "{error}");
 }
@@ -81,7 +81,7 @@ fn an_extent_is_freed_when_who_gives_it_up_is_done() {
     handle.end();
     world.engine.commit().expect("a commit");
     let mut out = [0; SECTOR];
-    let read = world.engine.read_data(all[0], &mut out, DataCsums::Present, Wait::Yes);
+    let read = world.engine.data().read(all[0], &mut out, DataCsums::Present, Wait::Yes);
     assert_eq!(read.expect_err("its checksum went with it").kind(), ErrorKind::Unreadable);
 }
 

@@ -123,7 +123,7 @@ impl World {
     fn allocate(&self) -> (DataExtent, Written) {
         let extent =
             self.engine.allocate_data(TreeId::FS, SECTOR as u64, SECTOR as u64, None).expect("space");
-        let written = self.engine.write_data(&extent, &content(extent.start())).expect("memory takes it");
+        let written = self.engine.data().write(&extent, &content(extent.start())).expect("memory takes it");
         (extent, written)
     }
 
@@ -184,7 +184,7 @@ impl World {
     /// Reads the extent at `at`, which is in use: the data is as written.
     pub(crate) fn read_good(&self, at: Logical) {
         let mut bytes = [0; SECTOR];
-        self.engine.read_data(at, &mut bytes, DataCsums::Present, Wait::Yes).expect("good data");
+        self.engine.data().read(at, &mut bytes, DataCsums::Present, Wait::Yes).expect("good data");
         assert_eq!(bytes, content(at));
     }
 
@@ -192,7 +192,8 @@ impl World {
     pub(crate) fn read_rotten(&self, at: Logical) {
         let error = self
             .engine
-            .read_data(at, &mut [0; SECTOR], DataCsums::Present, Wait::Yes)
+            .data()
+            .read(at, &mut [0; SECTOR], DataCsums::Present, Wait::Yes)
             .expect_err("it is rotten");
         assert_eq!(error.kind(), ErrorKind::Unreadable, "{error}");
     }

@@ -87,7 +87,7 @@ fn what_is_packed_is_read_back_and_its_padding_is_zero() {
                 assert!(extent.compression != Compression::None && extent.disk_num_bytes < *shown);
                 let mut packed = vec![0xff; usize::try_from(extent.disk_num_bytes).expect("small")];
                 let csums = creamery_txn::DataCsums::Present;
-                fixture.read_data(extent.disk_bytenr, &mut packed, csums, Wait::Yes).expect("readable");
+                fixture.data().read(extent.disk_bytenr, &mut packed, csums, Wait::Yes).expect("readable");
                 assert_eq!(packed.last(), Some(&0), "what is behind is zero");
             }
             fixture.commit().expect("a commit");

@@ -121,9 +121,9 @@ fn what_is_delayed_keeps_no_direct_write_from_what_a_limit_leaves() {
     const LIMIT: u64 = 16 << 20;
     let Some(fixture) = fixture(Kind("-m single --nodesize 4096")) else { return };
     let (engine, options) = (&fixture.engine, FsOptions { delayed_bytes: 64 << 20, ..FsOptions::default() });
-    engine.enable_quotas(QuotaMode::Full).expect("room");
-    while engine.quota_rescan_step().expect("no damage") {}
-    engine.limit_qgroup(QgroupId::of(TreeId::FS), Some(LIMIT), false).expect("room");
+    engine.quotas().enable(QuotaMode::Full).expect("room");
+    while engine.quotas().rescan_step().expect("no damage") {}
+    engine.quotas().limit(QgroupId::of(TreeId::FS), Some(LIMIT), false).expect("room");
     let fs = Filesystem::open(Arc::clone(engine), options).expect("it opens");
     let root = fs.root(fs.default_subvolume()).expect("a root");
     let other = fs.create_subvolume(root, b"other", &NewInode::directory(0o755)).expect("room");

@@ -152,11 +152,11 @@ fn what_ends_in_flight_is_for_all_who_look_for_room() {
 fn nobody_meets_a_limit_because_of_requests_in_flight() {
     let Some((fs, device, file)) = on_answering(128, queued()) else { return };
     let engine = fs.engine();
-    engine.enable_quotas(QuotaMode::Full).expect("room");
-    while engine.quota_rescan_step().expect("no damage") {}
+    engine.quotas().enable(QuotaMode::Full).expect("room");
+    while engine.quotas().rescan_step().expect("no damage") {}
     // The size of the file and of the write in flight, and less than making a directory may take.
     let limit = (128 + 64 + 12) * SECTOR;
-    engine.limit_qgroup(QgroupId::of(TreeId::FS), Some(limit), false).expect("room");
+    engine.quotas().limit(QgroupId::of(TreeId::FS), Some(limit), false).expect("room");
     make_directory(&fs, "before").expect("room");
     fs.sync().expect("room");
     let answer = submit_sectors(&file, DirectAt::Offset(0), MARKED, 64);
