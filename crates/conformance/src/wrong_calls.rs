@@ -57,7 +57,7 @@ const ROWS: [WrongCall; 165] = [
     ("mkfs --rootdir d --compress brotli y.img", 2, "mkfs: invalid value 'brotli' for '--compress <ALGORITHM[:LEVEL]>': \"brotli\": unknown compression, expected zlib, lzo or zstd, optionally with a level: zstd:3; see `creamery mkfs --help`"),
     ("mkfs -L x -b 200M --csum md5 y.img", 2, "mkfs: invalid value 'md5' for '--csum <TYPE>': unknown checksum, expected crc32c, xxhash64, sha256, blake2b; see `creamery mkfs --help`"),
     ("mount x.img", 2, "mount: the following required arguments were not provided: <DIR>; see `creamery mount --help`"),
-    ("ls --rescue everything x.img:/", 2, "ls: invalid value 'everything' for '--rescue <WORDS>': 'everything': want nologreplay, usebackuproot, ignorebadroots, ignoredatacsums, ignoremetacsums, ignoresuperflags or all; see `creamery ls --help`"),
+    ("ls --rescue everything x.img:/", 2, "ls: invalid value 'everything' for '--rescue <WORDS>': unknown rescue option 'everything': expected nologreplay, usebackuproot, ignorebadroots, ignoredatacsums, ignoremetacsums, ignoresuperflags or all; see `creamery ls --help`"),
     ("mkdir --rescue ibadroots x.img:/new", 1, "mkdir: x.img: rescue options allow reading only"),
     ("scrub start -c 9 x.img", 2, "scrub start: invalid value '9' for '-c <CLASS>': 9 is not in 0..=3; see `creamery scrub start --help`"),
     ("scrub resume -n 99 x.img", 2, "scrub resume: invalid value '99' for '-n <LEVEL>': 99 is not in 0..=7; see `creamery scrub resume --help`"),

@@ -144,7 +144,8 @@ impl Filesystem {
         // Errors at the end of the move are better reported before the copy.
         let (parent, _) = self.resolve_parent(from)?;
         if self.fs.subvolume_info(parent.subvolume)?.is_read_only() {
-            return Err(at(from)(Error::new(ErrorKind::ReadOnly, "its subvolume is read-only")));
+            let error = Error::new(ErrorKind::ReadOnly, "its subvolume is read-only");
+            return Err(at(from)(error.advise("`creamery property set PATH ro false` makes it writable")));
         }
         self.refuse_full_directory(to)?;
         let beside = self.free_name_beside(to);

@@ -83,7 +83,7 @@ impl Acl {
         let invalid = |what: &str| Error::invalid(format!("invalid ACL: {what}"));
         let (version, rest) = value.split_first_chunk::<4>().ok_or_else(|| invalid("no version"))?;
         if u32::from_le_bytes(*version) != VERSION {
-            return Err(Error::unsupported("ACL version, expected 2"));
+            return Err(Error::unsupported("unknown ACL version, expected 2"));
         }
         if rest.len() % ENTRY_LEN != 0 {
             return Err(invalid("truncated"));

@@ -8,7 +8,8 @@ use crate::inode::{DirectoryInode, Inode, InodeItem};
 /// Refuses a change of an inode that is immutable.
 pub(crate) fn check_not_immutable(item: &InodeItem) -> Result<()> {
     if item.flags.intersects(InodeFlags::IMMUTABLE.union(InodeFlags::READONLY)) {
-        return Err(Error::new(ErrorKind::PermissionDenied, "the inode is marked immutable"));
+        let error = Error::new(ErrorKind::PermissionDenied, "the inode is marked immutable");
+        return Err(error.advise("clear the flag on a mount with chattr -i"));
     }
     Ok(())
 }
@@ -17,7 +18,8 @@ pub(crate) fn check_not_immutable(item: &InodeItem) -> Result<()> {
 pub(crate) fn check_not_append_only(item: &InodeItem) -> Result<()> {
     check_not_immutable(item)?;
     if item.flags.contains(InodeFlags::APPEND) {
-        return Err(Error::new(ErrorKind::PermissionDenied, "the inode is marked append-only"));
+        let error = Error::new(ErrorKind::PermissionDenied, "the inode is marked append-only");
+        return Err(error.advise("clear the flag on a mount with chattr -a"));
     }
     Ok(())
 }

@@ -200,7 +200,9 @@ impl Subvolume {
     }
 
     fn named(&self, error: Error) -> Error {
-        error.context(format_args!("subvolume {}", self.tree.id()))
+        error
+            .context(format_args!("subvolume {}", self.tree.id()))
+            .advise("`creamery property set PATH ro false` makes it writable")
     }
 
     /// The gate that keeps changes out while the subvolume is read-only.
