@@ -32,7 +32,7 @@ use std::time::Duration;
 use creamery_base::lock::{RankedMutex, rank};
 use creamery_base::{Result, Timespec, memory};
 use creamery_format::InodeFlags;
-use creamery_txn::{BackgroundWork, Due, Engine, Handle, Units};
+use creamery_txn::{BackgroundWork, Due, Engine, Handle, ReserveItems};
 use smallvec::SmallVec;
 
 use crate::items::InodeItem;
@@ -244,7 +244,7 @@ impl AccessTimes {
             return Ok(());
         }
         inodes.iter().for_each(|inode| inode.leave_queue());
-        let handle = match engine.start(Units::spare(units)) {
+        let handle = match engine.start(ReserveItems::spare(units)) {
             Ok(handle) => handle,
             Err(error) => {
                 inodes.iter().for_each(|inode| inode.forget_access_time());

@@ -30,7 +30,7 @@ use creamery_base::{Error, ErrorKind, InodeId, Result, Wait, memory};
 use creamery_format::dir_item::ItemBytes;
 use creamery_format::{ITEM_LEN, Key};
 use creamery_tree::Tree;
-use creamery_txn::{CommitParticipant, Handle, KeptPromise};
+use creamery_txn::{BlockReserve, CommitParticipant, Handle};
 
 use smallvec::SmallVec;
 
@@ -111,12 +111,12 @@ pub(crate) struct DelayedNode {
 
 #[derive(Default)]
 struct DelayedItems {
-    inode: Option<(InodeItem, KeptPromise)>,
+    inode: Option<(InodeItem, BlockReserve)>,
     entries: Vec<DelayedEntry>,
     /// Bytes that the entries will take in a leaf.
     entry_bytes: usize,
     /// The reservation for the leaf that the entries go into.
-    entry_room: Option<KeptPromise>,
+    entry_room: Option<BlockReserve>,
     queued: bool,
 }
 
@@ -295,7 +295,7 @@ pub(crate) fn write_inode(handle: &Handle<'_>, tree: &Tree, id: InodeId, item: &
 
 #[cfg(test)]
 mod tests {
-    use creamery_txn::Units;
+    use creamery_txn::ReserveItems;
 
     use super::*;
     use crate::data::tests::support::{assert_noticed, new_directory};
@@ -309,7 +309,7 @@ mod tests {
         assert_noticed("DELAYED-2", |engine| {
             let inode = new_directory(&engine, 300);
             let dir = inode.directory();
-            let handle = engine.start(Units::items(4)).expect("room");
+            let handle = engine.start(ReserveItems::items(4)).expect("room");
             for index in [7, 6] {
                 dir.insert_entry_later(&handle, entry(index)).expect("room");
             }
@@ -321,7 +321,7 @@ mod tests {
         assert_noticed("DELAYED-3", |engine| {
             let inode = new_directory(&engine, 300);
             let dir = inode.directory();
-            let handle = engine.start(Units::items(4)).expect("room");
+            let handle = engine.start(ReserveItems::items(4)).expect("room");
             dir.delayed().change(|items| items.entries.push(entry(7)));
             let _ = dir.delayed().write_queued(&handle);
         });

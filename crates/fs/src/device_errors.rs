@@ -14,7 +14,7 @@
 
 use creamery_base::{DevId, Error, ErrorKind, ObjectId, Result, TreeId, Wait};
 use creamery_format::{Key, KeyType, RawDevStats};
-use creamery_txn::Units;
+use creamery_txn::ReserveItems;
 
 use crate::Filesystem;
 use crate::operation::in_handle;
@@ -156,7 +156,7 @@ impl Filesystem {
         let next = next(counted);
         if next != counted {
             next.put_into(&mut data);
-            in_handle(engine, Units::items(1), |handle| tree.upsert(handle, &key, &data))?;
+            in_handle(engine, ReserveItems::items(1), |handle| tree.upsert(handle, &key, &data))?;
         }
         Ok(counted)
     }
@@ -191,7 +191,7 @@ mod tests {
     /// Sets the bytes of the first device's item; `None` removes it.
     fn set_item(fs: &Filesystem, data: Option<&[u8]>) {
         let tree = fs.engine().tree(TreeId::DEV).expect("every filesystem has one");
-        in_handle(fs.engine(), Units::items(1), |handle| {
+        in_handle(fs.engine(), ReserveItems::items(1), |handle| {
             tree.remove(handle, &key_of(FIRST))?;
             data.map_or(Ok(()), |data| tree.insert(handle, &key_of(FIRST), data))
         })

@@ -1,7 +1,7 @@
 //! The end of an operation: ends its handle, or aborts the transaction if the operation failed.
 
 use creamery_base::{Error, ErrorKind, Result};
-use creamery_txn::{Engine, Handle, Units};
+use creamery_txn::{Engine, Handle, ReserveItems};
 
 /// Ends `handle` after its first change. A failure from there on cannot be undone, so it aborts the transaction. By then the caller has made its change of an
 /// inode's item (INODE-6).
@@ -39,7 +39,7 @@ pub(crate) fn or_end<'e, T>(
 #[track_caller]
 pub(crate) fn in_handle<T>(
     engine: &Engine,
-    units: Units,
+    units: ReserveItems,
     change: impl FnOnce(&Handle<'_>) -> Result<T>,
 ) -> Result<T> {
     let handle = engine.start(units)?;

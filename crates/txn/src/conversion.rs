@@ -21,7 +21,7 @@ use crate::free_space_tree::GroupFreeSpace;
 use crate::handle::Handle;
 use crate::roots::{RootTree, find_root_item};
 use crate::run_refs::{Ports, RefRunner};
-use crate::units::Units;
+use crate::units::ReserveItems;
 
 /// Items that a conversion reserves besides those that grow with the filesystem.
 const ITEMS: u64 = 8;
@@ -150,7 +150,7 @@ impl Converter<'_> {
             _ => (bytes(|_, _| 0), self.refs.extent_tree.tree().blocks().min(chunks.len() as u64)),
         };
         let dropped = self.refs.groups.block_groups.own_tree().as_ref().map_or(0, |tree| tree.blocks());
-        let items = (made.saturating_mul(2) / Units::bytes_of_an_item(self.volume.node_size()))
+        let items = (made.saturating_mul(2) / ReserveItems::bytes_of_an_item(self.volume.node_size()))
             .saturating_add(touched);
         u32::try_from(items.saturating_add(dropped).saturating_add(ITEMS)).unwrap_or(u32::MAX)
     }

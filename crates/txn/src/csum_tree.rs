@@ -32,13 +32,13 @@ const MISSES_MAX: u32 = 64;
 pub(crate) const LEFT_OVER_PER_HANDLE: u32 = 2;
 
 /// Checksums of a range, some of which may be missing.
-pub(crate) struct Csums {
+pub(crate) struct RangeChecksums {
     size: usize,
     present: Vec<bool>,
     bytes: Vec<u8>,
 }
 
-impl Csums {
+impl RangeChecksums {
     /// The checksum of the sector at `index` in the range.
     pub(crate) fn get(&self, index: usize) -> Option<&[u8]> {
         self.present[index].then(|| &self.bytes[index * self.size..(index + 1) * self.size])
@@ -238,9 +238,10 @@ impl CsumTree {
     }
 
     /// The checksums of `sectors` sectors from `at` on.
-    pub(crate) fn read(&self, at: Logical, sectors: usize, wait: Wait) -> Result<Csums> {
+    pub(crate) fn read(&self, at: Logical, sectors: usize, wait: Wait) -> Result<RangeChecksums> {
         let (size, sector) = (self.checksum.size(), self.sector);
-        let mut csums = Csums { size, present: vec![false; sectors], bytes: vec![0; sectors * size] };
+        let mut csums =
+            RangeChecksums { size, present: vec![false; sectors], bytes: vec![0; sectors * size] };
         let end = at + sectors as u64 * sector;
         let walk = Walk::new(wait, ReadAhead::Forward);
         let mut cursor = self.tree.cursor_at_or_before(&key(at), walk)?;

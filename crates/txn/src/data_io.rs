@@ -7,7 +7,7 @@ use creamery_codec::ChecksumType;
 use creamery_device::{AlignedBuffer, Parts};
 use creamery_volume::{ReadBatch, ReadDone, Verdict, Volume, WriteBatch, Written};
 
-use crate::csum_tree::{CsumTree, Csums};
+use crate::csum_tree::{CsumTree, RangeChecksums};
 use crate::data_extent::DataExtent;
 use crate::extent_tree::{Backref, ExtentTree};
 use crate::nocow_writer::NocowWriter;
@@ -40,7 +40,7 @@ pub enum DataCsums {
 ///     Ok(())
 /// }
 /// ```
-pub struct FoundCsums(Option<(ChecksumType, Csums)>);
+pub struct FoundCsums(Option<(ChecksumType, RangeChecksums)>);
 
 impl FoundCsums {
     /// The verdict on the sector at `index`, which was read as `bytes`.

@@ -63,7 +63,7 @@ pub(crate) struct Discards {
 }
 
 /// The witness that no other thread withholds free space.
-pub(crate) type Turn<'a> = RankedGuard<'a, (), { rank::DISCARD }>;
+pub(crate) type DiscardGuard<'a> = RankedGuard<'a, (), { rank::DISCARD }>;
 
 impl Discards {
     pub(crate) fn policy(&self) -> DiscardPolicy {
@@ -84,7 +84,7 @@ impl Discards {
     }
 
     /// Waits for the turn.
-    pub(crate) fn take_turn(&self) -> Turn<'_> {
+    pub(crate) fn take_turn(&self) -> DiscardGuard<'_> {
         self.turn.lock_for(Reason::Reservation)
     }
 

@@ -16,13 +16,13 @@ const AT_ONCE: u64 = 64 << 20;
 const EXTENTS_PER_STEP: usize = 64;
 
 /// Free space that no thread can allocate. It goes back when dropped.
-struct Withheld {
+struct WithheldSpace {
     group: Arc<BlockGroup>,
     start: Logical,
     len: u64,
 }
 
-impl Drop for Withheld {
+impl Drop for WithheldSpace {
     fn drop(&mut self) {
         self.group.put_back(self.start, self.len);
     }
@@ -119,7 +119,7 @@ impl Discarder<'_> {
 
     /// Withholds the first free part of a range in a block group, or its front, until the result is dropped (DISCARD-1).
     /// Also returns how much more of the part there is.
-    fn take_free(&self, range: (u64, u64), min: u64) -> Option<(Withheld, u64)> {
+    fn take_free(&self, range: (u64, u64), min: u64) -> Option<(WithheldSpace, u64)> {
         let group = self.headroom.need.space.group_at(Logical::new(range.0))?;
         let range = (range.0, range.1.min(group.end().get()));
         let kinds = [SpaceKind::Data, SpaceKind::Metadata].map(|kind| group.flags.contains(kind.flag()));
@@ -136,6 +136,6 @@ impl Discarder<'_> {
             [false, false] => return None,
         };
         let (start, len, rest) = group.take_part(range, min, most)?;
-        Some((Withheld { group, start, len }, rest))
+        Some((WithheldSpace { group, start, len }, rest))
     }
 }

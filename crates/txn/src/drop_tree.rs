@@ -11,7 +11,7 @@ use creamery_format::{Key, KeyType, RawRootItem};
 use creamery_tree::{DropProgress, Dropped, Tree, TreeDrop};
 
 use crate::handle::Handle;
-use crate::units::Units;
+use crate::units::ReserveItems;
 
 /// Items that a step changes: the root item, and with the last one the orphan item.
 const ITEMS: u32 = 2;
@@ -87,8 +87,8 @@ impl SubvolumeDrop {
     }
 
     /// The units of the next step's handle.
-    pub(crate) fn units(&self) -> Units {
-        Units::reclaiming(ITEMS).referring(self.needs + MORE_REFERENCES).of(self.id())
+    pub(crate) fn units(&self) -> ReserveItems {
+        ReserveItems::reclaiming(ITEMS).referring(self.needs + MORE_REFERENCES).of(self.id())
     }
 
     /// Takes a step.

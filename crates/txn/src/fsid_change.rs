@@ -57,7 +57,7 @@ pub type FsidProgress<'a> = &'a mut dyn FnMut(u64, u64) -> Result<()>;
 /// # Errors
 /// Device errors; errors of `progress`; before any write: a copy of a block is damaged, or on a missing device, or a tree has a block that the extent tree lacks.
 pub fn change_fsid(change: FsidChange, random: Uuid, progress: FsidProgress<'_>) -> Result<u64> {
-    let blocks = Blocks::open(&change, random)?;
+    let blocks = ChangedBlocks::open(&change, random)?;
     if let Some(chunk) = blocks.volume.chunks().iter().find(|chunk| chunk.has_parity()) {
         let what =
             format!("changing tree blocks in place beside parity: chunk {} is {}", chunk.start, chunk.flags);
@@ -113,7 +113,7 @@ impl ListedBlock {
 }
 
 /// The tree blocks of a filesystem, each of which has the old or the new UUID.
-struct Blocks {
+struct ChangedBlocks {
     volume: Volume,
     old: Uuid,
     new: Uuid,
@@ -122,7 +122,7 @@ struct Blocks {
     extent_root: RootPointer,
 }
 
-impl Blocks {
+impl ChangedBlocks {
     fn open(change: &FsidChange, random: Uuid) -> Result<Self> {
         let volume = change.volume()?;
         let superblock = volume.superblock();

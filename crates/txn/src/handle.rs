@@ -20,7 +20,7 @@ use crate::extent_tree::{Backref, ExtentKind, ExtentTree, file_extent_address};
 use crate::held;
 use crate::qgroup::{Qgroups, QuotaMode};
 use crate::roots::RootTree;
-use crate::space_info::{KeptPromise, Space, SpaceKind, Ticket};
+use crate::space_info::{BlockReserve, Space, SpaceKind, Ticket};
 use crate::transaction::{Joined, Transaction};
 
 /// The right to change trees in the running transaction. End it with [`Handle::end`]; dropping it unfinished
@@ -55,11 +55,11 @@ pub struct Handle<'e> {
     /// Bytes of tree blocks that it took without a ticket.
     unpromised: Cell<u64>,
     /// References to drop when the handle ends (REF-4).
-    given_up: RefCell<SmallVec<[GivenUp; 2]>>,
+    given_up: RefCell<SmallVec<[DroppedRef; 2]>>,
 }
 
 /// A reference to a data extent that the handle drops.
-struct GivenUp {
+struct DroppedRef {
     start: Logical,
     len: u64,
     backref: Backref,
@@ -81,7 +81,7 @@ pub(crate) struct HandlePorts<'e> {
 }
 
 /// How a handle was obtained.
-pub(crate) enum Right<'e> {
+pub(crate) enum HandleKind<'e> {
     /// Joined with a ticket: an operation.
     Operation(Joined<'e>, Ticket<'e>),
     /// Joined without a promise: a step of running refs. Its blocks are part of the room that all promises leave for the commit
@@ -93,16 +93,16 @@ pub(crate) enum Right<'e> {
 
 impl<'e> Handle<'e> {
     /// Creates a handle on the running transaction. The thread has no other.
-    pub(crate) fn new(on: HandlePorts<'e>, right: Right<'e>) -> Self {
-        if let Right::Operation(_, ticket) = &right {
+    pub(crate) fn new(on: HandlePorts<'e>, right: HandleKind<'e>) -> Self {
+        if let HandleKind::Operation(_, ticket) = &right {
             let same = ticket.generation() == on.transaction.generation();
             assert!(same, "RESERVE-5: a promise of another transaction");
         }
         held::set_held(true);
         let (running, ticket) = match right {
-            Right::Operation(running, ticket) => (Some(running), Some(ticket)),
-            Right::Refs(running) => (Some(running), None),
-            Right::Committer => (None, None),
+            HandleKind::Operation(running, ticket) => (Some(running), Some(ticket)),
+            HandleKind::Refs(running) => (Some(running), None),
+            HandleKind::Committer => (None, None),
         };
         let generation = on.transaction.generation();
         let (unpromised, given_up) = (Cell::default(), RefCell::default());
@@ -170,12 +170,12 @@ impl Handle<'_> {
 
     /// Keeps room for `items` items of this handle's promise, for changes that are put off: a participant of
     /// the commit makes them ([`crate::CommitParticipant`]), or a later handle.
-    pub fn keep(&self, items: u32) -> KeptPromise {
+    pub fn keep(&self, items: u32) -> BlockReserve {
         self.ticket.as_ref().expect("the commit's own handle puts nothing off").keep(items)
     }
 
     /// Keeps all room of this handle's promise, for changes that are put off.
-    pub fn keep_all(&self) -> KeptPromise {
+    pub fn keep_all(&self) -> BlockReserve {
         self.ticket.as_ref().expect("the commit's own handle puts nothing off").keep_all()
     }
 
@@ -185,7 +185,7 @@ impl Handle<'_> {
     pub fn end(mut self) {
         self.on.transaction.check_running(self.generation);
         let refs = self.on.extent_tree.refs();
-        for GivenUp { start, len, backref } in self.given_up.take() {
+        for DroppedRef { start, len, backref } in self.given_up.take() {
             if let Err(error) = refs.change(start, len, ExtentKind::Data, backref, -1) {
                 self.on.transaction.abort(&error, Location::caller());
             }
@@ -255,7 +255,7 @@ impl Handle<'_> {
     /// shared, and a later copy of the leaf makes the copy's references from the items in the leaf.
     pub fn drop_data_ref(&self, start: Logical, len: u64, owner: InodeId, offset: u64) {
         self.queue_reference();
-        self.given_up.borrow_mut().push(GivenUp { start, len, backref: Backref::of_file(owner, offset) });
+        self.given_up.borrow_mut().push(DroppedRef { start, len, backref: Backref::of_file(owner, offset) });
     }
 
     /// Sets bits of the superblock's incompat features, with this transaction.

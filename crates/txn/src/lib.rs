@@ -103,6 +103,6 @@ pub use qgroup::{Qgroup, QgroupCounters, QgroupLimits, QgroupUsage, QuotaMode, Q
 pub use quota_accounting::{KeptGroups, QuotaAccounting};
 pub use reclaim::Reclaimer;
 pub use snapshot::NewSnapshot;
-pub use space_info::{DelallocReservation, KeptPromise, SpaceKind};
+pub use space_info::{BlockReserve, DelallocReservation, SpaceKind};
 pub use tree_log::{InodeLog, LogBase, LogGroup, LogLink, LogScope, LogTicket, LogTree};
-pub use units::Units;
+pub use units::ReserveItems;

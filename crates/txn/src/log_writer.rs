@@ -15,8 +15,8 @@ use crate::csum_tree::CsumTree;
 use crate::handle::Handle;
 use crate::transaction::{AbortsWhenItPanics, Transaction};
 use crate::transaction_port::TransactionPort;
-use crate::tree_log::{LogBase, LogGroup, LogLink, LogTicket, SealedLog, TreeLogs, Turn};
-use crate::units::Units;
+use crate::tree_log::{LogBase, LogGroup, LogLink, LogTicket, SealedLog, TreeLogs, WriteTurn};
+use crate::units::ReserveItems;
 
 /// Blocks that putting an inode takes at least: paths in the tree of its subvolume's log and in that of the roots, and one to the entry
 /// of a name that it has lost.
@@ -151,12 +151,12 @@ impl LogWriter<'_> {
     }
 
     /// The units of a handle that puts `group`. A group that does not fit into a handle is not logged.
-    fn units_of_put(&self, group: &LogGroup) -> Units {
+    fn units_of_put(&self, group: &LogGroup) -> ReserveItems {
         let (node, sector) = (u64::from(self.volume.node_size()), u64::from(self.volume.sector_size()));
         let csum = self.volume.checksum_type().size() as u64;
         let items = (group.blocks(BLOCKS_PER_PUT, node, sector, csum) * node)
-            .div_ceil(Units::bytes_of_an_item(self.volume.node_size()));
-        Units::spare(u32::try_from(items).unwrap_or(u32::MAX))
+            .div_ceil(ReserveItems::bytes_of_an_item(self.volume.node_size()));
+        ReserveItems::spare(u32::try_from(items).unwrap_or(u32::MAX))
     }
 
     /// Checksums of data, in runs as long as an item may be.
@@ -189,9 +189,9 @@ impl LogWriter<'_> {
             self.port.check_writable()?;
             let says_all = || self.say_all(ticket.generation());
             match self.logs.turn(self.volume, ticket, says_all)? {
-                Turn::Durable => return Ok(()),
-                Turn::Commit => return self.port.commit_through(ticket.generation()),
-                Turn::Write(mut log) => {
+                WriteTurn::Durable => return Ok(()),
+                WriteTurn::Commit => return self.port.commit_through(ticket.generation()),
+                WriteTurn::Write(mut log) => {
                     // Threads that wait for this write see the abort, if there is one, when they wake.
                     let written = self.transaction.or_abort(self.write(&mut log));
                     let logged = written.map_err(|error| self.transaction.aborts().named(error))?;

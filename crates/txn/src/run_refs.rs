@@ -16,7 +16,7 @@
 //!
 //! # Invariants
 //! - RUN-1: one thread at a time runs heads: it alone changes the extent tree (beside the commit's critical section, which
-//!   excludes all others) and the free space tree, and counts used space. Held by `Turn`.
+//!   excludes all others) and the free space tree, and counts used space. Held by `RunRefsGuard`.
 //! - RUN-2: the items of a chunk are there before the free space tree learns of changes in its space. An extent's chunk was
 //!   made before its head; it is recorded after the head has run, so no chunk is missed. Shown by
 //!   `what_data_leaves_is_there_for_metadata`.
@@ -36,7 +36,7 @@ use crate::qgroup::Qgroups;
 /// Heads that one step runs: some hundred microseconds.
 pub(crate) const STEP: usize = 64;
 
-type Extents = Vec<(Logical, u64)>;
+type HeldExtents = Vec<(Logical, u64)>;
 
 /// Runs delayed refs.
 #[derive(Default)]
@@ -50,7 +50,7 @@ pub(crate) struct Round {
     /// Extents whose heads this round is to run, descending.
     left: Vec<Logical>,
     /// Extents that lost their last reference in this transaction.
-    freed: Extents,
+    freed: HeldExtents,
 }
 
 /// The owners that running heads changes.
@@ -64,16 +64,16 @@ pub(crate) struct Ports<'e> {
 }
 
 /// The right to run heads (RUN-1).
-pub(crate) type Turn<'r> = RankedGuard<'r, Round, { rank::RUN_REFS }>;
+pub(crate) type RunRefsGuard<'r> = RankedGuard<'r, Round, { rank::RUN_REFS }>;
 
 impl RefRunner {
     /// Waits for the thread that runs heads. The caller has a part of the gate, or all of it.
-    pub(crate) fn turn(&self) -> Turn<'_> {
+    pub(crate) fn turn(&self) -> RunRefsGuard<'_> {
         self.round.lock()
     }
 
     /// The right to run heads, if no thread has it.
-    pub(crate) fn try_turn(&self) -> Option<Turn<'_>> {
+    pub(crate) fn try_turn(&self) -> Option<RunRefsGuard<'_>> {
         self.round.try_lock()
     }
 }
@@ -121,7 +121,7 @@ impl Round {
     }
 
     /// The extents that the transaction freed.
-    pub(crate) fn take_freed(&mut self) -> Extents {
+    pub(crate) fn take_freed(&mut self) -> HeldExtents {
         std::mem::take(&mut self.freed)
     }
 

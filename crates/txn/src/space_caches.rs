@@ -17,7 +17,7 @@ use crate::extent_tree::file_extent_address;
 use crate::handle::Handle;
 use crate::roots::RootTree;
 use crate::transaction_port::TransactionPort;
-use crate::units::Units;
+use crate::units::ReserveItems;
 
 /// Items removed in one handle.
 const AT_ONCE: usize = 16;
@@ -39,7 +39,7 @@ impl SpaceCaches<'_> {
     pub(crate) fn drop_all(&self) -> Result<()> {
         let (headers, files) = self.find()?;
         if headers > 0 {
-            let units = Units::items(headers / PER_LEAF + 2);
+            let units = ReserveItems::items(headers / PER_LEAF + 2);
             let header = |group| Key::new(ObjectId::FREE_SPACE, KeyType::UNTYPED, group);
             let (first, last) = (header(0), header(u64::MAX));
             self.in_a_handle(units, |handle| {
@@ -84,7 +84,7 @@ impl SpaceCaches<'_> {
             }
             drop(cursor);
             let is_last = found.len() < AT_ONCE;
-            let units = Units::items(u32::try_from(found.len()).expect("a few") + 1);
+            let units = ReserveItems::items(u32::try_from(found.len()).expect("a few") + 1);
             self.in_a_handle(units, |handle| {
                 for (key, extent) in found {
                     if let Some((start, len, offset)) = extent {
@@ -105,7 +105,7 @@ impl SpaceCaches<'_> {
     }
 
     /// Calls `work` with a handle; an error in the middle of it aborts.
-    fn in_a_handle(&self, units: Units, work: impl FnOnce(&Handle<'_>) -> Result<()>) -> Result<()> {
+    fn in_a_handle(&self, units: ReserveItems, work: impl FnOnce(&Handle<'_>) -> Result<()>) -> Result<()> {
         let handle = self.port.start(units)?;
         match work(&handle) {
             Ok(()) => {

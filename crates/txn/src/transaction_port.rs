@@ -3,7 +3,7 @@
 use creamery_base::{Generation, Result};
 
 use crate::handle::Handle;
-use crate::units::Units;
+use crate::units::ReserveItems;
 
 /// Begins handles and commits. The engine implements it for components that it composes and that do not depend on it.
 pub(crate) trait TransactionPort: Sync {
@@ -12,7 +12,7 @@ pub(crate) trait TransactionPort: Sync {
     fn check_writable(&self) -> Result<()>;
 
     /// Joins the running transaction ([`Engine::start`](crate::Engine::start)).
-    fn start(&self, units: Units) -> Result<Handle<'_>>;
+    fn start(&self, units: ReserveItems) -> Result<Handle<'_>>;
 
     /// Commits the running transaction ([`Engine::commit`](crate::Engine::commit)).
     fn commit(&self) -> Result<()>;

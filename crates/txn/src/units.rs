@@ -18,7 +18,7 @@ pub(crate) const BLOCKS_PER_ITEM: u64 = 8;
 /// assert_eq!((units.policy(), units.subvolume()), (FlushPolicy::FlushAll, Some(TreeId::FS)));
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Units {
+pub struct ReserveItems {
     pub(crate) items: u32,
     /// References of extents that it queues besides one for each item.
     pub(crate) references: u32,
@@ -28,7 +28,7 @@ pub struct Units {
     pub(crate) grows: bool,
 }
 
-impl Units {
+impl ReserveItems {
     const fn with(items: u32, policy: FlushPolicy) -> Self {
         Self { items, references: 0, policy, subvolume: None, grows: true }
     }

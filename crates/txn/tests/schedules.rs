@@ -20,7 +20,7 @@ use creamery_base::sync::shuttle::{Config, FailurePersistence, Runner, thread};
 use creamery_base::{Logical, TreeId};
 use creamery_device::MemoryDevice;
 use creamery_testkit::{schedules, schedules_seed};
-use creamery_txn::{Handle, KeptPromise, Units};
+use creamery_txn::{BlockReserve, Handle, ReserveItems};
 
 use crate::neighbours::{World, empty_image};
 
@@ -121,10 +121,10 @@ fn reads_beside_commits_in_schedules_with_few_changes_of_threads() {
 }
 
 /// Keeps room for metadata until only that of one item is left.
-fn leave_room_for_one(world: &World) -> Vec<KeptPromise> {
+fn leave_room_for_one(world: &World) -> Vec<BlockReserve> {
     let mut kept = Vec::new();
     for items in [64, 16, 4, 1] {
-        while let Ok(handle) = world.engine.start(Units::items(items)) {
+        while let Ok(handle) = world.engine.start(ReserveItems::items(items)) {
             kept.push(handle.keep(items));
             handle.end();
         }
@@ -145,11 +145,11 @@ fn ask_for_the_last_room(image: &Arc<MemoryDevice>) {
     let greedy: Vec<_> = (0..GREEDY)
         .map(|_| {
             let world = Arc::clone(&world);
-            let ask = move || world.engine.start(Units::items(MORE_THAN_THERE_IS)).map(Handle::end);
+            let ask = move || world.engine.start(ReserveItems::items(MORE_THAN_THERE_IS)).map(Handle::end);
             thread::spawn(move || assert!((0..ASKED).all(|_| ask().is_err())))
         })
         .collect();
-    let asked = world.engine.start(Units::items(1)).map(Handle::end);
+    let asked = world.engine.start(ReserveItems::items(1)).map(Handle::end);
     greedy.into_iter().for_each(|asker| asker.join().expect("it ends well"));
     drop((kept, data));
     assert!(asked.is_ok(), "{asked:?}");

@@ -10,7 +10,7 @@ use creamery_base::ObjectId;
 use creamery_device::{Access, FileDevice};
 use creamery_format::{Key, KeyType};
 use creamery_fs::{Filesystem, FsOptions, NewInode};
-use creamery_txn::{Engine, Options, Units};
+use creamery_txn::{Engine, Options, ReserveItems};
 use creamery_volume::{Mode, Volume};
 
 /// Makes subvolumes with these numbers, ascending, each named by its number. A new subvolume gets the number behind the
@@ -22,13 +22,13 @@ fn make(image: &Path, ids: &[u64]) -> Result<()> {
     let roots = fs.engine().tree(TreeId::ROOT)?;
     for id in ids {
         let before = Key::new(ObjectId::new(id - 1), KeyType::new(100), 0);
-        let handle = fs.engine().start(Units::items(1))?;
+        let handle = fs.engine().start(ReserveItems::items(1))?;
         roots.insert(&handle, &before, &[])?;
         handle.end();
         let name = id.to_string();
         let made = fs.create_subvolume(fs.root(TreeId::FS)?, name.as_bytes(), &NewInode::directory(0o755))?;
         assert_eq!(made.subvolume, TreeId::new(*id));
-        let handle = fs.engine().start(Units::freeing(1))?;
+        let handle = fs.engine().start(ReserveItems::freeing(1))?;
         assert!(roots.remove(&handle, &before)?);
         handle.end();
     }

@@ -1,7 +1,7 @@
 //! The party on whose behalf extents change, and the file that their space is for.
 
 use creamery_base::{Logical, Result, TreeId};
-use creamery_txn::{DataExtent, DelallocReservation, Engine, Handle, Units};
+use creamery_txn::{DataExtent, DelallocReservation, Engine, Handle, ReserveItems};
 
 use crate::inode::{FileInode, InodeFlags};
 
@@ -50,7 +50,7 @@ impl ReserveSource<'_> {
     }
 
     /// Starts a handle for `units`, to change `inode`.
-    pub(crate) fn start<'e>(&mut self, inode: &'e FileInode<'_>, units: Units) -> Result<Handle<'e>> {
+    pub(crate) fn start<'e>(&mut self, inode: &'e FileInode<'_>, units: ReserveItems) -> Result<Handle<'e>> {
         let (engine, units) = (inode.engine(), units.of(inode.id.subvolume));
         match self {
             Self::Operation | Self::Rearranging => engine.start(units),

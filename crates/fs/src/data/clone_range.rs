@@ -21,7 +21,7 @@
 use creamery_base::{ErrorKind, Result, Wait};
 use creamery_format::file_extent::{Extent, FileExtentItem, REGULAR_LEN, encode_hole};
 use creamery_format::{Incompat, Key};
-use creamery_txn::{Handle, Units};
+use creamery_txn::{Handle, ReserveItems};
 use smallvec::SmallVec;
 
 use super::drop_extents::DropPlan;
@@ -202,7 +202,7 @@ fn clone_step(
         .filter(|piece| explicit || piece.what != Shared::Hole)
         .collect();
     let count = u32::try_from(new.len()).expect("bounded by PIECES_MAX");
-    let units = Units::items(reserve::drop_units(&plan) + 2 * count + 1).of(target.id.subvolume);
+    let units = ReserveItems::items(reserve::drop_units(&plan) + 2 * count + 1).of(target.id.subvolume);
     in_handle(engine, units, |handle| {
         change_alone(target, handle, seen, |locked| {
             plan.apply(handle, target.tree(), target.id, None)?;

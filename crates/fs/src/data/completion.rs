@@ -5,7 +5,7 @@
 //! (`in_place`). Each defines the change of a handle to the items of extents ([`Completion::step`]); all else is the same for both.
 
 use creamery_base::Result;
-use creamery_txn::{Handle, Units};
+use creamery_txn::{Handle, ReserveItems};
 
 use super::behalf::{For, ReserveSource};
 use super::holes::HolePlan;
@@ -91,7 +91,7 @@ impl<'c, 'b> Completion<'c, 'b> {
         edit: impl FnOnce(&mut InodeItem),
     ) -> Result<bool> {
         let Self { behalf, inode, item, holes, reached } = self;
-        let handle = behalf.start(inode, Units::items(step.units + holes.len()))?;
+        let handle = behalf.start(inode, ReserveItems::items(step.units + holes.len()))?;
         let done = inode.change_extents(&handle, |locked| {
             if step.seen.is_some_and(|seen| !locked.are_as(seen)) {
                 return Ok(false);

@@ -7,7 +7,7 @@
 //!   Shown by `what_finds_no_space_leaves_the_file_as_long_as_it_was`.
 
 use creamery_base::{Result, Wait};
-use creamery_txn::Units;
+use creamery_txn::ReserveItems;
 
 use super::holes::HolePlan;
 use super::tail::settle_tail;
@@ -70,7 +70,7 @@ fn fill_step(
     if holes.len() == 0 && size == item.size {
         return Ok(holes.stop);
     }
-    let handle = behalf.start(inode, Units::items(holes.len() + 1))?;
+    let handle = behalf.start(inode, ReserveItems::items(holes.len() + 1))?;
     let done = change_alone(inode, &handle, seen, |locked| {
         holes.insert(&handle, inode.tree(), inode.id.ino)?;
         update_for(behalf, locked, (start, holes.stop), item, |item| item.size = size)

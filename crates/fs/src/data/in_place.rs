@@ -293,7 +293,7 @@ impl Conversion {
 
 #[cfg(test)]
 mod tests {
-    use creamery_txn::Units;
+    use creamery_txn::ReserveItems;
 
     use super::*;
     use crate::data::nocow::{FrontTarget, NocowWalk};
@@ -341,7 +341,7 @@ mod tests {
         let item = locked.item_mut();
         prealloc(&file.file(), item, (0, 4 * SECTOR), 4 * SECTOR).expect("room");
         let disk = found(&file, item, (0, SECTOR)).item.disk(2 * SECTOR);
-        in_handle(&fixture, Units::items(1), |handle| {
+        in_handle(&fixture, ReserveItems::items(1), |handle| {
             let nothing = fixture.volume().nothing_written();
             handle.complete_in_place(disk, nothing, Some(&[1; 4]))
         })

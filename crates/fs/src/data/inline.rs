@@ -7,7 +7,7 @@
 use creamery_base::{ObjectId, Result, Wait};
 use creamery_format::file_extent::{FileExtentItem, INLINE_HEADER, encode_inline, encode_packed_inline};
 use creamery_tree::Tree;
-use creamery_txn::Units;
+use creamery_txn::ReserveItems;
 
 use super::drop_extents::DropPlan;
 use super::extent_map::ExtentItems;
@@ -56,7 +56,7 @@ pub(crate) fn rewrite_for(
     assert_eq!(plan.stop, sector, "at most one item is in the way");
     let count = reserve::drop_units(&plan) + 2;
     let shrinks = (content.len() as u64) < item.size;
-    let units = if shrinks { Units::freeing(count) } else { Units::items(count) };
+    let units = if shrinks { ReserveItems::freeing(count) } else { ReserveItems::items(count) };
     let handle = behalf.start(inode, units)?;
     let done = change_alone(inode, &handle, seen, |locked| {
         plan.apply(&handle, inode.tree(), inode.id, Some(0))?;

@@ -352,7 +352,7 @@ fn as_len(len: u64) -> usize {
 #[cfg(test)]
 mod tests {
     use creamery_base::{ObjectId, TreeId};
-    use creamery_txn::Units;
+    use creamery_txn::ReserveItems;
 
     use super::*;
     use crate::data::tests::support::{SECTOR, assert_noticed};
@@ -363,7 +363,7 @@ mod tests {
         let mut ordered = ordered.expect("room");
         ordered.write(engine, &[7; SECTOR as usize]).expect("written");
         spoil(&mut ordered);
-        let handle = engine.start(Units::items(2)).expect("room");
+        let handle = engine.start(ReserveItems::items(2)).expect("room");
         let owner = InodeId::new(TreeId::FS, ObjectId::new(300));
         let _ = ordered.hand_over(&handle, owner);
     }

@@ -14,7 +14,7 @@
 //!   Shown by `a_range_that_does_not_fit_changes_nothing_and_gives_all_space_back`.
 
 use creamery_base::{Error, ErrorKind, Result, Wait};
-use creamery_txn::Units;
+use creamery_txn::ReserveItems;
 
 use super::completion::Completion;
 use super::extent_map::{ExtentKind, ExtentMap, ExtentMaps};
@@ -99,7 +99,7 @@ pub(crate) fn complete(
         ordered.complete(&mut Completion::new(behalf, inode, item, &mut 0), SizeAfter::AtLeast(0))?;
     }
     if nothing_new || size > item.size {
-        in_handle(inode.engine(), Units::items(1).of(inode.id.subvolume), |handle| {
+        in_handle(inode.engine(), ReserveItems::items(1).of(inode.id.subvolume), |handle| {
             inode.change_extents(handle, |locked| {
                 update(locked, NO_EXTENTS, item, |item| item.size = item.size.max(size))
             })

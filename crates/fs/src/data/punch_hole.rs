@@ -12,7 +12,7 @@
 use creamery_base::{ErrorKind, Result};
 use creamery_format::Incompat;
 use creamery_format::file_extent::encode_hole;
-use creamery_txn::Units;
+use creamery_txn::ReserveItems;
 
 use super::drop_extents::DropPlan;
 use super::edges::zero_edges;
@@ -58,7 +58,7 @@ fn drop_step(
     let explicit = !engine.incompat().contains(Incompat::NO_HOLES);
     let below = plan.stop.min(item.size.next_multiple_of(engine.sector_size().into()));
     let hole = (explicit && plan.start < below).then(|| below - plan.start);
-    let units = Units::freeing(reserve::drop_units(plan) + 1 + u32::from(hole.is_some()));
+    let units = ReserveItems::freeing(reserve::drop_units(plan) + 1 + u32::from(hole.is_some()));
     in_handle(engine, units.of(inode.id.subvolume), |handle| {
         change_alone(inode, handle, seen, |locked| {
             plan.apply(handle, inode.tree(), inode.id, hole.map(|_| plan.start))?;

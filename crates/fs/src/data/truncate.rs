@@ -8,7 +8,7 @@
 //! Growing is in `grow`.
 
 use creamery_base::{ErrorKind, Generation, Result, Wait};
-use creamery_txn::{Handle, Units};
+use creamery_txn::{Handle, ReserveItems};
 
 use super::drop_extents::DropPlan;
 use super::grow::grow;
@@ -49,7 +49,7 @@ fn shrink(inode: &FileInode<'_>, item: &mut InodeItem, size: u64) -> Result<()> 
     }
     match rewrite_last_sector(&mut ReserveSource::Operation, inode, item, size) {
         Err(error) if error.kind().is_no_room() => {
-            in_handle(engine, Units::freeing(1).of(inode.id.subvolume), |handle| {
+            in_handle(engine, ReserveItems::freeing(1).of(inode.id.subvolume), |handle| {
                 inode.change_extents(handle, |locked| {
                     update(locked, NO_EXTENTS, item, |item| item.size = size)
                 })
@@ -78,7 +78,7 @@ fn drop_from_back(inode: &FileInode<'_>, item: &mut InodeItem, keep: u64, finish
         let done = plan.start == keep;
         let finish = finish.filter(|_| done);
         if !plan.is_empty() || finish.is_some() {
-            let units = Units::freeing(reserve::drop_units(&plan) + 1).of(inode.id.subvolume);
+            let units = ReserveItems::freeing(reserve::drop_units(&plan) + 1).of(inode.id.subvolume);
             let applied = in_handle(inode.engine(), units, |handle| {
                 let size = finish.unwrap_or_else(|| item.size.min(plan.start));
                 apply(handle, inode, item, (&plan, seen), size)
@@ -130,7 +130,7 @@ pub(crate) fn drop_last(
     if plan.is_empty() {
         return Ok(None);
     }
-    let units = Units::reclaiming(reserve::drop_units(&plan) + 1).of(inode.id.subvolume);
+    let units = ReserveItems::reclaiming(reserve::drop_units(&plan) + 1).of(inode.id.subvolume);
     in_handle(inode.engine(), units, |handle| {
         let size = item.size.min(plan.start);
         apply(handle, inode, item, (&plan, seen), size).map(|()| Some(handle.generation()))

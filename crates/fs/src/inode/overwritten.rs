@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use creamery_base::Result;
 use creamery_base::gate::Reason;
-use creamery_txn::{DelallocReservation, Units};
+use creamery_txn::{DelallocReservation, ReserveItems};
 
 use super::lock::HeldExtents;
 use super::{Inode, InodeItem, state};
@@ -72,7 +72,7 @@ impl Overwritten for Inode {
         let Some(file) = self.as_file().filter(|_| self.has(state::OVERWRITTEN)) else { return Ok(()) };
         // There is no room if an operation has just written the times.
         let Some(mut room) = file.noted_writes().lend_room() else { return Ok(()) };
-        let units = Units::items(1).of(self.id.subvolume);
+        let units = ReserveItems::items(1).of(self.id.subvolume);
         let handle = match self.engine().start_reserved(units, &mut room) {
             Ok(handle) => handle,
             Err(error) => {

@@ -10,7 +10,7 @@ use creamery_base::{Error, ErrorKind, ObjectId, Result, Wait};
 use creamery_format::dir_item::{self, HEADER_LEN, Head, ItemBytes};
 use creamery_format::{Key, KeyType, NAME_LEN_MAX};
 use creamery_tree::Tree;
-use creamery_txn::{Handle, Units};
+use creamery_txn::{Handle, ReserveItems};
 
 use crate::compression;
 use crate::inode::acl::{self, Acl};
@@ -350,7 +350,7 @@ impl Inode {
         if let Some(value) = value {
             check_size(self.tree(), name, value)?;
         }
-        let handle = self.engine().start(Units::items(2).of(self.id.subvolume))?;
+        let handle = self.engine().start(ReserveItems::items(2).of(self.id.subvolume))?;
         let change = XattrChange { name, value, mode };
         let (handle, _) = or_end(handle, |handle| change.apply(handle, self.tree(), self.id.ino))?;
         let now = self.engine().env().now();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use creamery_base::{ErrorKind, InodeId, Result, Wait};
 use creamery_format::dir_item::Head;
-use creamery_txn::Units;
+use creamery_txn::ReserveItems;
 
 use super::Names;
 use super::new_inode::{Draft, NewInode, NewKind};
@@ -91,7 +91,7 @@ impl Names {
             draft.write_content(dir.context(), dir.tree(), content)?;
         }
         let units = 3 + draft.item_count() + draft.content_units(self.engine());
-        let handle = self.engine().start(Units::items(units).of(dir.id.subvolume))?;
+        let handle = self.engine().start(ReserveItems::items(units).of(dir.id.subvolume))?;
         let running = handle.generation();
         let (handle, (id, head)) = or_end(handle, |handle| {
             let id = InodeId::new(dir.id.subvolume, subvolume.allocate_ino()?);
@@ -121,7 +121,7 @@ impl Names {
         let dir_item = dir.lock_exclusive()?;
         let dir = check_may_add(&dir, &dir_item)?;
         let mut draft = Draft::new(&dir, &dir_item, new, self.engine().env().now())?;
-        let units = Units::items(1 + draft.item_count()).of(dir.id.subvolume);
+        let units = ReserveItems::items(1 + draft.item_count()).of(dir.id.subvolume);
         let handle = self.engine().start(units)?;
         let (handle, id) = or_end(handle, |_| Ok(InodeId::new(dir.id.subvolume, subvolume.allocate_ino()?)))?;
         let done = draft.insert(&handle, dir.tree(), id.ino, None);

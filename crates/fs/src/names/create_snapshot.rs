@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use creamery_base::{Error, ErrorKind, InodeId, ObjectId, QgroupId, Result, TreeId, Wait};
 use creamery_format::dir_item::{self, Head};
-use creamery_txn::{Handle, NewSnapshot, Units};
+use creamery_txn::{Handle, NewSnapshot, ReserveItems};
 
 use super::Names;
 use super::create::check_may_add;
@@ -146,9 +146,10 @@ impl Names {
             read_only,
             groups: groups.to_vec(),
         };
-        let items = Units::items(ITEMS.saturating_add(items_of_groups(groups)));
-        let handle = engine
-            .start(items.referring(Units::references_of_a_block(engine.node_size())).of(dir.id.subvolume))?;
+        let items = ReserveItems::items(ITEMS.saturating_add(items_of_groups(groups)));
+        let handle = engine.start(
+            items.referring(ReserveItems::references_of_a_block(engine.node_size())).of(dir.id.subvolume),
+        )?;
         let size = dir_item.size.saturating_add(name.size_in_directory());
         let (inodes, name) = (Arc::clone(&self.inodes), name.bytes().to_vec());
         let pending = Pending { inodes, new, dir: Arc::clone(&dir), name, index, size };

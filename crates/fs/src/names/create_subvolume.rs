@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use creamery_base::{Error, InodeId, ObjectId, QgroupId, Result};
 use creamery_format::dir_item::Head;
-use creamery_txn::Units;
+use creamery_txn::ReserveItems;
 
 use super::Names;
 use super::create::check_may_add;
@@ -49,7 +49,8 @@ impl Names {
         let index = directory::next_index(&dir)?;
         let id = self.subvolumes().next_id(&changing)?;
         let uuid = self.subvolumes().new_uuid(id, dir.id, name.bytes(), None)?;
-        let units = Units::items(10 + draft.item_count() + items_of_groups(groups)).of(dir.id.subvolume);
+        let units =
+            ReserveItems::items(10 + draft.item_count() + items_of_groups(groups)).of(dir.id.subvolume);
         let handle = self.engine().start(units)?;
         let running = handle.generation();
         let head = Head {

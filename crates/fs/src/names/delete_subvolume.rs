@@ -1,7 +1,7 @@
 //! Deletion of a subvolume: its name and all references to it go at once, its tree goes in the background (`subvolume/dead`).
 
 use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, TreeId, Wait};
-use creamery_txn::{Handle, Units};
+use creamery_txn::{Handle, ReserveItems};
 
 use super::Names;
 use crate::directory::{self, EntryTarget, Found};
@@ -67,7 +67,7 @@ impl Names {
         self.subvolumes().check_may_delete(id)?;
         let index = self.subvolumes().index_of(dir.id, name.bytes(), id)?;
         let deleted = DeletedEntry { id, dir, name, found, index };
-        let handle = self.engine().start(Units::dropping(ITEMS).of(dir.id.subvolume))?;
+        let handle = self.engine().start(ReserveItems::dropping(ITEMS).of(dir.id.subvolume))?;
         let done = self.remove_subvolume(&handle, &guards, &deleted);
         let deleted_in = handle.generation();
         finish(handle, done)?;
@@ -96,7 +96,7 @@ impl Names {
             return Err(Error::new(ErrorKind::Busy, "the directory was renamed meanwhile"));
         }
         let index = directory::index_of(&at, entry)?;
-        let handle = self.engine().start(Units::freeing(3).of(dir.subvolume))?;
+        let handle = self.engine().start(ReserveItems::freeing(3).of(dir.subvolume))?;
         let (now, size) = (self.engine().env().now(), item.size.saturating_sub(entry.size_in_directory()));
         self.engine().logs().give_up(&handle);
         let removed = directory::remove_found(&handle, &at, entry, &found, index)

@@ -3,7 +3,7 @@
 use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
 use creamery_format::LINK_MAX;
 use creamery_format::dir_item::Head;
-use creamery_txn::Units;
+use creamery_txn::ReserveItems;
 
 use super::Names;
 use super::create::check_may_add;
@@ -53,7 +53,7 @@ impl Names {
         slot.check_room(dir.tree(), name)?;
         let index = directory::next_index(&dir)?;
         let now = self.engine().env().now();
-        let handle = self.engine().start(Units::items(7).of(dir.id.subvolume))?;
+        let handle = self.engine().start(ReserveItems::items(7).of(dir.id.subvolume))?;
         let running = handle.generation();
 
         let was_nameless = guards.item(target.id).nlink == 0;

@@ -10,7 +10,7 @@
 use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, TreeId, Wait};
 use creamery_format::dir_item::Head;
 use creamery_format::{FileType, RootFlags};
-use creamery_txn::Units;
+use creamery_txn::ReserveItems;
 
 use super::Names;
 use super::create::check_may_add;
@@ -71,7 +71,7 @@ impl Names {
         let old_index = self.subvolumes().index_of(from.id, name.bytes(), id)?;
         let index = directory::next_index(&to)?;
         let now = self.engine().env().now();
-        let handle = self.engine().start(Units::items(ITEMS).of(to.id.subvolume))?;
+        let handle = self.engine().start(ReserveItems::items(ITEMS).of(to.id.subvolume))?;
         let done = (|| {
             let (location, kind) = (found.target.location(), FileType::Directory);
             let head = Head { location, transid: handle.generation(), kind };

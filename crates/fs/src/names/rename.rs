@@ -17,7 +17,7 @@ use std::sync::Arc;
 use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, Timespec, TreeId, Wait};
 use creamery_format::FileType;
 use creamery_format::dir_item::Head;
-use creamery_txn::{Handle, Units};
+use creamery_txn::{Handle, ReserveItems};
 use smallvec::SmallVec;
 
 use super::Names;
@@ -433,7 +433,7 @@ impl Names {
         let tree = ends.from.tree();
         // The second is respelled after the first, and then a refusal would abort.
         inode_ref::check_room(tree, target.id.ino, ends.present(), self.extrefs)?;
-        let handle = self.engine().start(Units::items(14).of(ends.from.id.subvolume))?;
+        let handle = self.engine().start(ReserveItems::items(14).of(ends.from.id.subvolume))?;
         let running = handle.generation();
         let head = |inode: &Arc<Inode>| Head {
             location: EntryTarget::Inode(inode.id.ino).location(),
@@ -479,10 +479,10 @@ struct MoveStep<'a> {
 }
 
 impl MoveStep<'_> {
-    fn units(&self) -> Units {
+    fn units(&self) -> ReserveItems {
         let losing = self.losing.as_ref().map_or(0, LosingName::units);
         let whiteout = self.whiteout.as_ref().map_or(0, |(_, draft)| draft.item_count());
-        Units::items(11 + losing + whiteout).of(self.ends.from.id.subvolume)
+        ReserveItems::items(11 + losing + whiteout).of(self.ends.from.id.subvolume)
     }
 
     /// Makes the changes in the tree.

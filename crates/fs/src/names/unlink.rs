@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use creamery_base::{Error, ErrorKind, InodeId, Result, Wait};
-use creamery_txn::Units;
+use creamery_txn::ReserveItems;
 use smallvec::SmallVec;
 
 use super::Names;
@@ -120,7 +120,7 @@ impl Names {
             return Err(ErrorKind::DirectoryNotEmpty.into());
         }
         let mut losing = LosingName::plan(self.table(), target, item, dir.id.ino, *name)?;
-        let units = Units::freeing(3 + losing.units()).of(dir.id.subvolume);
+        let units = ReserveItems::freeing(3 + losing.units()).of(dir.id.subvolume);
         let handle = match self.engine().start(units) {
             Ok(handle) => handle,
             Err(error) => {

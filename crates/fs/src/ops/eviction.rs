@@ -14,7 +14,7 @@
 use creamery_base::{Error, ErrorKind, InodeId, Logical, ObjectId, Result, Wait};
 use creamery_format::{FileExtent, Key, KeyType};
 use creamery_tree::{ReadAhead, Tree, Walk};
-use creamery_txn::{Handle, Units};
+use creamery_txn::{Handle, ReserveItems};
 
 use crate::data;
 use crate::inode::{FileType, Inode, InodeItem};
@@ -173,7 +173,7 @@ fn evict_last(subvolume: &SubvolumeRef, id: InodeId, most: usize) -> Result<Dele
             return Ok(DeletionProgress::Partly { nbytes: locked.nbytes });
         }
     }
-    let handle = context.engine().start(Units::reclaiming(last.units + 1).of(id.subvolume))?;
+    let handle = context.engine().start(ReserveItems::reclaiming(last.units + 1).of(id.subvolume))?;
     context.note_deleted(handle.generation());
     let done = purge(&handle, tree, id, &last.first).and_then(|()| match wholly {
         true => orphan_item::remove(&handle, tree, id.ino).map(|_| DeletionProgress::Wholly),

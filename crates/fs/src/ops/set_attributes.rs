@@ -1,7 +1,7 @@
 //! Changes of an inode's attributes, for `chmod`, `chown`, `utimes`, `truncate` and `chattr`.
 
 use creamery_base::{Error, ErrorKind, Result, Timespec, Wait};
-use creamery_txn::Units;
+use creamery_txn::ReserveItems;
 use smallvec::SmallVec;
 
 use crate::compression;
@@ -279,7 +279,7 @@ pub(crate) fn set_attributes(inode: &Inode, set: &SetAttributes) -> Result<Attri
     });
     let changes: SmallVec<[XattrChange<'_>; 2]> = access.into_iter().chain(property).collect();
     let attributes = u32::try_from(changes.len()).expect("two at most");
-    let units = Units::items(1 + attributes);
+    let units = ReserveItems::items(1 + attributes);
     // A limit does not stop an operation that has already cut the file.
     let units = if changes.is_empty() { units.growing_nothing() } else { units };
     let handle = inode.engine().start(units.of(inode.id.subvolume))?;

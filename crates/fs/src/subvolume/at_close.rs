@@ -5,17 +5,17 @@
 
 use creamery_base::Result;
 use creamery_base::lock::{RankedMutex, rank};
-use creamery_txn::{CommitParticipant, Handle, KeptPromise};
+use creamery_txn::{BlockReserve, CommitParticipant, Handle};
 
 type ChangeAtClose = Box<dyn FnOnce(&Handle<'_>) -> Result<()> + Send>;
 
 /// The changes that wait for the running transaction to close.
 #[derive(Default)]
-pub(crate) struct AtClose(RankedMutex<Vec<(ChangeAtClose, KeptPromise)>, { rank::LEAF }>);
+pub(crate) struct AtClose(RankedMutex<Vec<(ChangeAtClose, BlockReserve)>, { rank::LEAF }>);
 
 impl AtClose {
     /// Queues `change` to run when the transaction closes that `room` was reserved in.
-    pub(crate) fn push(&self, change: ChangeAtClose, room: KeptPromise) {
+    pub(crate) fn push(&self, change: ChangeAtClose, room: BlockReserve) {
         self.0.lock().push((change, room));
     }
 

@@ -3,7 +3,7 @@
 use creamery_base::{ErrorKind, InodeId, ObjectId, Result, TreeId, Wait};
 use creamery_format::{Key, KeyType};
 use creamery_tree::Tree;
-use creamery_txn::{Engine, Handle, Units};
+use creamery_txn::{Engine, Handle, ReserveItems};
 
 use crate::items::InodeItem;
 use crate::keys;
@@ -58,7 +58,7 @@ fn remove_stale(engine: &Engine, ino: ObjectId, tree: &Tree, item: Option<&Inode
     if item.is_some_and(|item| !verity::is_sealed(item)) {
         verity::remove_stale(engine, tree, ino)?;
     }
-    in_handle(engine, Units::freeing(1).of(tree.id()), |handle| remove(handle, tree, ino).map(|_| ()))
+    in_handle(engine, ReserveItems::freeing(1).of(tree.id()), |handle| remove(handle, tree, ino).map(|_| ()))
 }
 
 fn orphans_from(tree: &Tree, from: u64) -> Result<Vec<ObjectId>> {

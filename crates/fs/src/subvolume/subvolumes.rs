@@ -21,7 +21,7 @@ use creamery_base::{
 };
 use creamery_format::{FileType, Incompat, Key, KeyType, RootFlags, dir_item};
 use creamery_tree::Tree;
-use creamery_txn::{Engine, Handle, Units};
+use creamery_txn::{Engine, Handle, ReserveItems};
 
 use super::at_close::AtClose;
 use super::dead::{DeadSubvolume, DeadSubvolumes};
@@ -236,7 +236,7 @@ impl Subvolumes {
         if self.engine().label() == label {
             return self.engine().check_writable();
         }
-        let handle = self.engine().start(Units::items(1))?;
+        let handle = self.engine().start(ReserveItems::items(1))?;
         // Every filesystem has the top level; not every one has an entry for the default subvolume.
         let done = handle.update_root_item(TreeId::FS, |_| ());
         handle.set_label(label);
@@ -252,7 +252,7 @@ impl Subvolumes {
         if read_default(&self.root_tree)? == Some(subvolume) {
             return self.engine().check_writable();
         }
-        let handle = self.engine().start(Units::items(1))?;
+        let handle = self.engine().start(ReserveItems::items(1))?;
         let head = dir_item::Head {
             location: keys::subvolume_location(subvolume),
             transid: handle.generation(),
@@ -291,7 +291,7 @@ impl Subvolumes {
     }
 
     fn write_read_only(&self, id: TreeId, read_only: bool) -> Result<()> {
-        let handle = self.engine().start(Units::items(1).of(id))?;
+        let handle = self.engine().start(ReserveItems::items(1).of(id))?;
         let done = handle.update_root_item(id, |root| {
             let mut flags = root.flags();
             flags.set(RootFlags::RDONLY, read_only);
@@ -308,7 +308,7 @@ impl Subvolumes {
         if is.flags().contains(RootFlags::RDONLY) && !by_force {
             return Err(ErrorKind::ReadOnly.into());
         }
-        let handle = self.engine().start(Units::items(2).of(id))?;
+        let handle = self.engine().start(ReserveItems::items(2).of(id))?;
         let received = keys::uuid_received(Uuid::from_bytes(is.received_uuid));
         let (handle, ()) = or_end(handle, |handle| self.remove_uuid(handle, &received, id))?;
         let done = handle.update_root_item(id, |root| {

@@ -13,7 +13,7 @@
 use creamery_base::{InodeId, Result, TreeId, Uuid, Wait};
 use creamery_codec::{ChecksumType, checksum};
 use creamery_format::{Key, KeyType};
-use creamery_txn::Units;
+use creamery_txn::ReserveItems;
 
 use super::subvolumes::Subvolumes;
 use crate::keys;
@@ -84,7 +84,7 @@ impl Subvolumes {
         for &id in ids {
             let uuid = Uuid::new_v5(&fsid, &[&id.get().to_le_bytes()[..], &digest].concat());
             let old = engine.root_item(id)?.uuid();
-            let handle = engine.start(Units::items(3).of(id))?;
+            let handle = engine.start(ReserveItems::items(3).of(id))?;
             let done = (|| {
                 self.remove_uuid(&handle, &keys::uuid_subvolume(old), id)?;
                 handle.update_root_item(id, |root| root.uuid = uuid.into_bytes())?;

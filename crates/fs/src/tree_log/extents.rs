@@ -3,7 +3,7 @@
 use creamery_base::{Logical, ObjectId, Result, Wait};
 use creamery_format::file_extent::{Extent, FileExtentItem};
 use creamery_format::{Compression, Incompat, InodeFlags, Key, KeyType};
-use creamery_txn::{Handle, Units};
+use creamery_txn::{Handle, ReserveItems};
 
 use super::LogReplay;
 use super::check::LoggedInode;
@@ -67,7 +67,7 @@ impl LogReplay<'_, '_> {
             csums.iter().try_for_each(|(at, csums)| replay.insert_csums(handle, *at, csums))
         };
         // Reserves like `change`.
-        let units = Units::freeing(units).of(self.id);
+        let units = ReserveItems::freeing(units).of(self.id);
         in_handle(self.engine, units, change)
     }
 

@@ -50,7 +50,7 @@ use std::sync::Arc;
 use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, TreeId, Wait};
 use creamery_format::Incompat;
 use creamery_tree::Tree;
-use creamery_txn::{Engine, Handle, LogTree, Replay, Units};
+use creamery_txn::{Engine, Handle, LogTree, Replay, ReserveItems};
 
 use crate::inode::InodeItem;
 use crate::items::inode_ref::Extrefs;
@@ -176,7 +176,7 @@ impl<'a, 'e> LogReplay<'a, 'e> {
     /// Makes changes of up to `items` items as one.
     fn change<T>(&self, items: u32, change: impl FnOnce(&Handle<'_>) -> Result<T>) -> Result<T> {
         // Acknowledged changes got room at that time: where there is no other, they may use the reserve.
-        in_handle(self.engine, Units::freeing(items).of(self.id), change)
+        in_handle(self.engine, ReserveItems::freeing(items).of(self.id), change)
     }
 
     /// Changes an existing inode item.

@@ -3,7 +3,7 @@
 use creamery_base::{Error, ErrorKind, InodeId, ObjectId, Result, Wait};
 use creamery_format::{Key, KeyType, VerityDescriptor, verity_descriptor_len};
 use creamery_tree::{ReadAhead, Tree, Walk};
-use creamery_txn::{Engine, Units};
+use creamery_txn::{Engine, ReserveItems};
 
 use crate::operation::in_handle;
 
@@ -112,7 +112,7 @@ pub(crate) fn remove_stale(engine: &Engine, tree: &Tree, ino: ObjectId) -> Resul
         if found.is_empty() {
             return Ok(());
         }
-        let units = Units::freeing(u32::try_from(found.len()).expect("a few")).of(tree.id());
+        let units = ReserveItems::freeing(u32::try_from(found.len()).expect("a few")).of(tree.id());
         in_handle(engine, units, |handle| {
             found.iter().try_for_each(|key| tree.remove(handle, key).map(|_| ()))
         })?;

@@ -6,7 +6,7 @@ use creamery_base::{Error, ErrorKind, Wait};
 use creamery_codec::{CompressionMethod, CompressionType, VerityHash};
 use creamery_device::AlignedBuffer;
 use creamery_format::{Key, KeyType, RawVerityDescriptor, RawVerityDescriptorItem, VerityDescriptor};
-use creamery_txn::Units;
+use creamery_txn::ReserveItems;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::remove_stale;
@@ -78,7 +78,7 @@ fn store(inode: &Inode, tree: &[u8], descriptor: &[u8], piece: usize) {
         items.extend(keys.zip(bytes.chunks(piece).map(<[u8]>::to_vec)));
     }
     for (key, bytes) in items {
-        in_handle(inode.engine(), Units::items(1), |handle| inode.tree().insert(handle, &key, &bytes))
+        in_handle(inode.engine(), ReserveItems::items(1), |handle| inode.tree().insert(handle, &key, &bytes))
             .expect("room");
     }
     set_flags(inode, InodeFlags::VERITY);
@@ -288,7 +288,7 @@ fn a_changed_tree_or_descriptor_is_an_error() {
             _ => None,
         };
         if let Some(key) = gone {
-            in_handle(&fixture.engine, Units::items(1), |handle| inode.tree().remove(handle, &key))
+            in_handle(&fixture.engine, ReserveItems::items(1), |handle| inode.tree().remove(handle, &key))
                 .expect("an item");
         }
         let file = opened(Arc::clone(&inode));
@@ -307,7 +307,7 @@ fn a_changed_tree_or_descriptor_is_an_error() {
             Key::new(inode.id.ino, KeyType::VERITY_MERKLE_ITEM, if damage == "leaf" { 4096 } else { 0 });
         if matches!(damage, "root" | "middle" | "leaf") {
             let from = usize::try_from(mended.offset).expect("small");
-            in_handle(&fixture.engine, Units::items(1), |handle| {
+            in_handle(&fixture.engine, ReserveItems::items(1), |handle| {
                 inode.tree().upsert(handle, &mended, &tree[from..from + PIECE])
             })
             .expect("an item");
@@ -340,8 +340,10 @@ fn hostile_items_are_errors() {
             bytes.truncate(random.below(bytes.len() as u64) as usize);
         }
         let put = |bytes: &[u8]| {
-            in_handle(&fixture.engine, Units::items(1), |handle| inode.tree().upsert(handle, &key, bytes))
-                .expect("an item");
+            in_handle(&fixture.engine, ReserveItems::items(1), |handle| {
+                inode.tree().upsert(handle, &key, bytes)
+            })
+            .expect("an item");
         };
         put(&bytes);
         // Another object, with nothing kept.
@@ -415,7 +417,7 @@ fn what_a_sealing_that_was_cut_off_left_is_removed() {
         count
     };
     let (cut_off, whole) = (left(300), left(301));
-    in_handle(&fixture.engine, Units::items(2), |handle| {
+    in_handle(&fixture.engine, ReserveItems::items(2), |handle| {
         cut_off.update(handle, |item| item.flags -= InodeFlags::VERITY)?;
         [300, 301].into_iter().try_for_each(|ino| orphan_item::insert(handle, cut_off.tree(), ino.into()))
     })

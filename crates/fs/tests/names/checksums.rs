@@ -11,7 +11,7 @@ use creamery_testkit::Judge::{BtrfsProgs, KernelBtrfs, LoopDevices, Root};
 use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::{LoopMount, Run};
 use creamery_tree::SeenItem;
-use creamery_txn::Units;
+use creamery_txn::ReserveItems;
 
 use crate::support::{ImageFixture, kind, make_image};
 
@@ -67,7 +67,7 @@ fn missing(bench: &Bench) -> Result<()> {
     let (at, _) = first_extent(&fs, summed)?;
     // The sums of the second half go.
     let key = Key::new(ObjectId::EXTENT_CSUM, KeyType::EXTENT_CSUM, at.get());
-    let handle = fs.engine().start(Units::items(1))?;
+    let handle = fs.engine().start(ReserveItems::items(1))?;
     let keep = LEN / 4096 / 2 * 4;
     let seen = SeenItem { key, len: LEN / 4096 * 4 };
     ensure!(fs.engine().tree(TreeId::CSUM)?.truncate_item(&handle, &seen, keep)?);
@@ -116,7 +116,7 @@ fn zeroed(bench: &Bench) -> Result<()> {
         let (at, len) = first_extent(&fs, file)?;
         let _written = fs.engine().volume().write_data(at, &vec![0; usize::try_from(len)?])?;
         let key = Key::new(ObjectId::EXTENT_CSUM, KeyType::EXTENT_CSUM, at.get());
-        let handle = fs.engine().start(Units::items(1))?;
+        let handle = fs.engine().start(ReserveItems::items(1))?;
         let sum = creamery_codec::checksum(fs.engine().checksum_type(), &[0; 4096]);
         let sums = sum.as_bytes(fs.engine().checksum_type()).repeat(usize::try_from(len)? / 4096);
         let update = |item: &mut [u8]| item[..sums.len()].copy_from_slice(&sums);

@@ -13,7 +13,7 @@ use creamery_fs::{DeviceNumber, FileType, Filesystem, NewInode, NewKind, RenameM
 use creamery_testkit::Judge::{BtrfsProgs, KernelBtrfs, LoopDevices, Root};
 use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::tree::colliding_names;
-use creamery_txn::Units;
+use creamery_txn::ReserveItems;
 
 use crate::support::{ImageFixture, kind};
 
@@ -72,7 +72,7 @@ fn no_type(bench: &Bench) -> Result<()> {
     let dir = fs.dir(top, "dir")?;
     let entry = Key::new(top.ino, KeyType::DIR_ITEM, u64::from(name_hash(b"dir")));
     let tree = fs.engine().tree(top.subvolume)?;
-    let handle = fs.engine().start(Units::items(1))?;
+    let handle = fs.engine().start(ReserveItems::items(1))?;
     let done = tree.update(&handle, &entry, |item| std::mem::replace(&mut item[TYPE_AT], 0))?;
     handle.end();
     ensure!(done == Some(FileType::Directory.to_disk()), "the type was {done:?}");

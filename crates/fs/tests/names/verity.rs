@@ -12,7 +12,7 @@ use creamery_fs::{Access, RenameMode, SetAttributes};
 use creamery_testkit::Judge::{self, BtrfsProgs, Fuse, KernelBtrfs, LoopDevices, Program, Root};
 use creamery_testkit::harness::{Bench, Case};
 use creamery_testkit::{FuseMount, Run, btrfs_check};
-use creamery_txn::Units;
+use creamery_txn::ReserveItems;
 use rustix::io::Errno;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -55,11 +55,11 @@ fn seal(bench: &Bench, fs: &ImageFixture, name: &str, content: &[u8]) -> Result<
     }
     let tree = fs.engine().tree(TreeId::FS)?;
     for (key, bytes) in items {
-        let handle = fs.engine().start(Units::items(1))?;
+        let handle = fs.engine().start(ReserveItems::items(1))?;
         tree.insert(&handle, &key, &bytes)?;
         handle.end();
     }
-    let handle = fs.engine().start(Units::items(1))?;
+    let handle = fs.engine().start(ReserveItems::items(1))?;
     tree.update(&handle, &Key::new(id.ino, KeyType::INODE_ITEM, 0), |bytes| {
         let inode = RawInodeItem::mut_from_bytes(bytes).expect("an inode item");
         inode.set_flags(inode.flags() | InodeFlags::VERITY);

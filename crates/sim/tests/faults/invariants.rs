@@ -8,7 +8,7 @@ use creamery_device::BlockDevice;
 use creamery_format::{Key, KeyType};
 use creamery_mkfs::Profile;
 use creamery_sim::{MadeBy, SimDevice, fresh_image};
-use creamery_txn::{CommitParticipant, Engine, Handle, Options, Units};
+use creamery_txn::{CommitParticipant, Engine, Handle, Options, ReserveItems};
 use creamery_volume::{Mode, Volume};
 
 const IMAGE: MadeBy = MadeBy {
@@ -30,7 +30,7 @@ fn open_on(device: Arc<dyn BlockDevice>) -> Arc<Engine> {
 }
 
 fn insert(engine: &Engine) {
-    let handle = engine.start(Units::items(1)).expect("room");
+    let handle = engine.start(ReserveItems::items(1)).expect("room");
     let tree = engine.tree(TreeId::FS).expect("the top level");
     let key = Key::new(ObjectId::new(1_000_000), KeyType::new(100), 0);
     tree.insert(&handle, &key, b"new").expect("a new key");
@@ -41,7 +41,7 @@ fn insert(engine: &Engine) {
 #[should_panic(expected = "GATE-2")]
 fn a_handle_that_ends_in_another_transaction_is_a_bug() {
     let engine = open();
-    let handle = engine.start(Units::items(1)).expect("room");
+    let handle = engine.start(ReserveItems::items(1)).expect("room");
     engine.begin_next_beside_handles();
     handle.end();
 }
@@ -52,7 +52,7 @@ fn data_that_no_commit_flushes_is_a_bug() {
     let engine = open();
     let extent = engine.allocate_data(TreeId::FS, 4096, 4096, None).expect("room");
     let written = engine.data().write(&extent, &[7; 4096]).expect("written");
-    let handle = engine.start(Units::items(1)).expect("room");
+    let handle = engine.start(ReserveItems::items(1)).expect("room");
     let owner = InodeId { subvolume: TreeId::FS, ino: ObjectId::new(1000) };
     handle.complete_data(extent, written, owner, 0, None).expect("room");
     handle.end();

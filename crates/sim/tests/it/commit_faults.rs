@@ -13,7 +13,7 @@ use creamery_fs::{FileContent, Filesystem, FsOptions, NewInode, OpenFile};
 use creamery_mkfs::Profile;
 use creamery_sim::{Image, MadeBy, SimDevice, check_image, fresh_image, image_with_files, watched};
 use creamery_testkit::{Judge, Judges, Scratch};
-use creamery_txn::{CommitParticipant, CommitPhase, Engine, Handle, Options, Units};
+use creamery_txn::{CommitParticipant, CommitPhase, Engine, Handle, Options, ReserveItems};
 use creamery_volume::{Mode, Volume};
 
 /// One copy of everything, so a block that is not written is lost; and two superblocks.
@@ -430,12 +430,12 @@ fn a_flush_that_fails_with_nothing_else_to_commit_is_told() {
         let extent = engine.allocate_data(TreeId::FS, 4096, 4096, None).expect("room");
         let written = engine.data().write(&extent, &[7; 4096]).expect("written");
         let (start, len) = (extent.start(), extent.len());
-        let handle = engine.start(Units::items(4)).expect("room");
+        let handle = engine.start(ReserveItems::items(4)).expect("room");
         handle.complete_data(extent, written, owner, number, None).expect("room");
         handle.drop_data_ref(start, len, owner, number);
         handle.end();
     }
-    engine.start(Units::items(1)).expect("room").end();
+    engine.start(ReserveItems::items(1)).expect("room").end();
     device.arm(Some((0, Fate::Lost)), false);
     is_told(engine.commit());
     assert_eq!(device.struck().as_deref(), Some("flush"));

@@ -8,7 +8,9 @@ use creamery_device::BlockDevice;
 use creamery_format::{Incompat, Key, KeyType};
 use creamery_fs::InodeItem;
 use creamery_sim::{MadeBy, SimDevice, fresh_image};
-use creamery_txn::{Engine, InodeLog, LogBase, LogGroup, LogLink, LogScope, LogTicket, Options, Units};
+use creamery_txn::{
+    Engine, InodeLog, LogBase, LogGroup, LogLink, LogScope, LogTicket, Options, ReserveItems,
+};
 use creamery_volume::{Mode, Volume};
 
 const ONE: ObjectId = ObjectId::new(1000);
@@ -107,7 +109,7 @@ fn a_name_or_a_number_is_given_to_another_only_with_who_had_it() {
 fn what_takes_a_new_feature_to_read_is_not_put_into_a_log() {
     let logs = Logs::new();
     let ticket = logs.put(seen(ONE, 1)).expect("it can be said");
-    let handle = logs.engine.start(Units::items(1)).expect("room");
+    let handle = logs.engine.start(ReserveItems::items(1)).expect("room");
     assert!(!logs.engine.incompat().contains(Incompat::COMPRESS_ZSTD));
     handle.add_incompat(Incompat::COMPRESS_ZSTD);
     handle.end();

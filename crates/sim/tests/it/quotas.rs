@@ -10,7 +10,7 @@ use creamery_sim::{
     MadeBy, SimDevice, Taste, ensure_counted, fresh_image, meddle_with_groups, random_run, random_run_beside,
 };
 use creamery_testkit::Random;
-use creamery_txn::{Qgroup, QgroupUsage, QuotaMode, Units};
+use creamery_txn::{Qgroup, QgroupUsage, QuotaMode, ReserveItems};
 
 /// Seeds whose runs count what is referred to.
 const SEEDS: [u64; 4] = [1, 4, 7, 10];
@@ -138,7 +138,7 @@ fn a_change_that_nothing_comes_of_takes_nothing_from_a_limit() {
     engine.quotas().limit(QgroupId::of(TreeId::FS), Some(2 << 20), false).expect("room");
     engine.commit().expect("room");
     for _ in 0..1000 {
-        let units = Units::items(8).of(TreeId::FS);
+        let units = ReserveItems::items(8).of(TreeId::FS);
         engine.start(units).expect("the limit is far away").end();
     }
     assert!(
@@ -157,7 +157,7 @@ fn a_quota_tree_that_says_anything_is_counted_anew() {
     let right = fs.engine().quotas().list().expect("quotas are on");
     let engine = fs.engine();
     let tree = engine.tree(TreeId::QUOTA).expect("it is there");
-    let handle = engine.start(Units::items(16)).expect("room");
+    let handle = engine.start(ReserveItems::items(16)).expect("room");
     let (top, missing) = (QgroupId::of(TreeId::FS).get(), QgroupId::new(1, 77).expect("small").get());
     let highest = [u64::MAX; 5].map(u64::to_le_bytes).concat();
     for (objectid, kind, offset, data) in [

@@ -8,7 +8,7 @@ use creamery_device::BlockDevice;
 use creamery_fs::FileType;
 use creamery_sim::{Driver, MadeBy, Operation, ROOT, SimDevice, Taste, fresh_image, random_run_on};
 use creamery_testkit::share_or_whole;
-use creamery_txn::{Engine, Handle, Options, Units};
+use creamery_txn::{Engine, Handle, Options, ReserveItems};
 use creamery_volume::{Mode, Volume};
 
 use crate::refill::{DUP, SINGLE, judge, refill};
@@ -174,7 +174,7 @@ fn who_holds_a_handle_allocates_no_data() {
     let device: Arc<dyn BlockDevice> = Arc::new(SimDevice::new(fresh_image(&SINGLE).expect("an image")));
     let volume = Volume::open(vec![device], Mode::ReadWrite).expect("it opens");
     let engine = Engine::open(volume, Options::default()).expect("it opens");
-    let _handle = engine.start(Units::items(1)).expect("room");
+    let _handle = engine.start(ReserveItems::items(1)).expect("room");
     drop(engine.allocate_data(TreeId::FS, 4096, 4096, None));
 }
 
@@ -192,21 +192,21 @@ fn what_data_leaves_is_there_for_metadata() {
         std::iter::from_fn(|| engine.allocate_data(TreeId::FS, PIECE, 4096, None).ok()).collect();
     let places: Vec<_> = taken.iter().map(|extent| (extent.start(), extent.len())).collect();
     for extent in taken {
-        let handle = engine.start(Units::items(2)).expect("room");
+        let handle = engine.start(ReserveItems::items(2)).expect("room");
         let at = extent.start().get();
         let written = engine.volume().nothing_written();
         handle.complete_data(extent, written, owner, at, None).expect("room");
         handle.end();
     }
     engine.commit().expect("a commit");
-    let refused = engine.start(Units::items(ROOM)).map(Handle::end).expect_err("all is full of data");
+    let refused = engine.start(ReserveItems::items(ROOM)).map(Handle::end).expect_err("all is full of data");
     assert_eq!(refused.kind(), ErrorKind::NoSpace, "{refused}");
     for (at, len) in places {
-        let handle = engine.start(Units::freeing(1)).expect("room");
+        let handle = engine.start(ReserveItems::freeing(1)).expect("room");
         handle.drop_data_ref(at, len, owner, at.get());
         handle.end();
     }
-    engine.start(Units::items(ROOM)).map(Handle::end).expect("data left its room");
+    engine.start(ReserveItems::items(ROOM)).map(Handle::end).expect("data left its room");
     engine.commit().expect("a commit");
 }
 

@@ -19,7 +19,7 @@ use creamery_format::{BlockGroupFlags, Key, KeyType};
 use creamery_fs::{Filesystem, FsOptions};
 use creamery_mkfs::{MkfsOptions, make_filesystem};
 use creamery_testkit::Scratch;
-use creamery_txn::{Engine, Options, Units};
+use creamery_txn::{Engine, Options, ReserveItems};
 use creamery_volume::{Mode, Volume};
 
 use crate::live::{live, peak_since};
@@ -128,7 +128,7 @@ fn make(dir: &Path, groups: u64) -> Result<()> {
     let len = GIB - LEFT;
     for number in 0..groups {
         let extent = engine.allocate_data(TreeId::FS, len, len, None)?;
-        let handle = engine.start(Units::items(2))?;
+        let handle = engine.start(ReserveItems::items(2))?;
         let written = engine.volume().nothing_written();
         handle.complete_data(extent, written, OWNER, number * GIB, None)?;
         handle.end();
@@ -183,7 +183,7 @@ fn measure(dir: &Path) -> Result<()> {
     let tree = engine.tree(TreeId::FS)?;
     let insert = |number: u32| {
         let key = Key::new(ObjectId::new(1_000_000 + u64::from(number)), KeyType::new(100), 0);
-        let handle = engine.start(Units::items(1)).expect("room");
+        let handle = engine.start(ReserveItems::items(1)).expect("room");
         tree.insert(&handle, &key, &[7; 3000]).expect("room");
         handle.end();
     };

@@ -3,7 +3,7 @@
 use creamery_base::{InodeId, Wait};
 use creamery_format::{Key, KeyType};
 use creamery_fs::Filesystem;
-use creamery_txn::Units;
+use creamery_txn::ReserveItems;
 
 /// Takes the type out of both entries that lead to a name.
 pub(crate) fn forget_type(fs: &Filesystem, dir: InodeId, name: &[u8]) {
@@ -19,7 +19,7 @@ pub(crate) fn forget_type(fs: &Filesystem, dir: InodeId, name: &[u8]) {
     }
     drop(cursor);
     assert_eq!(keys.len(), 2, "an entry by name and one by number");
-    let handle = fs.engine().start(Units::items(2)).expect("room");
+    let handle = fs.engine().start(ReserveItems::items(2)).expect("room");
     for key in keys {
         // The type is the last byte in front of the name.
         let edit = |item: &mut [u8]| item[item.len() - name.len() - 1] = 0;

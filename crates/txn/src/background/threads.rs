@@ -104,9 +104,9 @@ impl Drop for BackgroundThreads {
 }
 
 /// Counts a thread until it ends, for any reason.
-struct Counted<'b>(&'b Background);
+struct CountedThread<'b>(&'b Background);
 
-impl Drop for Counted<'_> {
+impl Drop for CountedThread<'_> {
     fn drop(&mut self) {
         let guard = self.0.wakes.lock();
         let before = self.0.threads.fetch_sub(1, Ordering::SeqCst);
@@ -138,7 +138,7 @@ impl Drop for Asleep<'_> {
 impl Background {
     /// The loop of a thread: it takes steps while any is due, then it sleeps. Each thread begins its search at another work.
     fn run(&self, number: usize, lives: &dyn Fn() -> bool, died: &dyn Fn(&Panic)) {
-        let _counted = Counted(self);
+        let _counted = CountedThread(self);
         let mut turn = number;
         while !self.stop.load(Ordering::SeqCst) && lives() {
             let (works, _) = self.all_due(false, died);

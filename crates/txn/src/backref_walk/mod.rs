@@ -58,7 +58,7 @@ use zerocopy::FromBytes;
 use crate::extent_tree::{Backref, ExtentItem, ExtentKind, Owners};
 use references::References;
 use roots::RootsAbove;
-use trees::Blocks;
+use trees::BlockSource;
 pub(crate) use trees::{ClosedBlocks, CommittedBlocks, Trees, read_by_address};
 
 /// Most bytes in a compressed extent. Other extents hold their size on disk.
@@ -196,7 +196,7 @@ impl Walk<CommittedBlocks<'_>> {
     }
 }
 
-impl<B: Blocks> Walk<B> {
+impl<B: BlockSource> Walk<B> {
     /// A walk for all users of extents.
     pub(crate) fn for_all(trees: Trees<B>) -> Self {
         Self { trees, roots: RootsAbove::new(usize::MAX) }

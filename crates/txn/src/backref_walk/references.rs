@@ -3,7 +3,7 @@
 use creamery_base::{Error, ErrorKind, Logical, ObjectId, Result};
 use creamery_format::{ExtentRef, Key, KeyType};
 
-use super::trees::{Blocks, Trees};
+use super::trees::{BlockSource, Trees};
 use crate::extent_tree::{Backref, ExtentItem};
 
 /// The references to one extent.
@@ -21,7 +21,7 @@ impl References {
 
     /// The references in the next leaf, which may have none; `None` after the last leaf.
     /// Errors: device errors; damage.
-    pub(super) fn next(&mut self, trees: &mut Trees<impl Blocks>) -> Result<Option<Vec<Backref>>> {
+    pub(super) fn next(&mut self, trees: &mut Trees<impl BlockSource>) -> Result<Option<Vec<Backref>>> {
         let Some(from) = self.next.take() else { return Ok(None) };
         let leaf = trees.leaf(trees.extent_root(), &from)?;
         let mut found = Vec::new();
@@ -45,7 +45,10 @@ impl References {
 
 /// The data extent that contains `at`: its address and its bytes on disk; `None` when there is none.
 /// Errors: device errors; damage.
-pub(super) fn data_extent(trees: &mut Trees<impl Blocks>, at: Logical) -> Result<Option<(Logical, u64)>> {
+pub(super) fn data_extent(
+    trees: &mut Trees<impl BlockSource>,
+    at: Logical,
+) -> Result<Option<(Logical, u64)>> {
     use creamery_format::ExtentFlags;
     // After an extent's own item come its references, and items of the block group that begins there. Three looks find it.
     let mut from = Key::new(ObjectId::new(at.get()), KeyType::METADATA_ITEM, u64::MAX);

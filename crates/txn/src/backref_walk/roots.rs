@@ -7,7 +7,7 @@ use creamery_base::{Error, ErrorKind, Logical, Result, TreeId};
 use creamery_format::{BlockRef, Key, LEVEL_MAX};
 
 use super::references::References;
-use super::trees::{Blocks, Root, Trees};
+use super::trees::{BlockSource, Root, Trees};
 use crate::extent_tree::Backref;
 
 /// Blocks whose trees are cached. When there are more, the cache is cleared.
@@ -49,7 +49,7 @@ impl RootsAbove {
     /// Errors: device errors; damage.
     pub(super) fn of(
         &mut self,
-        trees: &mut Trees<impl Blocks>,
+        trees: &mut Trees<impl BlockSource>,
         block: Logical,
         level: u8,
     ) -> Result<Arc<[TreeId]>> {
@@ -80,7 +80,7 @@ impl RootsAbove {
 }
 
 fn step_up(
-    trees: &mut Trees<impl Blocks>,
+    trees: &mut Trees<impl BlockSource>,
     block: Logical,
     level: u8,
     backref: Backref,
@@ -108,7 +108,7 @@ fn step_up(
 
 /// Finds the parent by the block's first key. Some blocks of a tree that is being dropped are gone, but none above an existing one.
 fn parent_in_tree(
-    trees: &mut Trees<impl Blocks>,
+    trees: &mut Trees<impl BlockSource>,
     block: Logical,
     level: u8,
     tree: Root,
@@ -120,14 +120,14 @@ fn parent_in_tree(
     }
 }
 
-fn first_key(trees: &mut Trees<impl Blocks>, block: Logical, level: u8) -> Result<Key> {
+fn first_key(trees: &mut Trees<impl BlockSource>, block: Logical, level: u8) -> Result<Key> {
     let bytes = trees.block(block, level)?;
     BlockRef::new(&bytes).first_key().ok_or_else(|| damaged(block, "an empty tree block is not a root"))
 }
 
 /// Checks that `parent` is one (WALK-3).
 fn parent_by_address(
-    trees: &mut Trees<impl Blocks>,
+    trees: &mut Trees<impl BlockSource>,
     child: Logical,
     level: u8,
     parent: Logical,

@@ -23,7 +23,7 @@ const FILE: ObjectId = ObjectId::new(300);
 
 /// Blocks by address. A walk puts the trees and references into the root tree and the extent tree first.
 #[derive(Default)]
-struct Forest {
+struct WalkForest {
     blocks: BTreeMap<Logical, Vec<u8>>,
     roots: BTreeMap<TreeId, RawRootItem>,
     /// Kind of the extent, and its references.
@@ -35,7 +35,7 @@ struct Source {
     reads: Cell<usize>,
 }
 
-impl Blocks for &Source {
+impl BlockSource for &Source {
     fn read(&self, at: Logical, level: u8) -> Result<CommittedBlock> {
         self.reads.set(self.reads.get() + 1);
         let found = self.blocks.get(&at).filter(|bytes| BlockRef::new(bytes).level() == level);
@@ -76,7 +76,7 @@ fn item(ino: ObjectId, offset: u64, extent_offset: u64, len: u64) -> (Key, Vec<u
     (Key::new(ino, KeyType::EXTENT_DATA, offset), raw.as_bytes().to_vec())
 }
 
-impl Forest {
+impl WalkForest {
     fn add(&mut self, at: u64, bytes: Vec<u8>, backrefs: &[Backref]) -> Logical {
         let at = Logical::new(at << 24);
         self.extents.insert(at, (ExtentFlags::TREE_BLOCK, backrefs.to_vec()));
@@ -165,7 +165,7 @@ fn by_parent(parent: u64) -> Backref {
 type User = (u64, u64, u64);
 
 /// All users, and the answer that stops at the second user.
-fn users(forest: Forest) -> (Result<Vec<User>>, Result<Few>) {
+fn users(forest: WalkForest) -> (Result<Vec<User>>, Result<Few>) {
     let source = forest.source();
     let found = Walk::for_all(trees(&source)).users(DATA + SECTOR);
     let told = |user: &ExtentUser| (user.id.subvolume.get(), user.id.ino.get(), user.offset);
@@ -173,7 +173,7 @@ fn users(forest: Forest) -> (Result<Vec<User>>, Result<Few>) {
     (all, Walk::for_few(trees(&source)).few(DATA))
 }
 
-fn assert_damage(forest: Forest, words: &str) {
+fn assert_damage(forest: WalkForest, words: &str) {
     let (all, few) = users(forest);
     for error in [all.expect_err("damage"), few.expect_err("damage")] {
         assert_eq!(error.kind(), ErrorKind::Corrupt);
@@ -186,7 +186,7 @@ const SECOND: TreeId = TreeId::new(257);
 
 #[test]
 fn the_file_of_one_reference_is_found_in_its_tree() {
-    let mut forest = Forest::default();
+    let mut forest = WalkForest::default();
     // Two pieces with something else between them, and the same data elsewhere in the file, to which no reference leads.
     let items = [
         item(FILE, 8 * SECTOR, 0, SECTOR),
@@ -204,7 +204,7 @@ fn the_file_of_one_reference_is_found_in_its_tree() {
 
 #[test]
 fn an_extent_may_begin_before_the_file_that_shows_its_tail() {
-    let mut forest = Forest::default();
+    let mut forest = WalkForest::default();
     let root = forest.leaf(1, TreeId::FS, &[item(FILE, 0, 4 * SECTOR, SECTOR)], &[tree_block(TreeId::FS)]);
     forest.tree(TreeId::FS, root);
     forest.data(&[by_file(TreeId::FS, (4 * SECTOR).wrapping_neg())]);
@@ -212,8 +212,8 @@ fn an_extent_may_begin_before_the_file_that_shows_its_tail() {
 }
 
 /// A leaf with the file, a node above it, and two trees that share the node.
-fn shared() -> Forest {
-    let mut forest = Forest::default();
+fn shared() -> WalkForest {
+    let mut forest = WalkForest::default();
     let low = forest.leaf(1, TreeId::FS, &[item(FILE, 0, 0, LEN)], &[tree_block(TreeId::FS)]);
     let node = forest.node(2, TreeId::FS, &[low], &[tree_block(TreeId::FS), tree_block(SNAPSHOT)]);
     let root = forest.node(3, TreeId::FS, &[node], &[tree_block(TreeId::FS)]);
@@ -332,7 +332,7 @@ fn references_of_the_wrong_kind_are_damage() {
 
 #[test]
 fn the_highest_block_has_no_parent() {
-    let mut forest = Forest::default();
+    let mut forest = WalkForest::default();
     let mut at = forest.leaf(1, TreeId::FS, &[item(FILE, 0, 0, LEN)], &[by_parent(2)]);
     for height in 2..=8 {
         at = forest.node(height, TreeId::FS, &[at], &[by_parent(height + 1)]);
@@ -343,8 +343,8 @@ fn the_highest_block_has_no_parent() {
 }
 
 /// `width` blocks of each level, each of which points to all of the level below: the ways upwards are many, the blocks few.
-fn lattice(width: u64, snapshots: u64) -> Forest {
-    let mut forest = Forest::default();
+fn lattice(width: u64, snapshots: u64) -> WalkForest {
+    let mut forest = WalkForest::default();
     let at = |level: u64, number: u64| 1 + level * width + number;
     let above =
         |level: u64| -> Vec<Backref> { (0..width).map(|number| by_parent(at(level + 1, number))).collect() };

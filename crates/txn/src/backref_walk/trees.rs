@@ -14,7 +14,7 @@ use crate::roots::{RootTree, root_pointer};
 const KEPT_MAX: usize = 256;
 
 /// The source of blocks.
-pub(crate) trait Blocks {
+pub(crate) trait BlockSource {
     /// The block at an address. Errors: device errors; damage, another level than `level` too.
     fn read(&self, at: Logical, level: u8) -> Result<CommittedBlock>;
 
@@ -36,7 +36,7 @@ impl<'e> CommittedBlocks<'e> {
     }
 }
 
-impl Blocks for CommittedBlocks<'_> {
+impl BlockSource for CommittedBlocks<'_> {
     fn read(&self, at: Logical, level: u8) -> Result<CommittedBlock> {
         read_by_address(self.store, at, level)
     }
@@ -60,7 +60,7 @@ pub(crate) fn read_by_address(store: &BufferStore, at: Logical, level: u8) -> Re
 /// The blocks of a transaction that closes: they do not change while its gate is closed.
 pub(crate) struct ClosedBlocks<'e>(pub(crate) &'e RootTree);
 
-impl Blocks for ClosedBlocks<'_> {
+impl BlockSource for ClosedBlocks<'_> {
     fn read(&self, at: Logical, level: u8) -> Result<CommittedBlock> {
         read_by_address(self.0.tree().store(), at, level)
     }
@@ -114,7 +114,7 @@ impl Trees<CommittedBlocks<'_>> {
     }
 }
 
-impl<B: Blocks> Trees<B> {
+impl<B: BlockSource> Trees<B> {
     /// Errors: device errors; damage.
     pub(crate) fn new(source: B, root_tree: RootPointer) -> Result<Self> {
         let (blocks, roots) = (HashMap::new(), HashMap::new());

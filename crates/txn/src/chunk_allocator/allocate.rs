@@ -9,7 +9,7 @@ use creamery_volume::{Chunk, Stripe};
 
 use super::device_space::{STRIPE, shortest_extent};
 use super::excluded::excluded_ranges;
-use super::{ChunkAllocator, State};
+use super::{AllocatorState, ChunkAllocator};
 use crate::space_info::{BlockGroup, Space, SpaceKind};
 
 const MIB: u64 = 1 << 20;
@@ -63,7 +63,7 @@ impl ChunkAllocator {
     }
 
     /// Whether the chunk tree has room for the items of all pending chunks, of one more, and for other changes.
-    pub(super) fn has_system_room(&self, space: &Space, state: &State) -> bool {
+    pub(super) fn has_system_room(&self, space: &Space, state: &AllocatorState) -> bool {
         let node = u64::from(self.volume.node_size());
         let items = (state.pending.len() as u64 + state.recording + 1) * CHUNK_ITEM_BYTES;
         // Leaves are at least half full.
@@ -86,7 +86,7 @@ impl ChunkAllocator {
     /// leaves the claimed space.
     fn take_places<'e>(
         &self,
-        state: &mut State,
+        state: &mut AllocatorState,
         kind: SpaceKind,
         copies: usize,
         claim: &dyn Fn() -> Claim<'e>,
@@ -119,7 +119,7 @@ impl ChunkAllocator {
 
     fn make<'e>(
         &self,
-        state: &mut State,
+        state: &mut AllocatorState,
         space: &Space,
         wish: NewChunk,
         claim: &dyn Fn() -> Claim<'e>,

@@ -49,7 +49,7 @@ pub(crate) struct ChunkAllocator {
     volume: Arc<Volume>,
     chunk_tree: Arc<Tree>,
     dev_tree: Arc<Tree>,
-    state: RankedMutex<State, { rank::CHUNK_ALLOCATION }>,
+    state: RankedMutex<AllocatorState, { rank::CHUNK_ALLOCATION }>,
     /// Unallocated bytes on the devices, and bytes of chunks that can be made of them with one copy and with two; for threads
     /// that must not wait.
     unallocated: AtomicU64,
@@ -62,7 +62,7 @@ pub(crate) struct ChunkAllocator {
 }
 
 /// The state under the chunk mutex.
-struct State {
+struct AllocatorState {
     devices: Vec<DeviceSpace>,
     pending: Pending,
     /// Number of chunks taken from `pending` that are being recorded.
@@ -72,7 +72,7 @@ struct State {
     removal_wanted: bool,
 }
 
-impl State {
+impl AllocatorState {
     fn unallocated(&self) -> u64 {
         self.devices.iter().map(DeviceSpace::unused_bytes).fold(0, u64::saturating_add)
     }
@@ -90,7 +90,7 @@ impl ChunkAllocator {
         dev_tree: Arc<Tree>,
         devices: Vec<DeviceSpace>,
     ) -> Self {
-        let state = State {
+        let state = AllocatorState {
             devices,
             pending: Pending::default(),
             recording: 0,
@@ -151,7 +151,7 @@ impl ChunkAllocator {
     }
 
     /// Recounts after a change.
-    fn recount_unallocated(&self, state: &State) {
+    fn recount_unallocated(&self, state: &AllocatorState) {
         self.unallocated.store(state.unallocated(), Ordering::Release);
         for (kind, by_copies) in
             [(SpaceKind::Data, &self.for_data), (SpaceKind::Metadata, &self.for_metadata)]

@@ -10,12 +10,12 @@ use creamery_base::{Generation, Logical, memory};
 use creamery_tree::{CommitRootGuard, Readers};
 use creamery_volume::Committed;
 
-type Extents = Vec<(Logical, u64)>;
+type FreedExtents = Vec<(Logical, u64)>;
 
 /// The readers of commit roots, and the extents kept for them.
 pub(crate) struct CommitRoots {
     readers: Readers,
-    pinned: RankedMutex<VecDeque<(Generation, Extents)>, { rank::LEAF }>,
+    pinned: RankedMutex<VecDeque<(Generation, FreedExtents)>, { rank::LEAF }>,
 }
 
 impl CommitRoots {
@@ -34,15 +34,15 @@ impl CommitRoots {
     pub(crate) fn memory(&self) -> u64 {
         let pinned = self.pinned.lock();
         let lists = pinned.iter().map(|(_, freed)| memory::vec::<(Logical, u64)>(freed.capacity()));
-        memory::vec::<(Generation, Extents)>(pinned.capacity()) + lists.sum::<u64>()
+        memory::vec::<(Generation, FreedExtents)>(pinned.capacity()) + lists.sum::<u64>()
     }
 
     /// Records that transaction `generation` is durable and freed these extents.
-    pub(crate) fn publish(&self, generation: Generation, freed: Extents, _proof: &Committed) {
+    pub(crate) fn publish(&self, generation: Generation, freed: FreedExtents, _proof: &Committed) {
         self.advance(generation, freed);
     }
 
-    fn advance(&self, generation: Generation, freed: Extents) {
+    fn advance(&self, generation: Generation, freed: FreedExtents) {
         // First the readers: a guard taken meanwhile holds none of the extents back.
         self.readers.advance(generation);
         self.pinned.lock().push_back((generation, freed));
@@ -54,7 +54,7 @@ impl CommitRoots {
     }
 
     /// Takes the extents that no thread can read any more (PIN-1).
-    pub(crate) fn take_releasable(&self) -> Extents {
+    pub(crate) fn take_releasable(&self) -> FreedExtents {
         let unread = self.readers.unread();
         let mut pinned = self.pinned.lock();
         let mut extents = Vec::new();

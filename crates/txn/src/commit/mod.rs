@@ -50,11 +50,11 @@ pub use participant::CommitParticipant;
 pub use phase::CommitPhase;
 
 pub(crate) use commit_root::CommitRoots;
-pub(crate) use next_superblock::{Facts, NextSuperblock};
+pub(crate) use next_superblock::{NextSuperblock, SuperblockUpdate};
 pub(crate) use participant::Participants;
 pub(crate) use phase::PhaseNow;
 pub(crate) use turn::{CommitTurn, CommitTurns};
-pub(crate) use write_out::{Blocks, Closed, CommittedPort, WriteOut, WriteOutPorts, sealed};
+pub(crate) use write_out::{BlockList, Closed, CommittedPort, WriteOut, WriteOutPorts, sealed};
 
 /// State that commits share.
 pub(crate) struct CommitPipeline {

@@ -9,7 +9,7 @@ use creamery_tree::RootPointer;
 pub(crate) struct NextSuperblock(RankedMutex<Superblock, { rank::LEAF }>);
 
 /// Values of the transaction that a commit closes.
-pub(crate) struct Facts {
+pub(crate) struct SuperblockUpdate {
     pub(crate) generation: Generation,
     pub(crate) root: RootPointer,
     pub(crate) chunk_root: RootPointer,
@@ -83,7 +83,7 @@ impl NextSuperblock {
     }
 
     /// The superblock to write for a closed transaction. The next one starts from it.
-    pub(crate) fn close(&self, facts: &Facts) -> Superblock {
+    pub(crate) fn close(&self, facts: &SuperblockUpdate) -> Superblock {
         let mut superblock = self.0.lock();
         let raw = superblock.raw_mut();
         assert!(
@@ -115,8 +115,8 @@ impl NextSuperblock {
 }
 
 /// The backup of the roots, one of the last four.
-fn backup(facts: &Facts, total_bytes: u64) -> RawRootBackup {
-    let Facts { root, chunk_root, extent_root, dev_root, csum_root, fs_root, .. } = facts;
+fn backup(facts: &SuperblockUpdate, total_bytes: u64) -> RawRootBackup {
+    let SuperblockUpdate { root, chunk_root, extent_root, dev_root, csum_root, fs_root, .. } = facts;
     RawRootBackup {
         tree_root: root.logical.get().into(),
         tree_root_gen: root.generation.get().into(),

@@ -22,19 +22,19 @@ use creamery_base::lock::{HeldNote, LockPosition, RankedCondvar, RankedMutex, ra
 /// Longest wait for other threads to ask.
 const GATHER_MAX: Duration = Duration::from_millis(10);
 
-struct State {
+struct TurnState {
     taken: bool,
     /// The last transaction that is durable.
     durable: Generation,
     /// How many threads have asked for each transaction that is not durable.
     asked: BTreeMap<Generation, usize>,
     /// The last commit.
-    last: Last,
+    last: LastCommit,
 }
 
 /// The record of a commit.
 #[derive(Clone, Copy, Default)]
-struct Last {
+struct LastCommit {
     /// How many threads had asked for it.
     served: usize,
     took: Duration,
@@ -44,7 +44,7 @@ struct Last {
 
 /// Turns to commit.
 pub(crate) struct CommitTurns {
-    state: RankedMutex<State, { rank::LEAF }>,
+    state: RankedMutex<TurnState, { rank::LEAF }>,
     /// A turn was given back, or a transaction is durable.
     changed: RankedCondvar,
     /// A thread has asked; wakes a gathering one.
@@ -81,7 +81,7 @@ impl Drop for CommitTurn<'_> {
 
 impl CommitTurns {
     pub(crate) fn new(durable: Generation) -> Self {
-        let state = State { taken: false, durable, asked: BTreeMap::new(), last: Last::default() };
+        let state = TurnState { taken: false, durable, asked: BTreeMap::new(), last: LastCommit::default() };
         Self { state: RankedMutex::new(state), changed: RankedCondvar::new(), more: RankedCondvar::new() }
     }
 
@@ -93,7 +93,7 @@ impl CommitTurns {
             *state.asked.entry(generation).or_default() += 1;
             self.more.notify_all();
         }
-        let waits = |state: &mut State| state.taken && state.durable < generation;
+        let waits = |state: &mut TurnState| state.taken && state.durable < generation;
         if waits(&mut state) {
             state = self.changed.pass_while(Reason::Commit, state, waits);
         }
@@ -110,7 +110,7 @@ impl CommitTurns {
         let held = HeldNote::wait(LockPosition::of(rank::COMMIT));
         let mut state = self.state.lock();
         if state.taken {
-            let taken = |state: &mut State| state.taken;
+            let taken = |state: &mut TurnState| state.taken;
             state = self.changed.pass_while(Reason::Commit, state, taken);
         }
         state.taken = true;
@@ -136,12 +136,12 @@ impl CommitTurns {
     /// Waits for the threads that the last commit served to ask for `generation`, if that commit ended just before `now`.
     pub(crate) fn gather(&self, _turn: &CommitTurn<'_>, generation: Generation, now: Duration) {
         let state = self.state.lock();
-        let Last { served, took, ended } = state.last;
+        let LastCommit { served, took, ended } = state.last;
         let limit = took.min(GATHER_MAX);
         if served <= 1 || now.saturating_sub(ended) > limit {
             return;
         }
-        let missing = |state: &mut State| state.asked_through(generation) < served;
+        let missing = |state: &mut TurnState| state.asked_through(generation) < served;
         drop(self.more.pass_while_for(Reason::Commit, state, limit, missing));
     }
 
@@ -154,14 +154,14 @@ impl CommitTurns {
             "TURN-2: transaction {generation} becomes durable, and {durable} has already"
         );
         state.durable = generation;
-        state.last = Last { served: state.asked_through(generation), took, ended: now };
+        state.last = LastCommit { served: state.asked_through(generation), took, ended: now };
         state.asked.retain(|asked, _| *asked > generation);
         drop(state);
         self.changed.notify_all();
     }
 }
 
-impl State {
+impl TurnState {
     /// How many threads have asked for a transaction or one before it.
     fn asked_through(&self, generation: Generation) -> usize {
         self.asked.range(..=generation).map(|(_, asked)| asked).sum()

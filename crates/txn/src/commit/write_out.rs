@@ -41,7 +41,7 @@ use crate::transaction::{AbortsWhenItPanics, Transaction};
 /// Blocks written in one batch: neighbours go to the device together, and a thread that only came by is not kept for long.
 const BATCH: usize = 32;
 
-pub(crate) type Blocks = Vec<Arc<ExtentBuffer>>;
+pub(crate) type BlockList = Vec<Arc<ExtentBuffer>>;
 
 /// The output of the commit's critical section besides the blocks to write.
 pub(crate) struct Closed {
@@ -70,12 +70,12 @@ pub(crate) struct WriteOutPorts<'e> {
 /// The transaction that is being written, if there is one.
 #[derive(Default)]
 pub(crate) struct WriteOut {
-    stage: RankedMutex<Stage, { rank::WRITE_OUT }>,
+    stage: RankedMutex<WriteStage, { rank::WRITE_OUT }>,
     changed: RankedCondvar,
 }
 
 #[derive(Default)]
-enum Stage {
+enum WriteStage {
     #[default]
     Nothing,
     Writing(Writing),
@@ -87,7 +87,7 @@ enum Stage {
 
 struct Writing {
     /// Batches that no thread has taken yet.
-    batches: VecDeque<Blocks>,
+    batches: VecDeque<BlockList>,
     /// Batches that were not given back yet.
     left: usize,
     written: Written,
@@ -106,19 +106,19 @@ struct Share<'w> {
 /// Blocks to write.
 struct Batch<'w> {
     share: Share<'w>,
-    blocks: Blocks,
+    blocks: BlockList,
     /// Memory for their copies.
     copies: Arc<AlignedBuffer>,
 }
 
 /// The rest of the work when every block is written.
-struct Last<'w> {
+struct LastWork<'w> {
     share: Share<'w>,
     closed: Closed,
     written: Written,
 }
 
-impl Stage {
+impl WriteStage {
     fn goes_on(&self) -> bool {
         match self {
             Self::Writing(_) | Self::Finishing => true,
@@ -138,14 +138,14 @@ impl WriteOut {
     ) {
         transaction.enter(CommitPhase::WriteOut);
         let written = std::mem::replace(&mut closed.written, nothing);
-        let mut batches: VecDeque<Blocks> = blocks.chunks(BATCH).map(<[_]>::to_vec).collect();
+        let mut batches: VecDeque<BlockList> = blocks.chunks(BATCH).map(<[_]>::to_vec).collect();
         if batches.is_empty() {
             batches.push_back(Vec::new()); // the thread that gives it back writes the superblock
         }
         let mut stage = self.stage.lock();
-        assert!(matches!(*stage, Stage::Nothing), "WRITEOUT-1: one transaction is written at a time");
+        assert!(matches!(*stage, WriteStage::Nothing), "WRITEOUT-1: one transaction is written at a time");
         let left = batches.len();
-        *stage = Stage::Writing(Writing { batches, left, written, closed, spare: Vec::new() });
+        *stage = WriteStage::Writing(Writing { batches, left, written, closed, spare: Vec::new() });
     }
 
     /// Plants a fault: a batch is taken, and dropped.
@@ -160,23 +160,23 @@ impl WriteOut {
 
     /// Memory in use besides the blocks, bytes: the lists of blocks with memory for copies, and the list of freed extents.
     pub(crate) fn memory(&self) -> (u64, u64) {
-        let Stage::Writing(writing) = &*self.stage.lock() else { return (0, 0) };
+        let WriteStage::Writing(writing) = &*self.stage.lock() else { return (0, 0) };
         let lists: u64 =
             writing.batches.iter().map(|batch| memory::vec::<Arc<ExtentBuffer>>(batch.capacity())).sum();
         let copies: u64 = writing.spare.iter().map(|copies| memory::vec::<u8>(copies.len())).sum();
-        let queue = memory::vec::<Blocks>(writing.batches.capacity());
+        let queue = memory::vec::<BlockList>(writing.batches.capacity());
         (queue + lists + copies, memory::vec::<(Logical, u64)>(writing.closed.pinned.capacity()))
     }
 
     /// Whether there are batches that no thread has taken yet.
     pub(crate) fn has_batches(&self) -> bool {
-        matches!(&*self.stage.lock(), Stage::Writing(writing) if !writing.batches.is_empty())
+        matches!(&*self.stage.lock(), WriteStage::Writing(writing) if !writing.batches.is_empty())
     }
 
     /// Takes the next batch; if `alone`, only when no other thread has one.
     fn take(&self, alone: bool) -> Option<Batch<'_>> {
         let mut stage = self.stage.lock();
-        let Stage::Writing(writing) = &mut *stage else { return None };
+        let WriteStage::Writing(writing) = &mut *stage else { return None };
         if alone && writing.left > writing.batches.len() {
             return None;
         }
@@ -191,10 +191,10 @@ impl WriteOut {
         if stage.goes_on() {
             stage = self.changed.pass_while(Reason::Commit, stage, |stage| stage.goes_on());
         }
-        matches!(*stage, Stage::Nothing)
+        matches!(*stage, WriteStage::Nothing)
     }
 
-    fn end(&self, stage: Stage) {
+    fn end(&self, stage: WriteStage) {
         *self.stage.lock() = stage;
         self.changed.notify_all();
     }
@@ -203,26 +203,26 @@ impl WriteOut {
 impl Drop for Share<'_> {
     fn drop(&mut self) {
         if !self.done {
-            self.write_out.end(Stage::Failed);
+            self.write_out.end(WriteStage::Failed);
         }
     }
 }
 
 impl<'w> Batch<'w> {
     /// Gives the batch back as written. After the last one, returns the rest of the work.
-    fn give_back(self, theirs: Written) -> Option<Last<'w>> {
+    fn give_back(self, theirs: Written) -> Option<LastWork<'w>> {
         let Self { mut share, copies, .. } = self;
         let mut stage = share.write_out.stage.lock();
-        match std::mem::replace(&mut *stage, Stage::Finishing) {
-            Stage::Writing(Writing { left: 1, written, closed, .. }) => {
+        match std::mem::replace(&mut *stage, WriteStage::Finishing) {
+            WriteStage::Writing(Writing { left: 1, written, closed, .. }) => {
                 drop(stage);
-                return Some(Last { share, closed, written: written.and(theirs) });
+                return Some(LastWork { share, closed, written: written.and(theirs) });
             }
-            Stage::Writing(mut writing) => {
+            WriteStage::Writing(mut writing) => {
                 writing.left -= 1;
                 writing.written = writing.written.and(theirs);
                 writing.spare.push(copies);
-                *stage = Stage::Writing(writing);
+                *stage = WriteStage::Writing(writing);
             }
             failed => *stage = failed,
         }
@@ -268,11 +268,11 @@ impl WriteOut {
         let _aborts = AbortsWhenItPanics(ports.transaction); // dropped before the batch
         // Aborts before the share is dropped: threads that wait for it read the reason.
         let written = ports.transaction.or_abort(ports.write(&mut batch))?;
-        if let Some(Last { mut share, closed, written }) = batch.give_back(written) {
+        if let Some(LastWork { mut share, closed, written }) = batch.give_back(written) {
             let _aborts = AbortsWhenItPanics(ports.transaction); // dropped before this share, too
             ports.transaction.or_abort(ports.make_durable(closed, written))?;
             share.done = true;
-            self.end(Stage::Nothing);
+            self.end(WriteStage::Nothing);
         }
         Ok(true)
     }

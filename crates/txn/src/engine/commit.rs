@@ -10,7 +10,7 @@ use creamery_volume::Committed;
 use super::Engine;
 use crate::commit::{Closed, CommitParticipant, CommitPhase, CommitTurn};
 use crate::handle::Handle;
-use crate::run_refs::{self, Turn};
+use crate::run_refs::{self, RunRefsGuard};
 use crate::transaction::AbortsWhenItPanics;
 
 /// Heads that stay for the critical section: about a millisecond's work.
@@ -134,7 +134,7 @@ impl Engine {
         Ok(())
     }
 
-    fn run_a_step(&self, handle: Handle<'_>, mut turn: Turn<'_>) -> Result<()> {
+    fn run_a_step(&self, handle: Handle<'_>, mut turn: RunRefsGuard<'_>) -> Result<()> {
         let ran = self.transaction.or_abort(turn.step(self.ports(), &handle));
         drop(turn);
         handle.end();

@@ -4,7 +4,7 @@ use creamery_base::Result;
 
 use super::Engine;
 use crate::conversion::Conversion;
-use crate::units::Units;
+use crate::units::ReserveItems;
 
 impl Engine {
     /// Converts the filesystem; the conversion and all earlier changes are durable on return. False when there was nothing to convert. Never
@@ -20,7 +20,7 @@ impl Engine {
         if conversion == Conversion::ToBlockGroupTree {
             converter.check_has_what_a_group_tree_needs()?;
         }
-        let handle = self.start(Units::items(converter.items(conversion)))?;
+        let handle = self.start(ReserveItems::items(converter.items(conversion)))?;
         let (running, room) = (handle.generation(), handle.keep_all());
         // While this thread holds a handle, no other conversion comes between the feature, the tree and this one.
         let waits = match conversion.is_done(self.superblock.compat_ro()) {

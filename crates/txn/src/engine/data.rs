@@ -10,7 +10,7 @@ use crate::flush_policy::FlushPolicy;
 use crate::held;
 use crate::qgroup::Charge;
 use crate::space_info::{DelallocReservation, SpaceKind};
-use crate::units::Units;
+use crate::units::ReserveItems;
 
 impl Engine {
     /// Hands out sector-aligned space for `len` bytes of data, or less, but not below `min`: at `near` if all of it is free there,
@@ -87,7 +87,7 @@ impl Engine {
     fn remove_left_over_csums(&self, extent: &DataExtent) -> Result<()> {
         let end = (extent.start() + extent.len()).get();
         while let Some(from) = self.csum_tree.last_of(extent.start(), extent.len())? {
-            let handle = self.start(Units::reclaiming(LEFT_OVER_PER_HANDLE))?;
+            let handle = self.start(ReserveItems::reclaiming(LEFT_OVER_PER_HANDLE))?;
             match self.csum_tree.remove(&handle, from, end - from.get()) {
                 Ok(()) => handle.end(),
                 Err(error) => return Err(handle.abort(error)),

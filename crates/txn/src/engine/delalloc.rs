@@ -7,7 +7,7 @@ use crate::flush_policy::FlushPolicy;
 use crate::handle::Handle;
 use crate::held;
 use crate::space_info::{DelallocReservation, SpaceKind};
-use crate::units::Units;
+use crate::units::ReserveItems;
 
 impl Engine {
     /// Keeps room for `bytes` bytes of data to be written later, and for changing `items` items then. `None` when
@@ -65,9 +65,9 @@ impl Engine {
 
     /// Begins a handle like [`Engine::start`], for changing `units` after the data of `room` was written: the metadata kept
     /// for so many items becomes the handle's. It runs no reclaimer, for the caller itself writes data back.
-    pub fn start_reserved(&self, units: Units, room: &mut DelallocReservation) -> Result<Handle<'_>> {
+    pub fn start_reserved(&self, units: ReserveItems, room: &mut DelallocReservation) -> Result<Handle<'_>> {
         // Until the handle has it, kept room belongs to no thread: writers of delayed data may use all of it (`Headroom::fits`).
-        let mut handle = self.start(Units { policy: FlushPolicy::FlushLimit, ..units })?;
+        let mut handle = self.start(ReserveItems { policy: FlushPolicy::FlushLimit, ..units })?;
         handle.came_of_kept(room.has_promise(units.items));
         Ok(handle)
     }

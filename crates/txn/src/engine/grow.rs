@@ -3,7 +3,7 @@
 use creamery_base::{DevId, Error, ErrorKind, Result};
 
 use super::Engine;
-use crate::units::Units;
+use crate::units::ReserveItems;
 
 impl Engine {
     /// Makes the filesystem take `total` bytes of a device, with the running transaction: a multiple of the sector, and no
@@ -25,7 +25,7 @@ impl Engine {
             return Ok(());
         }
         // It may use the reserve, like a deletion: it also has to work on a full filesystem.
-        let handle = self.start(Units::freeing(1))?;
+        let handle = self.start(ReserveItems::freeing(1))?;
         match self.chunks.grow_device(&handle, dev, total) {
             Ok(more) => {
                 handle.add_total_bytes(more);

@@ -3,16 +3,16 @@
 use creamery_base::Result;
 
 use super::Engine;
-use crate::handle::{Handle, Right};
+use crate::handle::{Handle, HandleKind};
 use crate::held;
 use crate::space_info::Ticket;
 use crate::transaction::Joined;
-use crate::units::Units;
+use crate::units::ReserveItems;
 
 impl Engine {
     /// Joins the running transaction after reserving metadata for `units`.
     /// Errors: closed; read-only; aborted; no space; those of a commit that the reservation needed.
-    pub fn start(&self, units: Units) -> Result<Handle<'_>> {
+    pub fn start(&self, units: ReserveItems) -> Result<Handle<'_>> {
         held::assert_none("a thread holds at most one handle");
         self.check_open()?;
         self.check_writable()?;
@@ -22,11 +22,11 @@ impl Engine {
         let (ticket, running) = self.join_with_promise(units)?;
         self.check_open()?;
         self.check_writable()?;
-        Ok(Handle::new(self.handle_ports(), Right::Operation(running, ticket)))
+        Ok(Handle::new(self.handle_ports(), HandleKind::Operation(running, ticket)))
     }
 
     /// Joins the running transaction, with a promise that was given in it (RESERVE-5).
-    fn join_with_promise(&self, units: Units) -> Result<(Ticket<'_>, Joined<'_>)> {
+    fn join_with_promise(&self, units: ReserveItems) -> Result<(Ticket<'_>, Joined<'_>)> {
         loop {
             let ticket = self.promise(units)?;
             let running = self.transaction.join();
@@ -43,11 +43,11 @@ impl Engine {
         held::assert_none("a thread holds at most one handle");
         let running = self.transaction.join();
         self.check_writable()?;
-        Ok(Handle::new(self.handle_ports(), Right::Refs(running)))
+        Ok(Handle::new(self.handle_ports(), HandleKind::Refs(running)))
     }
 
     /// The committer's own handle: the gate is closed.
     pub(super) fn committing_handle(&self) -> Handle<'_> {
-        Handle::new(self.handle_ports(), Right::Committer)
+        Handle::new(self.handle_ports(), HandleKind::Committer)
     }
 }

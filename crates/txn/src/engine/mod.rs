@@ -91,7 +91,7 @@ use crate::run_refs::RefRunner;
 use crate::space_info::{DelallocAccount, Reservations, Space};
 use crate::transaction::Transaction;
 use crate::tree_log::TreeLogs;
-use crate::units::Units;
+use crate::units::ReserveItems;
 
 /// How an engine runs.
 ///
@@ -256,7 +256,7 @@ impl Engine {
             root_tree,
             space: Space::new(superblock.bytes_used()),
             reservations: Arc::default(),
-            delalloc: Arc::new(DelallocAccount::new(Units::bytes_of_an_item(superblock.node_size()))),
+            delalloc: Arc::new(DelallocAccount::new(ReserveItems::bytes_of_an_item(superblock.node_size()))),
             runner: RefRunner::default(),
             reclaimers: Reclaimers::default(),
             room_claims: RoomClaims::default(),

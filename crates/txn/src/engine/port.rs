@@ -5,14 +5,14 @@ use creamery_base::{Generation, Result};
 use super::Engine;
 use crate::handle::Handle;
 use crate::transaction_port::TransactionPort;
-use crate::units::Units;
+use crate::units::ReserveItems;
 
 impl TransactionPort for Engine {
     fn check_writable(&self) -> Result<()> {
         self.check_writable()
     }
 
-    fn start(&self, units: Units) -> Result<Handle<'_>> {
+    fn start(&self, units: ReserveItems) -> Result<Handle<'_>> {
         self.start(units)
     }
 

@@ -12,7 +12,7 @@ use crate::handle::Handle;
 use crate::held;
 use crate::qgroup::QuotaMode;
 use crate::snapshot::NewSnapshot;
-use crate::units::Units;
+use crate::units::ReserveItems;
 
 /// Rounds of reclaiming before a limit refuses.
 const RECLAIMS: usize = 4;
@@ -43,7 +43,7 @@ impl Engine {
     /// Takes the possible growth of metadata from the limits of the subvolume that changes; it is given back when the transaction
     /// closes. Changes that free space are never refused.
     /// Errors: a limit would be exceeded, after a commit, too.
-    pub(super) fn charge_metadata(&self, units: Units) -> Result<()> {
+    pub(super) fn charge_metadata(&self, units: ReserveItems) -> Result<()> {
         if !self.qgroups.is_limited() || units.policy != FlushPolicy::FlushAll || !units.grows {
             return Ok(());
         }

@@ -21,16 +21,16 @@ use crate::data_extent::DataExtent;
 use crate::handle::Handle;
 use crate::space_info::{BlockGroup, Space};
 use crate::tree_log::{LogTree, open_logs};
-use crate::units::Units;
+use crate::units::ReserveItems;
 
 /// Space that is not handed out until this is dropped.
-struct Withheld {
+struct WithheldBlock {
     group: Arc<BlockGroup>,
     at: Logical,
     len: u64,
 }
 
-impl Withheld {
+impl WithheldBlock {
     /// Withholds the block of a log. Errors: damage: its space is not free, or not metadata's.
     fn of_a_log(space: &Space, at: Logical, len: u64) -> Result<Self> {
         let group = space.group_at(at).filter(|group| {
@@ -48,7 +48,7 @@ impl Withheld {
     }
 }
 
-impl Drop for Withheld {
+impl Drop for WithheldBlock {
     fn drop(&mut self) {
         self.group.put_back(self.at, self.len);
     }
@@ -88,7 +88,7 @@ impl LoggedExtent {
 pub struct Replay<'e> {
     engine: &'e Engine,
     extents: BTreeMap<Logical, LoggedExtent>,
-    _blocks: Vec<Withheld>,
+    _blocks: Vec<WithheldBlock>,
 }
 
 impl Engine {
@@ -100,7 +100,7 @@ impl Engine {
         }
         let (mut blocks, len) = (Vec::new(), u64::from(self.node_size()));
         let logs = open_logs(&self.store, &mut |at| {
-            blocks.push(Withheld::of_a_log(&self.space, at, len)?);
+            blocks.push(WithheldBlock::of_a_log(&self.space, at, len)?);
             Ok(())
         })?;
         Ok(Some((Replay { engine: self, extents: BTreeMap::new(), _blocks: blocks }, logs)))
@@ -185,7 +185,7 @@ impl Replay<'_> {
         let engine = self.engine;
         engine.drop_space_caches()?;
         // All items of the logs may be in the trees already. The superblock changes all the same.
-        let handle = engine.start(Units::items(1))?;
+        let handle = engine.start(ReserveItems::items(1))?;
         let touched = engine.root_tree.touch(&handle, TreeId::FS);
         match touched {
             Ok(()) => handle.end(),

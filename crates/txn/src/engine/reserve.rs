@@ -19,14 +19,14 @@ use creamery_base::Result;
 use super::Engine;
 use super::make_room::Tried;
 use crate::space_info::{SpaceKind, Ticket};
-use crate::units::Units;
+use crate::units::ReserveItems;
 
 /// How often an operation that frees space begins anew because other such operations took all the room that came back.
 const PASSED_MAX: u32 = 1000;
 
 impl Engine {
     /// Reserves metadata for `units`. If it has to, it allocates a chunk, waits for its turn, runs reclaimers or commits.
-    pub(super) fn promise(&self, units: Units) -> Result<Ticket<'_>> {
+    pub(super) fn promise(&self, units: ReserveItems) -> Result<Ticket<'_>> {
         let headroom = self.headroom();
         let (mut tried, mut was_called_in) = (Tried::default(), false);
         let (mut others, mut passed) = (self.reservations.freeing_tickets(), 0);

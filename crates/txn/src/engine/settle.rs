@@ -4,7 +4,7 @@ use creamery_base::{Error, ErrorKind, Generation, Logical, Result, TreeId};
 use creamery_format::Superblock;
 
 use super::Engine;
-use crate::commit::{Blocks, Closed, CommitPhase, Facts};
+use crate::commit::{BlockList, Closed, CommitPhase, SuperblockUpdate};
 use crate::handle::Handle;
 
 /// More passes than trees can ripple into each other.
@@ -12,7 +12,7 @@ const PASSES_MAX: usize = 64;
 
 impl Engine {
     /// The critical section. `None` when there was nothing to commit.
-    pub(super) fn close_transaction(&self) -> Result<Option<(Closed, Blocks)>> {
+    pub(super) fn close_transaction(&self) -> Result<Option<(Closed, BlockList)>> {
         let begun = self.env().monotonic();
         self.transaction.enter(CommitPhase::CloseGate);
         let gate = self.transaction.close();
@@ -113,7 +113,7 @@ impl Engine {
     }
 
     fn next_superblock(&self, generation: Generation) -> Result<Superblock> {
-        Ok(self.superblock.close(&Facts {
+        Ok(self.superblock.close(&SuperblockUpdate {
             generation,
             root: self.root_tree.tree().root_pointer()?,
             chunk_root: self.chunk_tree.root_pointer()?,

@@ -16,7 +16,7 @@ pub(super) const MISSES_MAX: u32 = 64;
 
 /// References in an item, or their queued changes.
 #[derive(Clone, Copy, Default)]
-struct Counted {
+struct CountedReferences {
     /// The number of references, or its change.
     count: i64,
     full_backref: bool,
@@ -24,7 +24,7 @@ struct Counted {
     must_insert: bool,
 }
 
-impl Counted {
+impl CountedReferences {
     fn of_item(key: &Key, data: &[u8]) -> Result<Self> {
         let damaged = |kind| Error::with_source(ErrorKind::Corrupt, format!("extent item {key}"), kind);
         let head = ItemView::parse(key.kind, data).map_err(damaged)?.head;
@@ -58,16 +58,16 @@ impl ExtentTree {
             // Without an item there is no leaf to hold. The head's answer is the truth as long as it is there (REF-2).
             let (item, queued) = match self.see_block(at, level, wait)? {
                 Some((item, queued)) => (Some(item), queued),
-                None => (None, self.refs.queued_of(at, Counted::of_head)),
+                None => (None, self.refs.queued_of(at, CountedReferences::of_head)),
             };
             match (item, queued) {
                 // The running thread may wait for a device.
                 (_, Queued::Locked) if wait == Wait::No => return Err(ErrorKind::WouldBlock.into()),
                 (_, Queued::Locked) => self.refs.wait(at),
-                (Some(item), Queued::Nothing) => return item.with(at, Counted::default()),
+                (Some(item), Queued::Nothing) => return item.with(at, CountedReferences::default()),
                 (Some(item), Queued::Changes(queued)) => return item.with(at, queued),
                 (None, Queued::Changes(queued)) if queued.must_insert => {
-                    return Counted::default().with(at, queued);
+                    return CountedReferences::default().with(at, queued);
                 }
                 // A head put it into the tree between the two reads.
                 (None, _) if misses < MISSES_MAX => misses += 1,
@@ -88,10 +88,17 @@ impl ExtentTree {
 
     /// Reads a tree block's item, and with its leaf held the queued changes. Tree blocks of old filesystems have
     /// EXTENT_ITEMs.
-    fn see_block(&self, at: Logical, level: u8, wait: Wait) -> Result<Option<(Counted, Queued<Counted>)>> {
+    fn see_block(
+        &self,
+        at: Logical,
+        level: u8,
+        wait: Wait,
+    ) -> Result<Option<(CountedReferences, Queued<CountedReferences>)>> {
         let kind = ExtentKind::TreeBlock { level };
         for key in item_keys(at, kind, u64::from(self.node_size)) {
-            let see = |data: &[u8]| (Counted::of_item(&key, data), self.refs.queued_of(at, Counted::of_head));
+            let see = |data: &[u8]| {
+                (CountedReferences::of_item(&key, data), self.refs.queued_of(at, CountedReferences::of_head))
+            };
             let seen = match wait {
                 Wait::Yes => self.tree.get_locked(&key, wait, see)?,
                 Wait::No => self.tree.get_cached(&key, see)?,

@@ -22,7 +22,7 @@ use crate::free_space_tree::FreeSpaceTree;
 use crate::qgroup::Qgroups;
 use crate::roots::RootTree;
 use crate::space_info::{Reservations, Space, SpaceKind};
-use crate::units::Units;
+use crate::units::ReserveItems;
 
 /// Blocks that every commit may need besides: roots, device items, chunk items.
 const BLOCKS_PER_COMMIT: u64 = 24;
@@ -99,7 +99,7 @@ impl CommitNeed<'_> {
         if !self.root_tree.shares_blocks() {
             return 0;
         }
-        let references = Units::references_of_a_block(self.node_size);
+        let references = ReserveItems::references_of_a_block(self.node_size);
         u64::from(references).min(self.tree_blocks().all) * u64::from(self.node_size)
     }
 

@@ -24,9 +24,9 @@ use creamery_format::Incompat;
 use crate::commit::NextSuperblock;
 use crate::flush_policy::FlushPolicy;
 use crate::reclaim::RoomClaims;
-use crate::space_info::{DelallocAccount, SpaceKind, Ticket, Wish};
+use crate::space_info::{DelallocAccount, ReservationRequest, SpaceKind, Ticket};
 use crate::transaction::Transaction;
-use crate::units::{BLOCKS_PER_ITEM, Units};
+use crate::units::{BLOCKS_PER_ITEM, ReserveItems};
 
 pub(crate) use commit_need::CommitNeed;
 
@@ -60,7 +60,7 @@ pub(crate) struct Headroom<'e> {
 
 impl<'e> Headroom<'e> {
     /// A ticket for `units` from this thread's advance, else from the free room.
-    pub(crate) fn ticket_at_once(&self, units: Units) -> Option<Ticket<'e>> {
+    pub(crate) fn ticket_at_once(&self, units: ReserveItems) -> Option<Ticket<'e>> {
         let (policy, reservations) = (units.policy, self.need.reservations);
         let in_line = if policy.takes_reserve() { 0 } else { reservations.left_to_those_in_line()? };
         let fits = |sum: u64, policy, room| self.fits(sum.saturating_add(in_line), policy, room);
@@ -70,7 +70,7 @@ impl<'e> Headroom<'e> {
     }
 
     /// A ticket for `units`, after waiting in line; `None` when no other ticket is left that could free room.
-    pub(crate) fn ticket_in_turn(&self, units: Units) -> Option<Ticket<'e>> {
+    pub(crate) fn ticket_in_turn(&self, units: ReserveItems) -> Option<Ticket<'e>> {
         let policy = units.policy;
         // Other threads may wait for reclaimed space.
         if !policy.stands_in_line() {
@@ -81,13 +81,13 @@ impl<'e> Headroom<'e> {
     }
 
     /// The request of a handle for `units`. It reads the generation before anything that depends on it (RESERVE-5).
-    fn wish(&self, units: Units) -> Wish {
-        Wish { units, item: self.item_bytes(), generation: self.transaction.generation() }
+    fn wish(&self, units: ReserveItems) -> ReservationRequest {
+        ReservationRequest { units, item: self.item_bytes(), generation: self.transaction.generation() }
     }
 
     /// The error of a thread that finds no room for `units`.
-    pub(crate) fn no_room_for(&self, units: Units) -> Error {
-        let Units { items, policy, subvolume, .. } = units;
+    pub(crate) fn no_room_for(&self, units: ReserveItems) -> Error {
+        let ReserveItems { items, policy, subvolume, .. } = units;
         let need = u64::from(items) * self.item_bytes();
         let of = subvolume.map_or(String::new(), |subvolume| format!(" of subvolume {subvolume}"));
         let message = format!("reserving {need} bytes of metadata for {items} items{of} ({policy:?})");
@@ -96,7 +96,7 @@ impl<'e> Headroom<'e> {
 
     /// Whether the existing block groups have too little for `units` and their references, not counting room that is kept for
     /// delayed data.
-    pub(crate) fn lacks_blocks_for(&self, units: Units) -> bool {
+    pub(crate) fn lacks_blocks_for(&self, units: ReserveItems) -> bool {
         let fits = |sum| self.available_blocks() >= self.wanted(sum, units.policy);
         self.need.reservations.take(self.wish(units), &fits).is_none()
     }
@@ -111,7 +111,7 @@ impl<'e> Headroom<'e> {
 
     /// Bytes that changing an item may take.
     pub(crate) fn item_bytes(&self) -> u64 {
-        Units::bytes_of_an_item(self.need.node_size)
+        ReserveItems::bytes_of_an_item(self.need.node_size)
     }
 
     /// Whether data and metadata share their block groups.

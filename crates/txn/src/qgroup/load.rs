@@ -10,12 +10,12 @@ use zerocopy::FromBytes;
 use super::QuotaMode;
 use super::forest::{Group, QgroupUsage};
 use super::items::{STATUS, Status, no_limit};
-use super::state::State;
+use super::state::QuotaState;
 
 /// Most memberships that are read, one for each pair. A bound for hostile images.
 const RELATIONS_MAX: usize = 1 << 20;
 
-impl State {
+impl QuotaState {
     /// Reads the quotas of a filesystem whose last transaction was `last`; `None`, when they are off.
     /// Errors: device errors; damage.
     pub(crate) fn load(tree: Arc<Tree>, last: Generation) -> Result<Option<Box<Self>>> {

@@ -71,7 +71,7 @@ pub use counters::QgroupCounters;
 pub use forest::{Qgroup, QgroupLimits, QgroupUsage};
 pub(crate) use rescan::{Counted, STEP as RESCAN_STEP};
 pub use state::QuotaStatus;
-pub(crate) use state::{State, Switch};
+pub(crate) use state::{QuotaState, Switch};
 
 /// How quotas are counted.
 ///
@@ -102,7 +102,7 @@ pub(crate) struct Qgroups {
     epochs: AtomicU64,
     /// Extents that wait to be walked.
     noted: AtomicUsize,
-    state: RankedMutex<Option<Box<State>>, { rank::LEAF }>,
+    state: RankedMutex<Option<Box<QuotaState>>, { rank::LEAF }>,
     /// Held while quotas are switched, or groups change.
     pub(crate) changing: RankedMutex<(), { rank::QGROUP_CHANGE }>,
     /// The switch of quotas to do when the transaction closes.
@@ -125,8 +125,8 @@ impl Qgroups {
     }
 
     /// Replaces the state of the quotas, which counts from now on; `None` turns them off.
-    pub(crate) fn set(&self, state: Option<Box<State>>) {
-        let mode = match state.as_deref().map(State::mode) {
+    pub(crate) fn set(&self, state: Option<Box<QuotaState>>) {
+        let mode = match state.as_deref().map(QuotaState::mode) {
             None => OFF,
             Some(QuotaMode::Full) => FULL,
             Some(QuotaMode::Simple) => SIMPLE,
@@ -174,7 +174,7 @@ impl Qgroups {
 
     /// Begins the next transaction: the running one has closed.
     pub(crate) fn begin_next(&self) {
-        self.with(State::begin_next);
+        self.with(QuotaState::begin_next);
         self.set_noted(None);
     }
 
@@ -183,7 +183,7 @@ impl Qgroups {
     }
 
     /// Calls `look` with the state; `None` while quotas are off.
-    pub(crate) fn with<R>(&self, look: impl FnOnce(&mut State) -> R) -> Option<R> {
+    pub(crate) fn with<R>(&self, look: impl FnOnce(&mut QuotaState) -> R) -> Option<R> {
         if self.mode.load(Ordering::Acquire) == OFF {
             return None;
         }
@@ -191,7 +191,7 @@ impl Qgroups {
     }
 
     /// Changes groups for a caller. Errors: not found, while quotas are off; those of `edit`.
-    pub(crate) fn edit<R>(&self, edit: impl FnOnce(&mut State) -> Result<R>) -> Result<R> {
+    pub(crate) fn edit<R>(&self, edit: impl FnOnce(&mut QuotaState) -> Result<R>) -> Result<R> {
         let edited = self.with(|state| (edit(state), state.forest.is_limited()));
         let (edited, limited) = edited.ok_or_else(quotas_are_off)?;
         self.limited.store(limited, Ordering::Relaxed);

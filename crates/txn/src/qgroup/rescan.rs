@@ -7,7 +7,7 @@
 use creamery_base::{Generation, Logical};
 
 use super::changed::Roots;
-use super::state::State;
+use super::state::QuotaState;
 
 /// Extents that a step counts.
 pub(crate) const STEP: usize = 128;
@@ -19,7 +19,7 @@ pub(crate) struct Counted {
     pub(crate) next: Option<Logical>,
 }
 
-impl State {
+impl QuotaState {
     /// Adds the result of a step that began at `from`. It does nothing if the rescan has begun anew meanwhile.
     pub(crate) fn rescanned(&mut self, from: Logical, counted: &Counted) {
         if self.rescan != Some(from) {

@@ -15,9 +15,9 @@ use creamery_base::{Logical, QgroupId};
 use super::QuotaMode;
 use super::changed::{Before, Roots, SnapshotTaken};
 use super::forest::QgroupUsage;
-use super::state::State;
+use super::state::QuotaState;
 
-impl State {
+impl QuotaState {
     /// The counted roots of the extent at `at`, with those that snapshots have added since. `commit` has its roots in the last
     /// commit.
     pub(crate) fn counted(&self, at: Logical, before: &Before, commit: Roots) -> Roots {

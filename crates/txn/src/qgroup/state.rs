@@ -42,7 +42,7 @@ pub(crate) enum Switch {
 }
 
 /// The quotas.
-pub(crate) struct State {
+pub(crate) struct QuotaState {
     pub(super) tree: Arc<Tree>,
     /// Distinguishes these quotas from earlier and later ones.
     pub(super) epoch: u64,
@@ -70,7 +70,7 @@ pub(crate) struct State {
     pub(super) written_in: Generation,
 }
 
-impl State {
+impl QuotaState {
     pub(crate) fn new(tree: Arc<Tree>, mode: QuotaMode, enabled_in: Generation) -> Self {
         Self {
             tree,

@@ -6,7 +6,7 @@ use creamery_tree::BufferStore;
 
 use super::Qgroups;
 use super::changed::{Before, Changed};
-use super::state::State;
+use super::state::QuotaState;
 use crate::backref_walk::read_by_address;
 use crate::extent_tree::{ExtentKind, file_extent_address};
 
@@ -20,7 +20,7 @@ impl Qgroups {
     /// Notes all extents below the block at `at`, of level `level`, which is about to lose a root. Blocks below a
     /// shared block do not change. Errors: device errors; damage.
     pub(crate) fn trace(&self, store: &BufferStore, at: Logical, level: u8) -> Result<()> {
-        let is_known = |state: &mut State| state.inconsistent && state.rescan.is_none();
+        let is_known = |state: &mut QuotaState| state.inconsistent && state.rescan.is_none();
         if self.with(is_known) != Some(false) {
             return Ok(());
         }
@@ -30,7 +30,7 @@ impl Qgroups {
             read += 1;
             let noted = self.with(|state| state.changed.len()).unwrap_or(0);
             if read > BLOCKS_MAX || noted > NOTED_MAX {
-                self.with(State::mark_inconsistent);
+                self.with(QuotaState::mark_inconsistent);
                 return Ok(());
             }
             let bytes = read_by_address(store, at, level)?;

@@ -4,9 +4,9 @@ use creamery_base::lock::{RankedGuard, rank};
 use creamery_base::{Error, ErrorKind, QgroupId, Result, TreeId};
 
 use super::QuotaAccounting;
-use crate::qgroup::{QuotaMode, QuotaStatus, State, Switch, quotas_are_off};
+use crate::qgroup::{QuotaMode, QuotaState, QuotaStatus, Switch, quotas_are_off};
 use crate::roots::find_root_item;
-use crate::units::Units;
+use crate::units::ReserveItems;
 
 /// Items that a change of groups reserves: it may split leaves.
 const ITEMS: u32 = 4;
@@ -133,10 +133,10 @@ impl<'e> QuotaAccounting<'e> {
         self.edit(|state| state.limit(id, most, exclusive))
     }
 
-    fn edit(&self, edit: impl FnOnce(&mut State) -> Result<()>) -> Result<()> {
+    fn edit(&self, edit: impl FnOnce(&mut QuotaState) -> Result<()>) -> Result<()> {
         self.port.check_writable()?;
         let _alone = self.qgroups.changing.lock();
-        let handle = self.port.start(Units::items(ITEMS))?;
+        let handle = self.port.start(ReserveItems::items(ITEMS))?;
         let (running, room) = (handle.generation(), handle.keep_all());
         let edited = self.qgroups.edit(edit);
         handle.end();
@@ -147,7 +147,7 @@ impl<'e> QuotaAccounting<'e> {
     }
 
     fn switch(&self, items: u32, switch: Switch) -> Result<()> {
-        let handle = self.port.start(Units::items(items))?;
+        let handle = self.port.start(ReserveItems::items(items))?;
         let (running, room) = (handle.generation(), handle.keep_all());
         let waits = self.qgroups.switch_at_close(switch);
         handle.end();

@@ -4,12 +4,12 @@ use creamery_base::{Logical, Result};
 
 use super::QuotaAccounting;
 use crate::backref_walk::{ClosedBlocks, CommittedBlocks, Trees, Walk};
-use crate::qgroup::{Changed, Counted, RESCAN_STEP, State};
+use crate::qgroup::{Changed, Counted, QuotaState, RESCAN_STEP};
 
 impl QuotaAccounting<'_> {
     /// Walks the back references of noted extents, in the last commit and in this transaction (QGROUP-1).
     pub(crate) fn count_changed(&self) -> Result<()> {
-        let Some(changed) = self.qgroups.with(State::take_changed).filter(|changed| !changed.is_empty())
+        let Some(changed) = self.qgroups.with(QuotaState::take_changed).filter(|changed| !changed.is_empty())
         else {
             return Ok(());
         };
@@ -19,7 +19,7 @@ impl QuotaAccounting<'_> {
         match walked {
             // A reference that leads nowhere, or an unreadable block, is no reason to end all writing.
             Err(error) if error.kind().is_damage() => {
-                self.qgroups.with(State::mark_inconsistent);
+                self.qgroups.with(QuotaState::mark_inconsistent);
                 Ok(())
             }
             walked => walked,

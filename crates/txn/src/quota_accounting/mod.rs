@@ -21,7 +21,9 @@ use crate::background::Background;
 use crate::commit::CommitRoots;
 use crate::extent_tree::ExtentTree;
 use crate::handle::Handle;
-use crate::qgroup::{Qgroup, QgroupCounters, Qgroups, QuotaMode, QuotaStatus, State, Switch, quotas_are_off};
+use crate::qgroup::{
+    Qgroup, QgroupCounters, Qgroups, QuotaMode, QuotaState, QuotaStatus, Switch, quotas_are_off,
+};
 use crate::roots::{RootTree, find_root_item};
 use crate::transaction::Transaction;
 use crate::transaction_port::TransactionPort;
@@ -87,7 +89,7 @@ impl QuotaAccounting<'_> {
             return Ok(());
         }
         let last = self.store.volume().superblock().generation();
-        let loaded = self.root_tree.get(TreeId::QUOTA).and_then(|tree| State::load(tree, last));
+        let loaded = self.root_tree.get(TreeId::QUOTA).and_then(|tree| QuotaState::load(tree, last));
         let loaded = loaded.and_then(|state| self.check_mode(state));
         let Some(mut state) = (match loaded {
             // A read-only engine can do without them.
@@ -102,7 +104,7 @@ impl QuotaAccounting<'_> {
     }
 
     /// Refuses simple quotas without their feature in the superblock: they put owners into extent items, which only the feature announces.
-    fn check_mode(&self, state: Option<Box<State>>) -> Result<Option<Box<State>>> {
+    fn check_mode(&self, state: Option<Box<QuotaState>>) -> Result<Option<Box<QuotaState>>> {
         let is_simple = state.as_ref().is_some_and(|state| state.mode() == QuotaMode::Simple);
         if is_simple && !self.store.volume().superblock().incompat().contains(Incompat::SIMPLE_QUOTA) {
             let message = "quota status item: simple quotas, but the superblock lacks SIMPLE_QUOTA";
@@ -111,7 +113,7 @@ impl QuotaAccounting<'_> {
         Ok(state)
     }
 
-    fn count_with(&self, state: Option<Box<State>>) {
+    fn count_with(&self, state: Option<Box<QuotaState>>) {
         self.qgroups.set(state);
         let mode = self.qgroups.mode();
         self.extent_tree.set_names_owners(mode == Some(QuotaMode::Simple));
@@ -119,7 +121,7 @@ impl QuotaAccounting<'_> {
     }
 
     /// Notes for each subvolume the generation up to which its blocks may be shared.
-    fn note_last_snapshots(&self, state: &mut State) -> Result<()> {
+    fn note_last_snapshots(&self, state: &mut QuotaState) -> Result<()> {
         for (id, last_snapshot) in self.subvolume_roots()? {
             state.set_last_snapshot(id, last_snapshot);
         }
@@ -150,14 +152,14 @@ impl QuotaAccounting<'_> {
         match self.qgroups.take_switch() {
             None => {}
             Some(Switch::Rescan) => {
-                self.qgroups.with(State::begin_rescan);
+                self.qgroups.with(QuotaState::begin_rescan);
             }
             Some(Switch::Enable(mode)) => {
                 // Another program may have left a part of an earlier quota tree.
                 self.drop_tree(handle)?;
                 let tree = handle.create_tree(TreeId::QUOTA)?;
                 // Extents of the next transaction and later ones count.
-                let mut state = Box::new(State::new(tree, mode, handle.generation().next()));
+                let mut state = Box::new(QuotaState::new(tree, mode, handle.generation().next()));
                 for (id, last_snapshot) in self.subvolume_roots()? {
                     state.set_last_snapshot(id, last_snapshot);
                     if QgroupId::of(id).level() == 0 {

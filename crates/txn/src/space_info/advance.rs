@@ -19,7 +19,7 @@ pub(super) const OPERATIONS: u64 = 8;
 
 /// The advance of one thread.
 #[derive(Default)]
-struct Advance {
+struct ThreadReserve {
     /// The transaction in which `fresh` was promised.
     generation: Generation,
     /// Not used yet, bytes.
@@ -28,7 +28,7 @@ struct Advance {
     spent: u64,
 }
 
-impl Advance {
+impl ThreadReserve {
     /// Moves room promised in another transaction to `spent`: it is not used in this one (RESERVE-5).
     fn keep_of(&mut self, generation: Generation) {
         if self.generation != generation {
@@ -40,7 +40,7 @@ impl Advance {
 
 /// The advances of all threads.
 #[derive(Default)]
-pub(super) struct Advances(PerThread<RankedMutex<Advance, { rank::LEAF }>>);
+pub(super) struct Advances(PerThread<RankedMutex<ThreadReserve, { rank::LEAF }>>);
 
 impl Advances {
     /// Takes `need` bytes out of this thread's advance; false when it has less of this transaction.
@@ -72,7 +72,7 @@ impl Advances {
     pub(super) fn call_in(&self, promised: &AtomicU64) -> bool {
         let mut any = false;
         for advance in self.0.all() {
-            let Advance { fresh, spent, generation: _ } = std::mem::take(&mut *advance.lock());
+            let ThreadReserve { fresh, spent, generation: _ } = std::mem::take(&mut *advance.lock());
             let all = promised.fetch_sub(fresh + spent, Ordering::AcqRel);
             assert!(all >= fresh + spent, "ADVANCE-1: an advance is not part of what is promised");
             any |= fresh + spent > 0;

@@ -25,12 +25,12 @@ pub(crate) struct BlockGroup {
     excluded: Box<[(u64, u64)]>,
     sector: u64,
     info: Arc<SpaceInfo>,
-    state: RankedMutex<State, { rank::BLOCK_GROUP }>,
+    state: RankedMutex<GroupState, { rank::BLOCK_GROUP }>,
 }
 
 /// The mutable state of a block group.
 #[derive(Debug)]
-struct State {
+struct GroupState {
     /// Bytes in extents, as in the block group item after all delayed refs have run.
     used: u64,
     /// The value that the item holds now.
@@ -65,7 +65,7 @@ struct State {
     memory: u64,
 }
 
-impl State {
+impl GroupState {
     /// The space that can be handed out; `None` for a group that is read-only or gone. Valid while the lock is held.
     fn offered(&mut self) -> Option<&mut FreeSpace> {
         (self.read_only == 0 && self.member).then_some(&mut self.free)
@@ -87,26 +87,26 @@ impl State {
 }
 
 /// A group with its lock held. Its drop updates the sums and lists.
-struct Locked<'g> {
+struct LockedGroup<'g> {
     group: &'g BlockGroup,
-    state: RankedGuard<'g, State, { rank::BLOCK_GROUP }>,
+    state: RankedGuard<'g, GroupState, { rank::BLOCK_GROUP }>,
 }
 
-impl Deref for Locked<'_> {
-    type Target = State;
+impl Deref for LockedGroup<'_> {
+    type Target = GroupState;
 
-    fn deref(&self) -> &State {
+    fn deref(&self) -> &GroupState {
         &self.state
     }
 }
 
-impl DerefMut for Locked<'_> {
-    fn deref_mut(&mut self) -> &mut State {
+impl DerefMut for LockedGroup<'_> {
+    fn deref_mut(&mut self) -> &mut GroupState {
         &mut self.state
     }
 }
 
-impl Drop for Locked<'_> {
+impl Drop for LockedGroup<'_> {
     fn drop(&mut self) {
         let Self { group, state } = self;
         let (figures, listing) = (group.figures(state), group.listing(state));
@@ -130,7 +130,7 @@ impl BlockGroup {
         excluded: Vec<(u64, u64)>,
     ) -> Self {
         let sector = u64::from(sector_size);
-        let state = State {
+        let state = GroupState {
             used,
             recorded_used: used,
             free: FreeSpace::new(start.get(), len, sector),
@@ -153,23 +153,23 @@ impl BlockGroup {
         Self { start, len, flags, excluded, sector, info, state: RankedMutex::new(state) }
     }
 
-    fn lock(&self) -> Locked<'_> {
-        Locked { group: self, state: self.state.lock() }
+    fn lock(&self) -> LockedGroup<'_> {
+        LockedGroup { group: self, state: self.state.lock() }
     }
 
     /// Its share of the sums.
-    fn figures(&self, state: &State) -> Figures {
+    fn figures(&self, state: &GroupState) -> Figures {
         if !state.member {
             return Figures::default();
         }
         let free = state.free.total();
         let (free, read_only) = if state.read_only == 0 { (free, 0) } else { (0, free) };
-        let State { used, pinned, handed_out, .. } = *state;
+        let GroupState { used, pinned, handed_out, .. } = *state;
         Figures { total: self.len, used, free, pinned, read_only, handed_out }
     }
 
     /// The lists that it belongs in.
-    fn listing(&self, state: &mut State) -> Listing {
+    fn listing(&self, state: &mut GroupState) -> Listing {
         if !state.member {
             return Listing::default();
         }
@@ -225,7 +225,7 @@ impl BlockGroup {
         self.give_back_locked(&mut self.lock(), at, len)
     }
 
-    fn give_back_locked(&self, state: &mut State, at: Logical, len: u64) -> bool {
+    fn give_back_locked(&self, state: &mut GroupState, at: Logical, len: u64) -> bool {
         (state.free_changed, state.no_block_fits) = (true, false);
         without(&self.excluded, at.get(), len).into_iter().all(|(at, len)| state.free.add(at, len))
     }

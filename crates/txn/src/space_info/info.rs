@@ -34,7 +34,7 @@ impl Figures {
 }
 
 #[derive(Default)]
-struct Sums {
+struct InfoSums {
     total: AtomicU64,
     used: AtomicU64,
     free: AtomicU64,
@@ -49,7 +49,7 @@ struct Sums {
 /// [reservations](super::Reservations) decide how much of it metadata may use.
 #[derive(Default)]
 pub(crate) struct SpaceInfo {
-    sums: CachePadded<Sums>,
+    sums: CachePadded<InfoSums>,
     lists: RankedMutex<Lists, { rank::SPACE_INFO }>,
 }
 
@@ -66,7 +66,7 @@ impl SpaceInfo {
     /// The sums now, each on its own.
     pub(crate) fn figures(&self) -> Figures {
         let of = |sum: &AtomicU64| sum.load(Ordering::Acquire);
-        let Sums { total, used, free, pinned, read_only, handed_out, memory: _ } = &*self.sums;
+        let InfoSums { total, used, free, pinned, read_only, handed_out, memory: _ } = &*self.sums;
         Figures {
             total: of(total),
             used: of(used),
@@ -84,7 +84,7 @@ impl SpaceInfo {
 
     /// Changes a group's share of the sums (SPACE-1). The group's lock is held.
     pub(super) fn recount(&self, before: Figures, after: Figures) {
-        let Sums { total, used, free, pinned, read_only, handed_out, memory: _ } = &*self.sums;
+        let InfoSums { total, used, free, pinned, read_only, handed_out, memory: _ } = &*self.sums;
         change(total, before.total, after.total);
         change(used, before.used, after.used);
         change(free, before.free, after.free);

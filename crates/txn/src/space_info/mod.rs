@@ -33,6 +33,6 @@ pub(crate) use delalloc::DelallocAccount;
 pub use delalloc::DelallocReservation;
 pub(crate) use info::SpaceInfo;
 pub use kind::SpaceKind;
-pub use reservations::KeptPromise;
-pub(crate) use reservations::{Reservations, Ticket, Wish};
+pub use reservations::BlockReserve;
+pub(crate) use reservations::{ReservationRequest, Reservations, Ticket};
 pub(crate) use space::Space;

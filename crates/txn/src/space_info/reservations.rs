@@ -26,10 +26,10 @@ use creamery_base::lock::{RankedCondvar, RankedGuard, RankedMutex, rank};
 use creamery_base::{CachePadded, Generation, PerThread};
 
 use super::advance::{self, Advances};
-use crate::units::Units;
+use crate::units::ReserveItems;
 
 #[derive(Default)]
-struct Sums {
+struct ReservedSums {
     /// Promised to open handles, to work that they put off, and to threads in advance; bytes.
     may_use: AtomicU64,
     /// The part of it for work that handles put off.
@@ -65,7 +65,7 @@ struct InLine {
 /// All promises of metadata.
 #[derive(Default)]
 pub(crate) struct Reservations {
-    sums: CachePadded<Sums>,
+    sums: CachePadded<ReservedSums>,
     advances: Advances,
     /// Held while a thread looks whether its part fits, until it is added.
     taking: RankedMutex<(), { rank::RESERVATION }>,
@@ -79,15 +79,15 @@ pub(crate) struct Reservations {
 
 /// A request for a promise.
 #[derive(Clone, Copy)]
-pub(crate) struct Wish {
-    pub(crate) units: Units,
+pub(crate) struct ReservationRequest {
+    pub(crate) units: ReserveItems,
     /// Bytes for each item.
     pub(crate) item: u64,
     /// The running transaction.
     pub(crate) generation: Generation,
 }
 
-impl Wish {
+impl ReservationRequest {
     fn bytes(self) -> u64 {
         u64::from(self.units.items) * self.item
     }
@@ -97,7 +97,7 @@ impl Wish {
 #[must_use]
 pub(crate) struct Ticket<'r> {
     reservations: &'r Arc<Reservations>,
-    wish: Wish,
+    wish: ReservationRequest,
     bytes: Cell<u64>,
     /// References that may be queued besides one for each item.
     more_references: Cell<u32>,
@@ -114,16 +114,16 @@ impl Ticket<'_> {
     }
 
     /// Splits off room for `items` items, to be held for longer.
-    pub(crate) fn keep(&self, items: u32) -> KeptPromise {
+    pub(crate) fn keep(&self, items: u32) -> BlockReserve {
         let bytes = u64::from(items) * self.wish.item;
         let left = self.bytes.get().checked_sub(bytes).expect("a handle keeps no more than it was promised");
         self.bytes.set(left);
         self.reservations.sums.kept.fetch_add(bytes, Ordering::SeqCst);
-        KeptPromise { reservations: Arc::clone(self.reservations), bytes, references: 0 }
+        BlockReserve { reservations: Arc::clone(self.reservations), bytes, references: 0 }
     }
 
     /// Splits off all its room, including that for references.
-    pub(crate) fn keep_all(&self) -> KeptPromise {
+    pub(crate) fn keep_all(&self) -> BlockReserve {
         let mut kept = self.keep(self.wish.units.items);
         kept.references = self.more_references.take();
         kept
@@ -182,21 +182,21 @@ impl Drop for Ticket<'_> {
 /// gives the room back.
 ///
 /// ```no_run
-/// # fn put_off(engine: &creamery_txn::Engine) -> creamery_base::Result<creamery_txn::KeptPromise> {
-/// let handle = engine.start(creamery_txn::Units::items(1))?;
+/// # fn put_off(engine: &creamery_txn::Engine) -> creamery_base::Result<creamery_txn::BlockReserve> {
+/// let handle = engine.start(creamery_txn::ReserveItems::items(1))?;
 /// let kept = handle.keep(1);
 /// handle.end();
 /// # Ok(kept)
 /// # }
 /// ```
 #[must_use]
-pub struct KeptPromise {
+pub struct BlockReserve {
     reservations: Arc<Reservations>,
     bytes: u64,
     references: u32,
 }
 
-impl Drop for KeptPromise {
+impl Drop for BlockReserve {
     fn drop(&mut self) {
         self.reservations.forget_references(self.references);
         // In this order: a thread that reads between sees room of a handle, and learns of the change right after.
@@ -207,14 +207,14 @@ impl Drop for KeptPromise {
 }
 
 /// A place in the line.
-struct Place<'r> {
+struct PlaceInLine<'r> {
     reservations: &'r Reservations,
     /// Wakes the thread when it is the first.
     waiter: Arc<RankedCondvar>,
-    wish: Wish,
+    wish: ReservationRequest,
 }
 
-impl Place<'_> {
+impl PlaceInLine<'_> {
     /// Waits for being the first, and for a change after `seen`. Returns the changes so far.
     fn wait(&self, seen: Option<u64>) -> u64 {
         let waits =
@@ -227,7 +227,7 @@ impl Place<'_> {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for PlaceInLine<'_> {
     fn drop(&mut self) {
         let Reservations { line, in_line, .. } = self.reservations;
         line.lock().waiting.retain(|waiter| !Arc::ptr_eq(waiter, &self.waiter));
@@ -293,7 +293,7 @@ impl Reservations {
     /// A ticket out of this thread's advance, which is refilled if the sum `fits` with the refill.
     pub(crate) fn take_advanced<'r>(
         self: &'r Arc<Self>,
-        wish: Wish,
+        wish: ReservationRequest,
         fits: &dyn Fn(u64) -> bool,
     ) -> Option<Ticket<'r>> {
         let (need, generation) = (wish.bytes(), wish.generation);
@@ -321,7 +321,7 @@ impl Reservations {
     /// A ticket for a request, if the sum `fits` with it.
     pub(crate) fn take<'r>(
         self: &'r Arc<Self>,
-        wish: Wish,
+        wish: ReservationRequest,
         fits: &dyn Fn(u64) -> bool,
     ) -> Option<Ticket<'r>> {
         self.add(wish.bytes(), wish.units.references, fits).then(|| self.ticket(wish, false))
@@ -331,7 +331,7 @@ impl Reservations {
     /// ticket is left that could free room.
     pub(crate) fn take_in_turn<'r>(
         self: &'r Arc<Self>,
-        wish: impl Fn() -> Wish,
+        wish: impl Fn() -> ReservationRequest,
         fits: &dyn Fn(u64) -> bool,
     ) -> Option<Ticket<'r>> {
         let place = self.stand_in_line(wish());
@@ -352,7 +352,7 @@ impl Reservations {
         }
     }
 
-    fn ticket<'r>(self: &'r Arc<Self>, wish: Wish, advanced: bool) -> Ticket<'r> {
+    fn ticket<'r>(self: &'r Arc<Self>, wish: ReservationRequest, advanced: bool) -> Ticket<'r> {
         let (bytes, references, blocks) = (Cell::new(wish.bytes()), Cell::new(0), Cell::new(0));
         let more_references = Cell::new(wish.units.references);
         if wish.units.policy.frees() {
@@ -397,14 +397,14 @@ impl Reservations {
         self.promised_to_handles().saturating_sub(self.sums.kept.load(Ordering::SeqCst))
     }
 
-    fn stand_in_line(&self, wish: Wish) -> Place<'_> {
+    fn stand_in_line(&self, wish: ReservationRequest) -> PlaceInLine<'_> {
         let waiter = Arc::new(RankedCondvar::new());
         let mut line = self.line.lock();
         line.waiting.push_back(Arc::clone(&waiter));
         self.in_line.bytes.fetch_add(wish.bytes(), Ordering::SeqCst);
         self.in_line.references.fetch_add(wish.units.references.into(), Ordering::SeqCst);
         self.in_line.threads.fetch_add(1, Ordering::SeqCst);
-        Place { reservations: self, waiter, wish }
+        PlaceInLine { reservations: self, waiter, wish }
     }
 
     /// Makes the first in line look again.
@@ -428,8 +428,8 @@ mod tests {
 
     const UNIT: u64 = 1000;
 
-    fn wish(items: u32) -> Wish {
-        Wish { units: Units::items(items), item: UNIT, generation: Generation::new(7) }
+    fn wish(items: u32) -> ReservationRequest {
+        ReservationRequest { units: ReserveItems::items(items), item: UNIT, generation: Generation::new(7) }
     }
 
     fn most(bytes: u64) -> impl Fn(u64) -> bool {
@@ -530,7 +530,10 @@ mod tests {
     fn nobody_passes_a_thread_that_waits_for_references() {
         let reservations = Arc::new(Reservations::default());
         let first = reservations.take(wish(1), &most(UNIT)).expect("room");
-        let with_references = || Wish { units: Units { references: 1, ..Units::items(1) }, ..wish(1) };
+        let with_references = || ReservationRequest {
+            units: ReserveItems { references: 1, ..ReserveItems::items(1) },
+            ..wish(1)
+        };
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| reservations.take_in_turn(with_references, &most(UNIT)).is_some());
             while !reservations.is_anybody_waiting() {

@@ -34,7 +34,7 @@ pub(super) struct LogBlocks {
 
 /// Blocks that were dropped before the logs were sealed.
 #[must_use]
-pub(super) struct GivenUp(Vec<Logical>);
+pub(super) struct DroppedBlocks(Vec<Logical>);
 
 impl LogBlocks {
     /// The number of blocks.
@@ -69,13 +69,13 @@ impl LogBlocks {
     }
 
     /// Seals the blocks: from now on changes are made in copies.
-    pub(super) fn seal(&mut self) -> GivenUp {
+    pub(super) fn seal(&mut self) -> DroppedBlocks {
         self.fresh.clear();
-        GivenUp(std::mem::take(&mut self.given_up))
+        DroppedBlocks(std::mem::take(&mut self.given_up))
     }
 
     /// Makes dropped blocks reusable: a superblock that leads to the sealed logs is on the platter (LOG-3).
-    pub(super) fn durable(&mut self, given_up: GivenUp) {
+    pub(super) fn durable(&mut self, given_up: DroppedBlocks) {
         self.unused.extend(given_up.0);
     }
 }

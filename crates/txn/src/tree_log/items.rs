@@ -23,7 +23,7 @@ pub(crate) type CsumSource<'a> = dyn Fn(Logical, u64) -> Result<Vec<(Logical, Ve
 
 /// New checksums for a log.
 #[derive(Default)]
-pub(super) struct Csums {
+pub(super) struct LogChecksums {
     ranges: Vec<(u64, u64)>,
     runs: Vec<(Logical, Vec<u8>)>,
 }
@@ -35,9 +35,9 @@ pub(super) fn read_csums(
     subvolume: TreeId,
     group: &LogGroup,
     source: &CsumSource<'_>,
-) -> Result<Csums> {
+) -> Result<LogChecksums> {
     let log = log.and_then(|log| log.logs.get(&subvolume));
-    let (mut csums, mut seen) = (Csums::default(), Ranges::default());
+    let (mut csums, mut seen) = (LogChecksums::default(), Ranges::default());
     for inode in &group.inodes {
         let missing = match log {
             Some(log) => log.without_csums(&inode.data)?,
@@ -188,7 +188,7 @@ impl Log {
         subvolume: TreeId,
         group: &LogGroup,
         batch: u64,
-        csums: &Csums,
+        csums: &LogChecksums,
     ) -> Result<()> {
         let host = LogHost { handle, blocks: &self.blocks };
         if !self.logs.contains_key(&subvolume) {
@@ -310,7 +310,7 @@ impl SubvolumeLog {
         Ok(missing)
     }
 
-    fn put_csums(&mut self, host: &dyn CowHost, csums: &Csums) -> Result<()> {
+    fn put_csums(&mut self, host: &dyn CowHost, csums: &LogChecksums) -> Result<()> {
         for (at, csums) in &csums.runs {
             let key = Key::new(ObjectId::EXTENT_CSUM, KeyType::EXTENT_CSUM, at.get());
             self.tree.insert(host, &key, csums)?;

@@ -63,4 +63,4 @@ pub use open::LogTree;
 pub use writer::{LogBase, LogTicket};
 
 pub(crate) use open::open_logs;
-pub(crate) use writer::{SealedLog, TreeLogs, Turn};
+pub(crate) use writer::{SealedLog, TreeLogs, WriteTurn};

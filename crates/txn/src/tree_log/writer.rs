@@ -13,7 +13,7 @@ use creamery_format::Key;
 use creamery_tree::{BufferStore, CommitRootGuard, ExtentBuffer, RootPointer, Tree};
 use creamery_volume::{Logged, Volume, WriteBatch};
 
-use super::blocks::GivenUp;
+use super::blocks::DroppedBlocks;
 use super::inode_log::{LogGroup, LogLink, LogScope};
 use super::items::{CsumSource, Log, read_csums};
 use crate::commit::sealed;
@@ -91,7 +91,7 @@ impl LogTicket {
 
 /// Whether logs take more inodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Stage {
+enum LogStage {
     Open,
     /// Their transaction is about to close.
     Closing,
@@ -99,10 +99,10 @@ enum Stage {
     Useless,
 }
 
-struct State {
+struct LogState {
     /// The transaction whose logs these are.
     generation: Generation,
-    stage: Stage,
+    stage: LogStage,
     bases: HashMap<TreeId, Arc<LogBase>>,
     log: Option<Log>,
     /// The batch that writes the inodes put now.
@@ -117,7 +117,7 @@ struct State {
 
 /// The logs of the running transaction.
 pub(crate) struct TreeLogs {
-    state: RankedMutex<State, { rank::TREE_LOG }>,
+    state: RankedMutex<LogState, { rank::TREE_LOG }>,
     changed: RankedCondvar,
     /// Whether a writer waits for other syncs first.
     gathers: bool,
@@ -126,10 +126,10 @@ pub(crate) struct TreeLogs {
     replay_waits: AtomicBool,
 }
 
-type Locked<'l> = RankedGuard<'l, State, { rank::TREE_LOG }>;
+type LockedLog<'l> = RankedGuard<'l, LogState, { rank::TREE_LOG }>;
 
 /// The work that is left for a thread that has put something.
-pub(crate) enum Turn<'l> {
+pub(crate) enum WriteTurn<'l> {
     /// Nothing: it is durable.
     Durable,
     /// A commit: the logs are given up or closed.
@@ -144,7 +144,7 @@ pub(crate) struct SealedLog<'l> {
     logs: &'l TreeLogs,
     store: Arc<BufferStore>,
     blocks: Vec<Arc<ExtentBuffer>>,
-    given_up: Option<GivenUp>,
+    given_up: Option<DroppedBlocks>,
     batch: u64,
     /// The root of the logs, for the superblock.
     pub(crate) root: RootPointer,
@@ -152,13 +152,13 @@ pub(crate) struct SealedLog<'l> {
     pub(crate) writes: WriteBatch,
 }
 
-impl State {
+impl LogState {
     /// Begins the logs of the running transaction `generation`, unless they have begun.
     fn begin(&mut self, generation: Generation) {
         if self.generation < generation {
             assert!(self.log.is_none(), "LOG-2: logs of transaction {} were not ended", self.generation);
             assert!(!self.writing, "LOG-4: logs of transaction {} are being written", self.generation);
-            (self.generation, self.stage) = (generation, Stage::Open);
+            (self.generation, self.stage) = (generation, LogStage::Open);
             self.puts = 0;
             self.bases.clear();
         }
@@ -168,9 +168,9 @@ impl State {
 impl TreeLogs {
     /// Creates the logs after a commit: transaction `generation` has none yet.
     pub(crate) fn new(generation: Generation, gathers: bool) -> Self {
-        let state = State {
+        let state = LogState {
             generation,
-            stage: Stage::Open,
+            stage: LogStage::Open,
             bases: HashMap::new(),
             log: None,
             filling: 1,
@@ -200,10 +200,10 @@ impl TreeLogs {
     }
 
     /// Locks the logs of transaction `generation`, which runs; `None` when they take no more.
-    fn of(&self, generation: Generation) -> Option<Locked<'_>> {
+    fn of(&self, generation: Generation) -> Option<LockedLog<'_>> {
         let mut state = self.state.lock();
         state.begin(generation);
-        (state.generation == generation && state.stage == Stage::Open).then_some(state)
+        (state.generation == generation && state.stage == LogStage::Open).then_some(state)
     }
 
     /// The last commit's view of a subvolume, which `open` opens at the first call; `None` when the logs take no more.
@@ -291,7 +291,7 @@ impl TreeLogs {
         // This fails when the file has other data there by now: then the sync commits.
         let csums = read_csums(state.log.as_ref(), subvolume, group, csums).ok()?;
         // No thread writes a half-put inode, not even after a panic in between. A failure is not an error of the sync, which commits.
-        state.stage = Stage::Useless;
+        state.stage = LogStage::Useless;
         let put = match &mut state.log {
             Some(log) => log.put(handle, subvolume, group, batch, &csums),
             none => Log::new(store, handle)
@@ -302,16 +302,16 @@ impl TreeLogs {
             self.changed.notify_all();
             return None;
         }
-        state.stage = Stage::Open;
+        state.stage = LogStage::Open;
         state.puts += 1;
         self.more.notify_all();
         Some(LogTicket { generation, batch })
     }
 
     /// Waits, up to `GATHER_MAX`, until as many threads put something as the last write served.
-    fn gather<'l>(&'l self, state: Locked<'l>, ticket: LogTicket) -> Locked<'l> {
-        let missing = |state: &mut State| {
-            let is_open = state.stage == Stage::Open && state.generation == ticket.generation;
+    fn gather<'l>(&'l self, state: LockedLog<'l>, ticket: LogTicket) -> LockedLog<'l> {
+        let missing = |state: &mut LogState| {
+            let is_open = state.stage == LogStage::Open && state.generation == ticket.generation;
             is_open && !state.writing && state.durable < ticket.batch && state.puts < state.served
         };
         self.more.pass_while_for(Reason::Commit, state, GATHER_MAX, missing)
@@ -325,8 +325,8 @@ impl TreeLogs {
         volume: &Volume,
         ticket: LogTicket,
         says_all: impl FnOnce() -> bool,
-    ) -> Result<Turn<'_>> {
-        let waits = |state: &mut State| {
+    ) -> Result<WriteTurn<'_>> {
+        let waits = |state: &mut LogState| {
             state.writing && state.generation == ticket.generation && state.durable < ticket.batch
         };
         let mut state = self.state.lock();
@@ -337,24 +337,24 @@ impl TreeLogs {
             state = self.changed.pass_while(Reason::Commit, state, waits);
         }
         if state.generation != ticket.generation {
-            return Ok(Turn::Commit);
+            return Ok(WriteTurn::Commit);
         }
         if state.durable >= ticket.batch {
-            return Ok(Turn::Durable);
+            return Ok(WriteTurn::Durable);
         }
-        if state.stage == Stage::Open && !says_all() {
-            state.stage = Stage::Useless;
+        if state.stage == LogStage::Open && !says_all() {
+            state.stage = LogStage::Useless;
             self.changed.notify_all();
         }
-        let (batch, is_open) = (state.filling, state.stage == Stage::Open);
-        let Some(log) = state.log.as_mut().filter(|_| is_open) else { return Ok(Turn::Commit) };
+        let (batch, is_open) = (state.filling, state.stage == LogStage::Open);
+        let Some(log) = state.log.as_mut().filter(|_| is_open) else { return Ok(WriteTurn::Commit) };
         let (root, store, blocks) = (log.root()?, Arc::clone(log.store()), log.store().take_dirty()?);
         let mut copies = Arc::new(AlignedBuffer::zeroed(blocks.len() * volume.node_size() as usize));
         let writes = sealed(volume, &blocks, &mut copies);
         let given_up = Some(log.blocks_mut().seal());
         (state.writing, state.filling) = (true, batch + 1);
         (state.puts, state.served) = (0, state.puts);
-        Ok(Turn::Write(SealedLog { logs: self, store, blocks, given_up, batch, root, writes }))
+        Ok(WriteTurn::Write(SealedLog { logs: self, store, blocks, given_up, batch, root, writes }))
     }
 
     /// Closes the logs of transaction `generation`, which is about to close, and waits for the thread that writes them.
@@ -362,11 +362,11 @@ impl TreeLogs {
         let mut state = self.state.lock();
         // Perhaps no thread has synced anything in it yet: one that comes now is too late all the same.
         state.begin(generation);
-        if state.generation == generation && state.stage == Stage::Open {
-            state.stage = Stage::Closing;
+        if state.generation == generation && state.stage == LogStage::Open {
+            state.stage = LogStage::Closing;
         }
         if state.writing {
-            let writing = |state: &mut State| state.writing;
+            let writing = |state: &mut LogState| state.writing;
             drop(self.changed.pass_while(Reason::Commit, state, writing));
         }
     }
@@ -377,7 +377,7 @@ impl TreeLogs {
         let Some(mut state) = self.of(generation) else { return };
         let has = |id: InodeId| state.log.as_ref().is_some_and(|log| log.has(id));
         if of.is_none_or(has) {
-            state.stage = Stage::Useless;
+            state.stage = LogStage::Useless;
             drop(state);
             self.changed.notify_all();
         }
@@ -386,9 +386,9 @@ impl TreeLogs {
     /// Opens the logs again: the transaction did not close, for it had nothing to commit, and so nothing to log.
     pub(crate) fn reopen(&self, generation: Generation) {
         let mut state = self.state.lock();
-        if state.generation == generation && state.stage == Stage::Closing {
+        if state.generation == generation && state.stage == LogStage::Closing {
             assert!(state.log.is_none(), "LOG-2: who logs has something to commit");
-            state.stage = Stage::Open;
+            state.stage = LogStage::Open;
         }
     }
 
@@ -399,7 +399,7 @@ impl TreeLogs {
             return Vec::new();
         }
         assert!(!state.writing, "LOG-4: logs are written behind their commit's back");
-        (state.generation, state.stage) = (generation, Stage::Closing);
+        (state.generation, state.stage) = (generation, LogStage::Closing);
         state.bases.clear();
         state.log.take().map_or_else(Vec::new, |log| log.into_blocks().into_all())
     }
@@ -432,7 +432,7 @@ impl Drop for SealedLog<'_> {
         let mut state = self.logs.state.lock();
         state.writing = false;
         if self.given_up.is_some() {
-            state.stage = Stage::Useless;
+            state.stage = LogStage::Useless;
         }
         drop(state);
         self.logs.changed.notify_all();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use creamery_base::{InodeId, ObjectId, TreeId, Wait};
 use creamery_device::{AlignedBuffer, Parts};
-use creamery_txn::{DataCsums, Engine, Options, Units};
+use creamery_txn::{DataCsums, Engine, Options, ReserveItems};
 use creamery_volume::{Mode, Volume};
 
 use crate::neighbours::empty_image;
@@ -36,7 +36,7 @@ fn buffers_that_are_handed_over_lie_one_after_another() {
         parts.into_iter().all(|buffer| Arc::into_inner(buffer).is_some()),
         "whose they are has them back"
     );
-    let handle = engine.start(Units::items(2)).expect("room");
+    let handle = engine.start(ReserveItems::items(2)).expect("room");
     let owner = InodeId { subvolume: TreeId::FS, ino: ObjectId::new(1000) };
     handle.complete_data(extent, written, owner, 0, None).expect("room");
     handle.end();
@@ -57,7 +57,7 @@ fn data_space_has_no_checksums_when_it_is_handed_out() {
     // They reach beyond the space at both ends.
     for sector in (0..=LEN / SECTOR).step_by(4) {
         let at = start.get() + sector * SECTOR - SECTOR;
-        let handle = engine.start(Units::items(2)).expect("room");
+        let handle = engine.start(ReserveItems::items(2)).expect("room");
         let nothing = engine.volume().nothing_written();
         handle.complete_in_place(at.into(), nothing, Some(&[1; 8])).expect("room");
         handle.end();
@@ -72,7 +72,7 @@ fn data_space_has_no_checksums_when_it_is_handed_out() {
     let data = vec![7; LEN as usize];
     let written = engine.data().write(&extent, &data).expect("memory takes it");
     let csums = vec![2; LEN as usize / SECTOR as usize * 4];
-    let handle = engine.start(Units::items(4)).expect("room");
+    let handle = engine.start(ReserveItems::items(4)).expect("room");
     let owner = InodeId { subvolume: TreeId::FS, ino: ObjectId::new(1000) };
     handle.complete_data(extent, written, owner, 0, Some(&csums)).expect("room");
     handle.end();

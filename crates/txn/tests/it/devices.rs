@@ -9,7 +9,7 @@ use creamery_base::{ErrorKind, ObjectId, Result, TreeId};
 use creamery_device::{Access, BlockDevice, FileDevice};
 use creamery_format::{Key, KeyType, SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS, Superblock};
 use creamery_testkit::{Judge, Judges, LoopMount, Scratch, btrfs_check};
-use creamery_txn::{Engine, Options, Units};
+use creamery_txn::{Engine, Options, ReserveItems};
 use creamery_volume::{Mode, Volume};
 
 const LEN: u64 = 256 << 20;
@@ -65,7 +65,7 @@ fn work(engine: &Engine) {
     let tree = engine.tree(TreeId::FS).expect("the top level");
     let key = Key::new(ObjectId::new(1_000_000), KeyType::new(100), 0);
     for round in 0..2 {
-        let handle = engine.start(Units::items(1)).expect("room");
+        let handle = engine.start(ReserveItems::items(1)).expect("room");
         match round {
             0 => tree.insert(&handle, &key, b"there").expect("room"),
             _ => assert!(tree.remove(&handle, &key).expect("room")),

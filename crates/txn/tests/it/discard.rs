@@ -8,7 +8,7 @@ use creamery_base::{ErrorKind, ObjectId, Result, TreeId};
 use creamery_device::{BlockDevice, Hook, Hooked, Request};
 use creamery_format::{Key, KeyType};
 use creamery_testkit::{ThreadWatch, wait_until};
-use creamery_txn::{DataExtent, DiscardPolicy, Engine, Options, Units};
+use creamery_txn::{DataExtent, DiscardPolicy, Engine, Options, ReserveItems};
 use creamery_volume::{Mode, Volume};
 
 use crate::neighbours::empty_image;
@@ -140,7 +140,7 @@ fn what_is_freed_is_discarded_as_told() {
         engine.set_discard(policy);
         engine.commit().expect("nothing to do");
         // A commit copies blocks of trees and frees the old ones.
-        let handle = engine.start(Units::items(1)).expect("room");
+        let handle = engine.start(ReserveItems::items(1)).expect("room");
         let tree = engine.tree(TreeId::FS).expect("the top level");
         let key = Key::new(ObjectId::FIRST_FREE, KeyType::INODE_ITEM, 0);
         let sequence = 72;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use creamery_base::{ErrorKind, ObjectId, TreeId, Wait};
 use creamery_device::{Access, FileDevice};
 use creamery_format::{Key, KeyType};
-use creamery_txn::{Engine, Options, Units};
+use creamery_txn::{Engine, Options, ReserveItems};
 use creamery_volume::{Mode, Volume};
 
 use crate::remove::remove_in_steps;
@@ -76,7 +76,7 @@ fn compare(engine: &Engine, model: &BTreeMap<Key, Vec<u8>>) {
 
 fn step(engine: &Engine, rng: &mut Rng, model: &mut BTreeMap<Key, Vec<u8>>, keys: u64, sizes: u64) {
     let tree = engine.tree(TreeId::FS).expect("the top level");
-    let handle = engine.start(Units::items(4)).expect("room");
+    let handle = engine.start(ReserveItems::items(4)).expect("room");
     let key = key_of(rng.below(keys));
     let mut data = vec![0; usize::try_from(rng.below(sizes)).expect("small")];
     data.iter_mut().for_each(|byte| *byte = u8::try_from(rng.next() & 255).expect("a byte"));

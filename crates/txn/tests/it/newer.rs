@@ -10,7 +10,7 @@ use creamery_base::{ErrorKind, Logical, ObjectId, Result, TreeId};
 use creamery_device::{Access, FileDevice};
 use creamery_format::{BlockMut, BlockRef, HEADER_FLAG_WRITTEN, Key, KeyType, RawRootItem, seal};
 use creamery_testkit::{Judge, Judges, Scratch};
-use creamery_txn::{Engine, Options, Units};
+use creamery_txn::{Engine, Options, ReserveItems};
 use creamery_volume::{Mode, Volume};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -74,7 +74,7 @@ fn roots_that_are_newer_than_the_superblock_are_refused() {
         let before = std::fs::read(&image).expect("the image");
         let error = open(&image).and_then(|engine| {
             let tree = engine.tree(id)?;
-            let handle = engine.start(Units::items(1))?;
+            let handle = engine.start(ReserveItems::items(1))?;
             let key = Key::new(ObjectId::new(1_000_000), KeyType::new(100), 0);
             let inserted = tree.insert(&handle, &key, b"in place");
             handle.end();

@@ -12,7 +12,7 @@ use creamery_format::{
     Superblock,
 };
 use creamery_testkit::{Judge, Judges, LoopMount, Scratch, btrfs_check};
-use creamery_txn::{Engine, Options, Units};
+use creamery_txn::{Engine, Options, ReserveItems};
 use creamery_volume::{Chunk, Mode, Stripe, Volume};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -87,7 +87,7 @@ fn add_group_at_the_front(engine: &Engine) {
         (free, Key::new(front, KeyType::FREE_SPACE_INFO, MIB), &info),
         (free, Key::new(front, KeyType::FREE_SPACE_EXTENT, MIB), &[]),
     ];
-    let handle = engine.start(Units::items(8)).expect("room");
+    let handle = engine.start(ReserveItems::items(8)).expect("room");
     let key = Key::new(ObjectId::DEV_ITEMS, KeyType::DEV_ITEM, 1);
     engine.tree(TreeId::CHUNK).expect("a tree").upsert(&handle, &key, device.as_bytes()).expect("room");
     for (tree, key, data) in items {
@@ -103,7 +103,7 @@ fn work(engine: &Engine, items: u64) {
     let key = |number: u64| Key::new(ObjectId::new(1_000_000 + number), KeyType::new(100), 0);
     for round in 0..4 {
         for number in 0..items {
-            let handle = engine.start(Units::items(1)).expect("room");
+            let handle = engine.start(ReserveItems::items(1)).expect("room");
             match round % 2 {
                 0 => tree.insert(&handle, &key(number), &[7; 3000]).expect("room"),
                 _ => assert!(tree.remove(&handle, &key(number)).expect("room")),

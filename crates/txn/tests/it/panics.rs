@@ -10,7 +10,7 @@ use creamery_base::{ErrorKind, ObjectId, TreeId, Wait};
 use creamery_device::{Access, FileDevice};
 use creamery_format::{Key, KeyType};
 use creamery_testkit::{Judge, Judges, Scratch, btrfs_check};
-use creamery_txn::{Engine, Options, Units};
+use creamery_txn::{Engine, Options, ReserveItems};
 use creamery_volume::{Mode, Volume};
 
 fn open(path: &Path) -> Arc<Engine> {
@@ -30,14 +30,14 @@ fn read(engine: &Engine, number: u64) -> Option<Vec<u8>> {
 
 fn insert(engine: &Engine, number: u64) {
     let tree = engine.tree(TreeId::FS).expect("the top level");
-    let handle = engine.start(Units::items(1)).expect("room");
+    let handle = engine.start(ReserveItems::items(1)).expect("room");
     tree.insert(&handle, &key_of(number), &[1; 64]).expect("a new key");
     handle.end();
 }
 
 fn remove(engine: &Engine, number: u64) {
     let tree = engine.tree(TreeId::FS).expect("the top level");
-    let handle = engine.start(Units::freeing(1)).expect("room");
+    let handle = engine.start(ReserveItems::freeing(1)).expect("room");
     assert!(tree.remove(&handle, &key_of(number)).expect("removes"));
     handle.end();
 }
@@ -45,7 +45,7 @@ fn remove(engine: &Engine, number: u64) {
 /// Panics while it changes item 1; its transaction handle dies with it, or survives and ends in good order.
 fn die_half_way(engine: &Engine, handle_survives: bool) {
     let tree = engine.tree(TreeId::FS).expect("the top level");
-    let handle = engine.start(Units::items(1)).expect("room");
+    let handle = engine.start(ReserveItems::items(1)).expect("room");
     let edit = || {
         tree.update(&handle, &key_of(1), |data| {
             data[..32].fill(2);
@@ -91,7 +91,8 @@ fn died(handle_survives: bool, reason: &str) {
     assert_eq!(read(&engine, 2), Some(vec![1; 64]));
     let error = engine.commit().expect_err("nothing may be committed");
     assert!(error.to_string().contains(reason), "{error}");
-    let refused = engine.start(Units::items(1)).map(|handle| handle.end()).expect_err("read-only by now");
+    let refused =
+        engine.start(ReserveItems::items(1)).map(|handle| handle.end()).expect_err("read-only by now");
     assert_eq!(refused.kind(), ErrorKind::ReadOnly, "{refused}");
     drop(engine);
 

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use creamery_base::{ErrorKind, TreeId, Wait};
 use creamery_format::Key;
-use creamery_txn::{DataCsums, Options, Units};
+use creamery_txn::{DataCsums, Options, ReserveItems};
 
 use crate::neighbours::{SECTOR, World, empty_image};
 
@@ -69,12 +69,13 @@ fn an_extent_is_freed_when_who_gives_it_up_is_done() {
     let Some(image) = empty_image() else { return };
     let world = World::with(&image, Options { delayed_refs_max: EXTENTS, ..Options::default() });
     let all = world.fill(EXTENTS);
-    let handle = world.engine.start(Units::freeing(EXTENTS as u32)).expect("room");
+    let handle = world.engine.start(ReserveItems::freeing(EXTENTS as u32)).expect("room");
     all.iter().for_each(|at| world.give_up(&handle, *at));
     // As long as a quarter of `delayed_refs_max` waits, each new handle runs some.
     std::thread::scope(|scope| {
-        let others = scope
-            .spawn(|| (0..EXTENTS).for_each(|_| world.engine.start(Units::items(1)).expect("room").end()));
+        let others = scope.spawn(|| {
+            (0..EXTENTS).for_each(|_| world.engine.start(ReserveItems::items(1)).expect("room").end())
+        });
         others.join().expect("it runs what there is");
     });
     all.iter().for_each(|at| world.read_good(*at));
@@ -135,6 +136,6 @@ fn a_tree_of_an_earlier_commit_is_not_walked_under_a_later_guard() {
 fn nobody_who_holds_a_handle_walks_over_a_durable_commit() {
     let Some(image) = empty_image() else { panic!("SCRUB-5: nothing makes an image here") };
     let world = World::new(&image);
-    let _handle = world.engine.start(Units::items(1)).expect("room");
+    let _handle = world.engine.start(ReserveItems::items(1)).expect("room");
     let _ = world.engine.durable_trees();
 }

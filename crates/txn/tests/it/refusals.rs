@@ -185,7 +185,7 @@ fn an_extent_that_overlaps_the_next_one_is_not_written() {
     let engine = open(&image, false).expect("it opens");
     let tree = engine.tree(TreeId::EXTENT).expect("it is there");
     let block = engine.root_item(TreeId::DATA_RELOC).expect("it is there").root().get();
-    let handle = engine.start(creamery_txn::Units::items(1)).expect("room");
+    let handle = engine.start(creamery_txn::ReserveItems::items(1)).expect("room");
     let lies = Key::new(ObjectId::new(block + 4096), KeyType::EXTENT_ITEM, 8192);
     tree.insert(&handle, &lies, &data_item()).expect("room");
     handle.end();
@@ -208,7 +208,7 @@ fn extents_that_lie_wrong_where_there_is_no_free_space_tree() {
         let tree = engine.tree(TreeId::EXTENT).expect("it is there");
         // The extent of a tree that this does not change.
         let block = engine.root_item(TreeId::DATA_RELOC).expect("it is there").root().get();
-        let handle = engine.start(creamery_txn::Units::items(1)).expect("room");
+        let handle = engine.start(creamery_txn::ReserveItems::items(1)).expect("room");
         match len {
             Some(len) => {
                 // After all other extents: one that overlaps the next one is not written.
@@ -252,7 +252,7 @@ fn nothing_commits_before_a_log_is_replayed() {
     change_superblock(&image, |superblock| superblock.copy_within(80..88, 96));
     let before = std::fs::read(&image).expect("the image");
     let engine = open(&image, false).expect("it is opened for being replayed");
-    let handle = engine.start(creamery_txn::Units::items(1)).expect("there is room");
+    let handle = engine.start(creamery_txn::ReserveItems::items(1)).expect("there is room");
     handle.end();
     let refused = engine.commit().expect_err("REPLAY-2");
     assert!(refused.to_string().contains("log"), "{refused}");

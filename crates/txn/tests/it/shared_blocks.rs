@@ -10,7 +10,7 @@ use creamery_base::{ObjectId, TreeId, Wait};
 use creamery_device::{Access, FileDevice};
 use creamery_format::{Key, KeyType};
 use creamery_testkit::{Judge, Judges, LoopMount, Scratch, btrfs_check};
-use creamery_txn::{Engine, Options, Units};
+use creamery_txn::{Engine, Options, ReserveItems};
 use creamery_volume::{Mode, Volume};
 
 fn open(path: &Path) -> Arc<Engine> {
@@ -65,7 +65,7 @@ fn touch(engine: &Engine, id: TreeId, nth: usize) -> usize {
     drop(cursor);
     let chosen: Vec<_> = keys.iter().step_by(nth).collect();
     for key in &chosen {
-        let handle = engine.start(Units::items(1)).expect("room");
+        let handle = engine.start(ReserveItems::items(1)).expect("room");
         // Byte 112 begins the access time's seconds.
         let done = tree.update(&handle, key, |item| item[112] ^= 1).expect("room");
         assert!(done.is_some());

@@ -9,7 +9,7 @@ use creamery_base::{ErrorKind, ObjectId, TreeId, Wait};
 use creamery_device::{Access, FileDevice};
 use creamery_format::{Key, KeyType};
 use creamery_testkit::{Judge, Judges, Scratch, btrfs_check};
-use creamery_txn::{Conversion, Engine, Options, Units};
+use creamery_txn::{Conversion, Engine, Options, ReserveItems};
 use creamery_volume::{Mode, Volume};
 
 use crate::remove::remove_in_steps;
@@ -26,11 +26,11 @@ fn key_of(thread: u64, number: u64) -> Key {
 fn work(engine: &Engine, thread: u64) {
     let tree = engine.tree(TreeId::FS).expect("the top level");
     for number in 0..KEYS {
-        let handle = engine.start(Units::items(1)).expect("room");
+        let handle = engine.start(ReserveItems::items(1)).expect("room");
         tree.insert(&handle, &key_of(thread, number), &number.to_le_bytes()).expect("a new key");
         handle.end();
         if number % 3 == 2 {
-            let handle = engine.start(Units::freeing(1)).expect("room");
+            let handle = engine.start(ReserveItems::freeing(1)).expect("room");
             assert!(tree.remove(&handle, &key_of(thread, number - 1)).expect("removes"));
             handle.end();
         }

@@ -9,7 +9,7 @@ use creamery_base::{Error, ErrorKind, ObjectId, Result, TreeId, Wait};
 use creamery_device::{Access, BlockDevice, FileDevice, Hook, Hooked, Request};
 use creamery_format::{Key, KeyType};
 use creamery_testkit::{Judge, Judges, Scratch, btrfs_check};
-use creamery_txn::{Engine, Options, Units};
+use creamery_txn::{Engine, Options, ReserveItems};
 use creamery_volume::{Mode, Volume};
 
 use crate::remove::remove_in_steps;
@@ -70,7 +70,7 @@ impl Hook for Holding {
     }
 }
 
-struct World {
+struct WriteOutWorld {
     scratch: Scratch,
     image: PathBuf,
     device: Arc<Hooked<Holding>>,
@@ -79,7 +79,7 @@ struct World {
 }
 
 /// `None` without `mkfs.btrfs`.
-fn world(name: &str) -> Option<World> {
+fn world(name: &str) -> Option<WriteOutWorld> {
     if !Judges::here().have(&[Judge::BtrfsProgs]) {
         println!("skipped: btrfs-progs missing");
         return None;
@@ -91,7 +91,7 @@ fn world(name: &str) -> Option<World> {
     assert!(made.expect("mkfs.btrfs").success());
     let device = Arc::new(Hooked::new(file(&image), Holding::default()));
     let engine = open(Arc::<Hooked<Holding>>::clone(&device)).expect("writable");
-    Some(World { scratch, image, device, engine, inserted: 0 })
+    Some(WriteOutWorld { scratch, image, device, engine, inserted: 0 })
 }
 
 fn file(image: &Path) -> Arc<FileDevice> {
@@ -112,7 +112,7 @@ fn key_of(number: u64) -> Key {
 }
 
 fn insert(engine: &Engine, number: u64) -> Result<()> {
-    let handle = engine.start(Units::items(1))?;
+    let handle = engine.start(ReserveItems::items(1))?;
     let done = engine.tree(TreeId::FS).and_then(|tree| tree.insert(&handle, &key_of(number), &[7; 500]));
     handle.end();
     done
@@ -141,7 +141,7 @@ fn open_again(image: &Path) -> Arc<Engine> {
     open(file(image)).expect("writable")
 }
 
-impl World {
+impl WriteOutWorld {
     fn close(self) -> (Scratch, PathBuf) {
         (self.scratch, self.image)
     }

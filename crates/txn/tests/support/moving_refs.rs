@@ -7,7 +7,7 @@ use creamery_base::{Generation, Logical, TreeId, Uuid, Wait};
 use creamery_device::MemoryDevice;
 use creamery_format::{BlockMut, BlockRef, Key, NewBlock};
 use creamery_tree::CowHost;
-use creamery_txn::{Options, Units};
+use creamery_txn::{Options, ReserveItems};
 
 use crate::neighbours::World;
 
@@ -38,7 +38,7 @@ pub(crate) fn execute(image: &Arc<MemoryDevice>, unlocked: bool) {
     if unlocked {
         world.engine.run_refs_unlocked();
     }
-    let handle = world.engine.start(Units::items(BLOCKS as u32)).expect("room");
+    let handle = world.engine.start(ReserveItems::items(BLOCKS as u32)).expect("room");
     let blocks: Vec<_> = (0..BLOCKS)
         .map(|_| handle.allocate(TreeId::FS, 0, Logical::new(0)).expect("it was promised"))
         .collect();
@@ -48,7 +48,7 @@ pub(crate) fn execute(image: &Arc<MemoryDevice>, unlocked: bool) {
         thread::spawn(move || {
             for _ in 0..ROUNDS {
                 // Each new handle runs some.
-                world.engine.start(Units::items(1)).expect("room").end();
+                world.engine.start(ReserveItems::items(1)).expect("room").end();
             }
             world.engine.commit().expect("a commit");
         })
@@ -57,7 +57,7 @@ pub(crate) fn execute(image: &Arc<MemoryDevice>, unlocked: bool) {
     node(&mut bytes, &blocks);
     for round in 0..ROUNDS {
         let before = 1 + (round % 2) as u64;
-        let handle = world.engine.start(Units::items(1)).expect("room");
+        let handle = world.engine.start(ReserveItems::items(1)).expect("room");
         let count = |at: &Logical| handle.references(*at, 0, Wait::Yes).expect("it is in use").count;
         assert!(blocks.iter().all(|at| count(at) == before), "what is there is seen, once (REF-2)");
         let node = BlockRef::new(&bytes);

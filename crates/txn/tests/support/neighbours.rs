@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use creamery_base::{ErrorKind, InodeId, Logical, ObjectId, TreeId, Wait};
 use creamery_device::{Access, BlockDevice, Completion, DeviceId, FileDevice, MemoryDevice, Reply, Request};
 use creamery_testkit::{Judge, Judges, Scratch};
-use creamery_txn::{DataCsums, DataExtent, Engine, Handle, Options, Units};
+use creamery_txn::{DataCsums, DataExtent, Engine, Handle, Options, ReserveItems};
 use creamery_volume::{Mode, Volume, Written};
 
 pub(crate) const SECTOR: usize = 4096;
@@ -145,7 +145,7 @@ impl World {
 
     fn complete(&self, extent: DataExtent, written: Written, csums: Option<&[u8]>) {
         let at = extent.start().get();
-        let handle = self.engine.start(Units::items(2)).expect("room");
+        let handle = self.engine.start(ReserveItems::items(2)).expect("room");
         handle.complete_data(extent, written, OWNER, at, csums).expect("room");
         handle.end();
     }
@@ -166,7 +166,7 @@ impl World {
 
     /// Drops the only reference to the extent at `at`; the next commit frees it.
     pub(crate) fn free(&self, at: Logical) {
-        let handle = self.engine.start(Units::freeing(1)).expect("room");
+        let handle = self.engine.start(ReserveItems::freeing(1)).expect("room");
         self.give_up(&handle, at);
         handle.end();
     }

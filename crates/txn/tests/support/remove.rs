@@ -2,7 +2,7 @@
 
 use creamery_base::{TreeId, Wait};
 use creamery_format::Key;
-use creamery_txn::{Engine, Units};
+use creamery_txn::{Engine, ReserveItems};
 
 /// Leaves that one handle changes, at least a third full.
 const LEAVES: usize = 16;
@@ -22,7 +22,7 @@ pub(crate) fn remove_in_steps(engine: &Engine, first: &Key, last: &Key, visit: &
         drop(cursor);
         let Some(end) = end else { return };
         let leaves = u32::try_from(2 + bytes / third).expect("few");
-        let handle = engine.start(Units::freeing(leaves)).expect("room");
+        let handle = engine.start(ReserveItems::freeing(leaves)).expect("room");
         let mut visit = |key: &Key, data: &[u8]| {
             visit(key, data);
             Ok(())

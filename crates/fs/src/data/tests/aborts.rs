@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use creamery_base::sync::Mutex;
 use creamery_base::{Error, ErrorKind, Result, Wait, panics};
-use creamery_txn::Units;
+use creamery_txn::ReserveItems;
 
 use super::support::{Fixture, Kind, SECTOR, fixture, set_flags};
 use crate::access_time::{Atime, AtimeOptions};
@@ -46,14 +46,14 @@ fn write_access_time(fixture: &Fixture, inode: &Arc<Inode>, _: &mut InodeItem) -
 }
 
 fn delete_items(fixture: &Fixture, inode: &Arc<Inode>, _: &mut InodeItem) -> Result<()> {
-    in_handle(fixture, Units::items(1), |handle| {
+    in_handle(fixture, ReserveItems::items(1), |handle| {
         inode.delete_items(handle, || Err(Error::new(ErrorKind::Io, "no items")))
     })
 }
 
 fn die(fixture: &Fixture, inode: &Arc<Inode>, _: &mut InodeItem) -> Result<()> {
     let died = panics::catch(|| {
-        in_handle(fixture, Units::items(1), |handle| {
+        in_handle(fixture, ReserveItems::items(1), |handle| {
             inode.update(handle, |_| panic!("in the middle")).map(drop)
         })
     });
@@ -93,7 +93,9 @@ const ROWS: &[Row] = &[
     ("writing in place", IN_PLACE, Some(write_sectors), write_sectors),
     ("a clone", InodeFlags::empty(), None, clone_another),
     ("the item alone", InodeFlags::empty(), None, |fixture, inode, _| {
-        in_handle(fixture, Units::items(1), |handle| inode.update(handle, |item| item.mode = 0).map(drop))
+        in_handle(fixture, ReserveItems::items(1), |handle| {
+            inode.update(handle, |item| item.mode = 0).map(drop)
+        })
     }),
     ("an access time", InodeFlags::empty(), None, write_access_time),
     ("deleting", InodeFlags::empty(), None, delete_items),
@@ -109,7 +111,7 @@ fn is_locked_at_abort(kind: Kind, (name, flags, before, change): Row) -> Option<
     if let Some(before) = before {
         before(&fixture, &inode, &mut item).expect("room");
     }
-    in_handle(&fixture, Units::items(1), |handle| {
+    in_handle(&fixture, ReserveItems::items(1), |handle| {
         inode.tree().remove(handle, &keys::inode_item(inode.id.ino))
     })
     .expect("room");

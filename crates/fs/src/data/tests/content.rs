@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use creamery_base::{ErrorKind, Wait};
-use creamery_txn::Units;
+use creamery_txn::ReserveItems;
 
 use super::support::{Kind, audit, fixture, items, new_file};
 use crate::data::{FileContent, NewContent, Stretch, read, write};
@@ -46,7 +46,7 @@ fn a_new_file_has_the_items_that_its_content_needs() {
             let content =
                 NewContent::write(inode.context(), inode.tree(), item.flags, None, (*size, stretches))
                     .expect("content");
-            in_handle(&engine, Units::items(1 + content.units(&engine)), |handle| {
+            in_handle(&engine, ReserveItems::items(1 + content.units(&engine)), |handle| {
                 let mut next = item.clone();
                 content.count(&mut next);
                 let items = content.items(handle, inode.id.ino);

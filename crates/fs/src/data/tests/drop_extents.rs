@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use creamery_base::{Generation, Logical};
 use creamery_format::file_extent::{Extent, encode_hole};
-use creamery_txn::Units;
+use creamery_txn::ReserveItems;
 
 use super::support::{Kind, SECTOR, audit, fixture, items, new_file, put};
 use crate::data::drop_extents::DropPlan;
@@ -42,7 +42,7 @@ fn sketch(engine: &std::sync::Arc<creamery_txn::Engine>, ino: u64, text: &str) -
                 .expect("space");
                 assert_eq!(ordered.end() - start, bytes);
                 ordered.write(engine, &vec![letter as u8; len * 4096]).expect("a write");
-                in_handle(engine, Units::items(8), |handle| {
+                in_handle(engine, ReserveItems::items(8), |handle| {
                     let shown = ordered.item(handle, bytes);
                     let at = ordered.hand_over(handle, inode.id)?;
                     let extent = Extent::whole(handle.generation(), at, bytes);
@@ -94,7 +94,7 @@ fn a_range_is_removed_trimmed_or_split_and_the_rest_stays() {
         let range = (range.0 * SECTOR, range.1 * SECTOR);
         let plan = DropPlan::from_front(inode.tree(), inode.id.ino, range, 16, SECTOR).expect("a plan");
         assert_eq!(plan.stop, range.1);
-        in_handle(&engine, Units::items(reserve::drop_units(&plan) + 1), |handle| {
+        in_handle(&engine, ReserveItems::items(reserve::drop_units(&plan) + 1), |handle| {
             plan.apply(handle, inode.tree(), inode.id, None)?;
             inode.file().change_extents(handle, |locked| {
                 update(locked, range, item, |item| item.nbytes = recount(item.nbytes, plan.bytes, 0))
@@ -129,7 +129,7 @@ fn a_split_extent_is_freed_with_its_last_part() {
     for (start, end) in [(2, 3), (0, 1), (3, 6), (1, 2)] {
         let range = (start * SECTOR, end * SECTOR);
         let plan = DropPlan::from_front(inode.tree(), inode.id.ino, range, 16, SECTOR).expect("a plan");
-        in_handle(&engine, Units::items(reserve::drop_units(&plan) + 1), |handle| {
+        in_handle(&engine, ReserveItems::items(reserve::drop_units(&plan) + 1), |handle| {
             plan.apply(handle, inode.tree(), inode.id, None)?;
             inode.file().change_extents(handle, |locked| {
                 update(locked, range, item, |item| item.nbytes = recount(item.nbytes, plan.bytes, 0))

@@ -2,7 +2,7 @@
 
 use creamery_base::{ErrorKind, Generation, Logical, ObjectId, Wait};
 use creamery_format::file_extent::{Extent, FileExtentItem, encode_inline};
-use creamery_txn::Units;
+use creamery_txn::ReserveItems;
 
 use super::support::{Kind, Random, SECTOR, fixture, new_file, put, seek};
 use crate::data::extent_map::ExtentItems;
@@ -137,8 +137,10 @@ fn prealloc_that_claims_what_is_not_its_own_is_not_written_in_place() {
             assert!(!matches!(found, Ok(FrontTarget::InPlace(_))), "{start}, committed: {committed}");
         }
         let nothing = thief.tree();
-        in_handle(&engine, Units::items(1), |handle| nothing.remove(handle, &extent_data(thief.id.ino, 0)))
-            .expect("room");
+        in_handle(&engine, ReserveItems::items(1), |handle| {
+            nothing.remove(handle, &extent_data(thief.id.ino, 0))
+        })
+        .expect("room");
         engine.commit().expect("a commit");
     }
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use creamery_base::{TreeId, Wait};
-use creamery_txn::{DataExtent, Engine, Units};
+use creamery_txn::{DataExtent, Engine, ReserveItems};
 
 use super::support::{Fixture, Kind, Random, SECTOR, audit, fixture, has, run, seek};
 use crate::data::{Recompress, drop_last, prealloc, punch_hole, read, reserve, truncate, write, zero_range};
@@ -242,7 +242,7 @@ fn live(fixture: &mut Fixture, seed: u64, name: &str, flags: InodeFlags, keep: b
     let pieces = [0, 4096, 16384][len(seed / 3 % 3)];
     let mut inode = fixture.named(name);
     let mut locked = inode.lock_exclusive().expect("it lives");
-    in_handle(fixture, Units::items(1), |handle| {
+    in_handle(fixture, ReserveItems::items(1), |handle| {
         *locked.item_mut() = inode.update(handle, |item| item.flags |= flags)?;
         Ok(())
     })

@@ -6,7 +6,7 @@ use creamery_base::{TreeId, Wait};
 use creamery_codec::{CompressionMethod, CompressionType};
 use creamery_format::Compression;
 use creamery_format::file_extent::Extent;
-use creamery_txn::Units;
+use creamery_txn::ReserveItems;
 
 use super::support::{Fixture, Kind, Random, SECTOR, audit, fixture, items, new_file_with, opened};
 use crate::data::extent_map::{ExtentKind, ExtentMaps};
@@ -208,7 +208,7 @@ fn a_damaged_property_keeps_no_data_from_being_written() {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };
     let inode = file(&fixture, None, InodeFlags::COMPRESS);
     let key = crate::keys::xattr(inode.id.ino, b"btrfs.compression");
-    in_handle(&fixture, Units::items(1), |handle| inode.tree().upsert(handle, &key, &[0xff; 40]))
+    in_handle(&fixture, ReserveItems::items(1), |handle| inode.tree().upsert(handle, &key, &[0xff; 40]))
         .expect("an item");
     let property = crate::inode::xattr::get_known(&inode, b"btrfs.compression", Wait::Yes);
     assert!(property.is_err(), "{property:?}");

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use creamery_base::{ErrorKind, TreeId, Wait};
-use creamery_txn::Units;
+use creamery_txn::ReserveItems;
 
 use super::support::{
     Kind, Random, SECTOR, audit, fixture, items, new_file, new_file_with, opened, seek, set_flags,
@@ -125,7 +125,7 @@ fn what_lies_behind_the_end_of_the_file_is_left() {
     let inode = fragmented(&fixture, InodeFlags::empty());
     let mut item = inode.item(Wait::Yes).expect("it lives");
     write(&inode.file(), &mut item, SECTOR, &[3; 32 * SECTOR as usize]).expect("room");
-    in_handle(&fixture, Units::items(1), |handle| {
+    in_handle(&fixture, ReserveItems::items(1), |handle| {
         inode.update(handle, |item| item.size = 2 * SECTOR).map(drop)
     })
     .expect("room");

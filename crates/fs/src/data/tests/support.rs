@@ -12,7 +12,7 @@ use creamery_device::{Access, BlockDevice, FileDevice, Hook, Hooked, MemoryDevic
 use creamery_format::file_extent::FileExtentItem;
 use creamery_format::{Compression, Incompat, Key, KeyType};
 use creamery_tree::Tree;
-use creamery_txn::{Engine, Options, Units};
+use creamery_txn::{Engine, Options, ReserveItems};
 use creamery_volume::{Mode, Volume};
 
 use crate::context::Context;
@@ -330,7 +330,7 @@ pub(crate) fn new_directory(engine: &Arc<Engine>, ino: u64) -> Inode {
 fn new_inode(engine: &Arc<Engine>, ino: u64, item: InodeItem, options: &FsOptions) -> Inode {
     let id = InodeId::new(TreeId::FS, ObjectId::new(ino));
     let tree = engine.tree(TreeId::FS).expect("the top level");
-    in_handle(engine, Units::items(1), |handle| {
+    in_handle(engine, ReserveItems::items(1), |handle| {
         tree.insert(handle, &keys::inode_item(id.ino), &item.encode())
     })
     .expect("a new inode");
@@ -351,7 +351,7 @@ pub(crate) fn opened(inode: Arc<Inode>) -> OpenFile {
 
 /// Gives a file flags, whatever data it has.
 pub(crate) fn set_flags(inode: &Inode, flags: InodeFlags) {
-    in_handle(inode.engine(), Units::items(1), |handle| {
+    in_handle(inode.engine(), ReserveItems::items(1), |handle| {
         inode.update(handle, |item| item.flags |= flags).map(drop)
     })
     .expect("room");
@@ -359,7 +359,7 @@ pub(crate) fn set_flags(inode: &Inode, flags: InodeFlags) {
 
 /// Puts an item of any bytes into a file.
 pub(crate) fn put(engine: &Engine, inode: &Inode, at: u64, bytes: &[u8]) {
-    in_handle(engine, Units::items(1), |handle| {
+    in_handle(engine, ReserveItems::items(1), |handle| {
         inode.tree().upsert(handle, &extent_data(inode.id.ino, at), bytes)
     })
     .expect("an item");

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use creamery_base::Wait;
 use creamery_base::gate::{self, Reason};
 use creamery_device::AlignedBuffer;
-use creamery_txn::{Engine, Units};
+use creamery_txn::{Engine, ReserveItems};
 
 use super::answering::{Answering, How, MARKED};
 use super::flight::assert_all_is_back;
@@ -111,7 +111,7 @@ fn a_device_leaves_to_others_what_may_wait() {
 fn a_device_leaves_a_write_to_others_where_the_item_is_locked() {
     let Some((engine, device, inode, file)) = on_answering(IN_PLACE) else { return };
     let write = submit_sectors(&file, DirectAt::Offset(0), MARKED, 2);
-    in_handle(&engine, Units::items(1), |handle| {
+    in_handle(&engine, ReserveItems::items(1), |handle| {
         inode.change_item(handle, |locked| {
             device.answer(0, How::Done); // DIRECT-17: it comes back
             locked.update(|item| item.mode ^= 0o7).map(drop)

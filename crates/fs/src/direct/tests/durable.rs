@@ -82,7 +82,7 @@ fn a_thread_with_locks_makes_nothing_durable() {
     assert!(content(file)[0] == MARKED, "a reader completes it");
     assert_eq!(answer.try_recv().err(), Some(TryRecvError::Empty), "DIRECT-16");
     // A thread that looks for room does not sync, and does not wait for a sync.
-    let wish = world.fs.engine().start(creamery_txn::Units::items(1 << 16));
+    let wish = world.fs.engine().start(creamery_txn::ReserveItems::items(1 << 16));
     assert_eq!(wish.map(drop).expect_err("so much there never is").kind(), ErrorKind::NoSpace);
     assert_eq!(answer.try_recv().err(), Some(TryRecvError::Empty), "DIRECT-16");
     file.sync().expect("it is durable");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use creamery_base::{ErrorKind, Result, Wait};
 use creamery_device::{AlignedBuffer, BlockDevice, Hook, Request};
-use creamery_txn::Units;
+use creamery_txn::ReserveItems;
 
 use super::{MIB, content, direct, open_named, put, sectors};
 use crate::data::tests::support::*;
@@ -85,7 +85,7 @@ fn what_lies_behind_the_end_is_not_in_the_buffer() {
     let Some(fixture) = fixture(Kind::DEFAULT) else { return };
     let file = open_named(&fixture, "f0", InodeFlags::empty());
     direct(&file, 0, &sectors(SIZE.div_ceil(SECTOR), 1));
-    in_handle(&fixture, Units::items(1), |handle| {
+    in_handle(&fixture, ReserveItems::items(1), |handle| {
         file.inode().update(handle, |item| item.size = SIZE).map(drop)
     })
     .expect("room");

@@ -110,7 +110,7 @@ fn times_wait_for_few_files_and_make_room_for_others() {
     assert_eq!(told(unlinked)[0], told(unlinked)[1], "losing its name took them along");
     direct(unlinked, 0, &sectors(1, 3));
     assert_eq!(told(unlinked)[0], told(unlinked)[1], "nobody would write them");
-    let wish = fs.engine().start(creamery_txn::Units::items(1 << 16));
+    let wish = fs.engine().start(creamery_txn::ReserveItems::items(1 << 16));
     assert_eq!(wish.map(drop).expect_err("so much there never is").kind(), ErrorKind::NoSpace);
     assert!(
         files.iter().all(|file| told(file)[0] == told(file)[1]),

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use creamery_base::{Error, Result};
 use creamery_device::{Hook, Request};
 use creamery_format::{Key, KeyType};
-use creamery_txn::Units;
+use creamery_txn::ReserveItems;
 
 use super::*;
 use crate::counters::SeekCounters;
@@ -253,7 +253,7 @@ fn what_is_remembered_stays_true_while_neighbours_move_the_items() {
         let behind = new_file(engine, 301, InodeFlags::empty());
         let change = |inode: &Inode, number: u64, insert: bool| {
             let key = Key::new(inode.id.ino, KeyType::XATTR_ITEM, number);
-            let changed = in_handle(engine, Units::items(1), |handle| {
+            let changed = in_handle(engine, ReserveItems::items(1), |handle| {
                 if insert {
                     inode.tree().insert(handle, &key, &[1; 40])
                 } else {

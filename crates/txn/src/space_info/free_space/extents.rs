@@ -6,13 +6,13 @@ use creamery_base::memory;
 
 /// Free extents by address and by length.
 #[derive(Default, Debug)]
-pub(super) struct Extents {
+pub(super) struct FreeExtents {
     by_start: BTreeMap<u64, u64>,
     by_len: BTreeSet<(u64, u64)>,
     total: u64,
 }
 
-impl Extents {
+impl FreeExtents {
     /// Free bytes.
     pub(super) fn total(&self) -> u64 {
         self.total
@@ -139,13 +139,13 @@ impl Extents {
 mod tests {
     use super::*;
 
-    fn extents(space: &Extents) -> Vec<(u64, u64)> {
+    fn extents(space: &FreeExtents) -> Vec<(u64, u64)> {
         space.iter().collect()
     }
 
     #[test]
     fn neighbours_join_when_space_comes_back() {
-        let mut space = Extents::default();
+        let mut space = FreeExtents::default();
         assert!(space.add(100, 10));
         assert!(space.add(120, 10));
         assert!(space.add(110, 10));
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn aligned_allocation_starts_at_the_cursor_and_wraps() {
-        let mut space = Extents::default();
+        let mut space = FreeExtents::default();
         assert!(space.add(8, 100));
         assert_eq!(space.allocate_aligned(16, 0), Some(16));
         assert!(space.add(200, 64));
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn best_fit_takes_the_shortest_that_has_it_else_the_longest() {
-        let mut space = Extents::default();
+        let mut space = FreeExtents::default();
         assert!(space.add(0, 100));
         assert!(space.add(200, 20));
         assert_eq!(space.allocate_best(20, 4), Some((200, 20)));
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn what_is_free_already_is_not_given_back() {
-        let mut space = Extents::default();
+        let mut space = FreeExtents::default();
         assert!(space.add(100, 100));
         for (start, len) in [(150, 10), (50, 51), (199, 100), (50, 300), (100, 100)] {
             assert!(!space.add(start, len), "{start} of {len} bytes");
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn places_behind_the_last_address_are_none() {
-        let mut space = Extents::default();
+        let mut space = FreeExtents::default();
         let last = u64::MAX - 8191; // a chunk may end one sector before the addresses do
         assert!(space.add(last, 4096));
         assert_eq!(space.allocate_aligned(16384, 0), None);

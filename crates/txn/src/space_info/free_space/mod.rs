@@ -4,7 +4,7 @@
 //! out in the running transaction is already gone here, and space freed in it (pinned) is not here yet.
 //!
 //! # Memory
-//! Few extents are kept as [`Extents`], of which the shortest that fits is handed out; when they would take more memory than a
+//! Few extents are kept as [`FreeExtents`], of which the shortest that fits is handed out; when they would take more memory than a
 //! [`Bitmap`], they become one, of which the first run that fits is handed out. So a group takes the memory of the cheaper form. At
 //! worst, with sectors of 4 KiB, that is 48 KiB for each GiB of the group and 1 KiB besides (FREE-SPACE-1), and never
 //! much more than the free space tree takes on disk, which has a bit for each sector or 25 bytes for each extent.
@@ -18,7 +18,7 @@ mod extents;
 mod tests;
 
 use bitmap::Bitmap;
-use extents::Extents;
+use extents::FreeExtents;
 
 /// Bytes of an extent in the two indexes, reckoned with half-filled nodes.
 const EXTENT_BYTES: u64 = 80;
@@ -40,7 +40,7 @@ pub(crate) struct FreeSpace {
 
 #[derive(Debug)]
 enum Form {
-    Extents(Extents),
+    Extents(FreeExtents),
     Bitmap(Bitmap),
 }
 
@@ -49,7 +49,7 @@ impl FreeSpace {
     pub(crate) fn new(start: u64, len: u64, sector: u64) -> Self {
         let origin = start / sector / ALIGNMENT * ALIGNMENT * sector;
         let sectors = (start + len - origin) / sector;
-        Self { sector, origin, sectors, form: Form::Extents(Extents::default()) }
+        Self { sector, origin, sectors, form: Form::Extents(FreeExtents::default()) }
     }
 
     /// Free bytes.
@@ -213,14 +213,14 @@ impl FreeSpace {
                 Form::Bitmap(bitmap)
             }
             Form::Bitmap(bitmap) if bitmap.runs() <= extents_max / BACK => {
-                let mut extents = Extents::default();
+                let mut extents = FreeExtents::default();
                 for (first, count) in bitmap.iter() {
                     let added = extents.add(self.origin + first * self.sector, count * self.sector);
                     assert!(added, "two runs of a bitmap overlap");
                 }
                 Form::Extents(extents)
             }
-            Form::Extents(extents) if extents.count() == 0 => Form::Extents(Extents::default()),
+            Form::Extents(extents) if extents.count() == 0 => Form::Extents(FreeExtents::default()),
             _ => return,
         };
         self.form = form;
