@@ -481,9 +481,17 @@ impl Delalloc {
 
     /// Forgets the dirty data behind `size`, the new end of the file, and zeroes the rest of its last sector. A larger size than
     /// before forgets nothing. Returns how many bytes were dirty. The caller has the inode locked exclusively.
-    pub(crate) fn cut(&self, size: u64, sector: u64) -> u64 {
+    ///
+    /// It forgets nothing at all where the tree has data behind `size` and there is not room enough to be sure that this can be cut
+    /// (DELALLOC-9).
+    pub(crate) fn cut(&self, size: u64, sector: u64, has_room: bool) -> u64 {
         let mut guard = self.lock();
         let Some(state) = &mut *guard else { return 0 };
+        let in_tree =
+            state.in_flight.as_ref().map_or(state.complete, |flying| state.complete.max(flying.run.end));
+        if in_tree > size && !has_room {
+            return 0;
+        }
         let end = size.next_multiple_of(sector);
         let (bytes, new) = state.pages.discard(end);
         state.new -= new;

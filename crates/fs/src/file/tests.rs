@@ -1,5 +1,6 @@
 //! Tests of files with delayed data.
 
+mod cuts;
 mod line;
 mod losses;
 mod on_the_way;

@@ -230,11 +230,13 @@ impl<'a> FileInode<'a> {
         self.write_errors().since(locked.errors_before)
     }
 
-    /// Settles a file ([`FileInode::settle`]) for a caller that makes `size` its size: discards the delayed data behind that, and
-    /// writes back the rest.
+    /// Settles a file ([`FileInode::settle`]) for a caller that makes `size` its size. Delayed data behind `size` is discarded where the
+    /// cut is sure to succeed, else it is written back like the rest (DELALLOC-9).
     pub(crate) fn settle_cut(&self, locked: &mut ExclusiveInode<'_>, size: u64) {
         if self.delalloc().any() {
-            let gone = self.delalloc().cut(size, u64::from(self.engine().sector_size()));
+            let (sector, has_room) =
+                (u64::from(self.engine().sector_size()), self.engine().has_room_to_spare());
+            let gone = self.delalloc().cut(size, sector, has_room);
             self.context().writeback().forget(gone);
         }
         // The openers get the errors; the file can be cut all the same.
