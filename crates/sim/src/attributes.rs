@@ -4,7 +4,7 @@ use creamery_base::ErrorKind;
 use creamery_fs::XattrMode;
 
 use crate::mark::Mark;
-use crate::model::{Content, Model, OperationResult};
+use crate::model::{Content, Effect, Model};
 use crate::operation::{Operation, Outcome};
 
 /// Names of attributes belong to somebody.
@@ -16,7 +16,7 @@ fn check_space(name: &[u8]) -> Result<(), ErrorKind> {
 
 impl Model {
     /// Carries out an operation that changes attributes and nothing else.
-    pub(crate) fn change_attributes(&mut self, operation: &Operation) -> OperationResult {
+    pub(crate) fn change_attributes(&mut self, operation: &Operation) -> Effect {
         match operation {
             Operation::SetXattr { inode, name, value, mode } => self.set_xattr(*inode, name, value, *mode),
             Operation::RemoveXattr { inode, name } => self.remove_xattr(*inode, name),
@@ -50,7 +50,7 @@ impl Model {
         Ok(())
     }
 
-    fn set_xattr(&mut self, id: u64, name: &[u8], value: &[u8], mode: XattrMode) -> OperationResult {
+    fn set_xattr(&mut self, id: u64, name: &[u8], value: &[u8], mode: XattrMode) -> Effect {
         check_space(name)?;
         let here = self.node(id)?.xattrs.contains_key(name);
         match mode {
@@ -63,7 +63,7 @@ impl Model {
         }
     }
 
-    fn remove_xattr(&mut self, id: u64, name: &[u8]) -> OperationResult {
+    fn remove_xattr(&mut self, id: u64, name: &[u8]) -> Effect {
         check_space(name)?;
         self.node(id)?;
         match self.node_mut(id).xattrs.remove(name) {

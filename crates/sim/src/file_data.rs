@@ -5,11 +5,11 @@ use std::sync::Arc;
 use creamery_base::ErrorKind;
 use creamery_fs::Fallocate;
 
-use crate::model::{Model, OperationResult, Version};
+use crate::model::{Effect, Model, Version};
 use crate::operation::Outcome;
 
 impl Model {
-    pub(crate) fn write(&mut self, id: u64, offset: u64, len: usize, seed: u64) -> OperationResult {
+    pub(crate) fn write(&mut self, id: u64, offset: u64, len: usize, seed: u64) -> Effect {
         self.file(id)?;
         if len == 0 {
             return Ok(Outcome::Count(0));
@@ -23,14 +23,14 @@ impl Model {
         Ok(Outcome::Count(len))
     }
 
-    pub(crate) fn read(&self, id: u64, offset: u64, len: usize) -> OperationResult {
+    pub(crate) fn read(&self, id: u64, offset: u64, len: usize) -> Effect {
         let data = self.file(id)?;
         let start = usize::try_from(offset).expect("tests read small files").min(data.len());
         let end = (start + len).min(data.len());
         Ok(Outcome::Data(data[start..end].to_vec()))
     }
 
-    pub(crate) fn truncate(&mut self, id: u64, size: u64) -> OperationResult {
+    pub(crate) fn truncate(&mut self, id: u64, size: u64) -> Effect {
         self.file(id)?;
         let size = usize::try_from(size).expect("small");
         self.file_mut(id).resize(size, 0);
@@ -42,7 +42,7 @@ impl Model {
         Ok(Outcome::Done)
     }
 
-    pub(crate) fn fallocate(&mut self, id: u64, mode: Fallocate, offset: u64, len: u64) -> OperationResult {
+    pub(crate) fn fallocate(&mut self, id: u64, mode: Fallocate, offset: u64, len: u64) -> Effect {
         self.file(id)?;
         let [start, end] =
             [offset, offset + len].map(|at| usize::try_from(at).expect("tests change small files"));
@@ -60,13 +60,7 @@ impl Model {
     }
 
     /// The model of ioctl_ficlonerange(2).
-    pub(crate) fn clone_range(
-        &mut self,
-        id: u64,
-        (source, from): (u64, u64),
-        len: u64,
-        to: u64,
-    ) -> OperationResult {
+    pub(crate) fn clone_range(&mut self, id: u64, (source, from): (u64, u64), len: u64, to: u64) -> Effect {
         const SECTOR: u64 = 4096;
         self.node(source)?;
         self.node(id)?;

@@ -112,7 +112,7 @@ pub struct Model {
     pub(crate) read_only: BTreeSet<u64>,
 }
 
-pub(crate) type OperationResult = Result<Outcome, ErrorKind>;
+pub(crate) type Effect = Result<Outcome, ErrorKind>;
 
 impl Default for Model {
     fn default() -> Self {
@@ -213,7 +213,7 @@ impl Model {
     ///
     /// # Errors
     /// The kind that the operation has to fail with; nothing is changed then.
-    pub fn apply(&mut self, operation: &Operation) -> OperationResult {
+    pub fn apply(&mut self, operation: &Operation) -> Effect {
         match self.refusals(operation).first() {
             // Another reason to fail comes first, if there is one.
             Some(refusal) => self.clone().apply_freely(operation).and(Err(*refusal)),
@@ -221,7 +221,7 @@ impl Model {
         }
     }
 
-    fn apply_freely(&mut self, operation: &Operation) -> OperationResult {
+    fn apply_freely(&mut self, operation: &Operation) -> Effect {
         match operation {
             Operation::Create { dir, name, kind, mode } => {
                 let content = match kind {
@@ -284,7 +284,7 @@ impl Model {
         }
     }
 
-    pub(crate) fn create(&mut self, dir: u64, name: &[u8], content: Content, mode: u32) -> OperationResult {
+    pub(crate) fn create(&mut self, dir: u64, name: &[u8], content: Content, mode: u32) -> Effect {
         check_name(name, true)?;
         self.check_not_removed(dir)?;
         if self.names(dir)?.contains_key(name) {
@@ -308,7 +308,7 @@ impl Model {
         node
     }
 
-    fn tmpfile(&mut self, dir: u64) -> OperationResult {
+    fn tmpfile(&mut self, dir: u64) -> Effect {
         self.check_not_removed(dir)?;
         let subvolume = self.node(dir)?.subvolume;
         let mut node = self.inheriting(dir, Node::new(Content::File(Arc::default()), subvolume, dir, 0o600));
@@ -336,7 +336,7 @@ impl Model {
         self.nodes[&id].subvolume == id && id != ROOT
     }
 
-    fn remove(&mut self, dir: u64, name: &[u8], directory: bool) -> OperationResult {
+    fn remove(&mut self, dir: u64, name: &[u8], directory: bool) -> Effect {
         check_name(name, false)?;
         let id = *self.names(dir)?.get(name).ok_or(ErrorKind::NotFound)?;
         match (&self.nodes[&id].content, directory) {
@@ -352,7 +352,7 @@ impl Model {
         Ok(Outcome::Done)
     }
 
-    fn link(&mut self, target: u64, dir: u64, name: &[u8]) -> OperationResult {
+    fn link(&mut self, target: u64, dir: u64, name: &[u8]) -> Effect {
         check_name(name, true)?;
         self.check_same_subvolume(dir, target)?;
         self.check_not_removed(dir)?;
@@ -387,14 +387,7 @@ impl Model {
         self.node(a).and(self.node(b)).map(drop)
     }
 
-    fn rename(
-        &mut self,
-        from: u64,
-        name: &[u8],
-        to: u64,
-        new_name: &[u8],
-        mode: RenameMode,
-    ) -> OperationResult {
+    fn rename(&mut self, from: u64, name: &[u8], to: u64, new_name: &[u8], mode: RenameMode) -> Effect {
         check_name(name, false)?;
         check_name(new_name, false)?;
         let moved = self.names(from).ok().and_then(|names| names.get(name).copied());

@@ -34,7 +34,7 @@
 //! - DELALLOC-8: a run whose room was reserved finds space, of data and of metadata: `writeback.no_space` of the statistics stays 0.
 //!   Each run of the simulator and each unmount of a conformance test checks it. Shown by
 //!   `whatever_a_full_filesystem_accepted_is_there`.
-//! - DELALLOC-9: a cut that fails for lack of room leaves the data that it did not cut, delayed data, too.
+//! - SHRINK-1: a cut that fails for lack of room leaves the data that it did not cut, delayed data, too.
 //!   Shown by `a_cut_that_may_fail_writes_delayed_data_back`.
 //! - DIRTY-1, DIRTY-2: pages do not overlap; they change only while they have no other user.
 //!

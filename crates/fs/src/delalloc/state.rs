@@ -483,7 +483,7 @@ impl Delalloc {
     /// before forgets nothing. Returns how many bytes were dirty. The caller has the inode locked exclusively.
     ///
     /// It forgets nothing at all where the tree has data behind `size` and there is not room enough to be sure that this can be cut
-    /// (DELALLOC-9).
+    /// (SHRINK-1).
     pub(crate) fn cut(&self, size: u64, sector: u64, has_room: bool) -> u64 {
         let mut guard = self.lock();
         let Some(state) = &mut *guard else { return 0 };

@@ -231,7 +231,7 @@ impl<'a> FileInode<'a> {
     }
 
     /// Settles a file ([`FileInode::settle`]) for a caller that makes `size` its size. Delayed data behind `size` is discarded where the
-    /// cut is sure to succeed, else it is written back like the rest (DELALLOC-9).
+    /// cut is sure to succeed, else it is written back like the rest (SHRINK-1).
     pub(crate) fn settle_cut(&self, locked: &mut ExclusiveInode<'_>, size: u64) {
         if self.delalloc().any() {
             let (sector, has_room) =

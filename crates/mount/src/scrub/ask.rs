@@ -8,7 +8,7 @@ use creamery_base::{DevId, Logical, ObjectId, Physical, Result, TreeId, Uuid};
 use creamery_maint::scrub::{Finding, FindingKind, Outcome, Status};
 
 use super::files::FileText;
-use super::{SCRUB, ScrubAnswer, ScrubOrder, ScrubOrderKind, status_of};
+use super::{OrderKind, SCRUB, ScrubAnswer, ScrubOrder, status_of};
 use crate::control::new_key;
 use crate::subvolumes::Live;
 
@@ -96,7 +96,7 @@ impl LiveScrub {
     /// Errors: those of [`status`](Self::status); a scrub runs; the mount is read-only.
     pub fn start(mount: &Live, reads_only: bool, limit: Option<u64>) -> Result<Self> {
         let order = ScrubOrder {
-            wish: ScrubOrderKind::Start,
+            wish: OrderKind::Start,
             reads_only,
             limit: limit.unwrap_or(0),
             ..ScrubOrder::default()
@@ -108,7 +108,7 @@ impl LiveScrub {
     /// Errors: those of [`start`](Self::start); not found: there is nothing to resume.
     pub fn resume(mount: &Live, reads_only: bool, limit: Option<u64>) -> Result<Self> {
         let order = ScrubOrder {
-            wish: ScrubOrderKind::Resume,
+            wish: OrderKind::Resume,
             reads_only,
             limit: limit.unwrap_or(0),
             ..ScrubOrder::default()
@@ -119,16 +119,13 @@ impl LiveScrub {
     /// Ends the scrub after its current reads.
     /// Errors: those of [`status`](Self::status).
     pub fn cancel(mount: &Live) -> Result<Self> {
-        Self::order(mount, &ScrubOrder { wish: ScrubOrderKind::Cancel, ..ScrubOrder::default() })
+        Self::order(mount, &ScrubOrder { wish: OrderKind::Cancel, ..ScrubOrder::default() })
     }
 
     /// Stores the limit of a device, or of all devices, bytes per second; 0 means no limit.
     /// Errors: those of [`status`](Self::status); no such device.
     pub fn set_limit(mount: &Live, device: Option<u64>, limit: u64) -> Result<Self> {
-        Self::order(
-            mount,
-            &ScrubOrder { wish: ScrubOrderKind::Limit, device, limit, ..ScrubOrder::default() },
-        )
+        Self::order(mount, &ScrubOrder { wish: OrderKind::Limit, device, limit, ..ScrubOrder::default() })
     }
 
     fn order(mount: &Live, order: &ScrubOrder) -> Result<Self> {

@@ -29,7 +29,7 @@ pub(crate) const SCRUB: u32 = control_number::<PAGE>(GROUP, 21);
 
 /// The kind of an order.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
-enum ScrubOrderKind {
+enum OrderKind {
     #[default]
     Status,
     Start,
@@ -42,7 +42,7 @@ enum ScrubOrderKind {
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 #[serde(default)]
 struct ScrubOrder {
-    wish: ScrubOrderKind,
+    wish: OrderKind,
     reads_only: bool,
     /// Bytes of each device per second; 0 means no limit.
     limit: u64,
@@ -124,10 +124,10 @@ impl Scrubbing {
 
     fn carry_out(&self, order: &ScrubOrder) -> Result<ScrubAnswer> {
         match order.wish {
-            ScrubOrderKind::Status => return self.tell(),
-            ScrubOrderKind::Start | ScrubOrderKind::Resume => self.start(order)?,
-            ScrubOrderKind::Cancel => self.cancel(),
-            ScrubOrderKind::Limit => self.set_limit(order.device, order.limit)?,
+            OrderKind::Status => return self.tell(),
+            OrderKind::Start | OrderKind::Resume => self.start(order)?,
+            OrderKind::Cancel => self.cancel(),
+            OrderKind::Limit => self.set_limit(order.device, order.limit)?,
         }
         // The order was carried out, even if the answer is incomplete.
         self.tell().or_else(|_| self.tell_without_files())

@@ -13,7 +13,7 @@ use creamery_maint::scrub::{DeviceStatus, Ended, Findings, StatusFile};
 use creamery_txn::{BackgroundWork, Due, Engine, Options};
 use creamery_volume::{Mode, Volume};
 
-use super::{ScrubOrder, ScrubOrderKind, Scrubbing};
+use super::{OrderKind, ScrubOrder, Scrubbing};
 use crate::access_times::Watched;
 
 const SECTOR: usize = 4096;
@@ -77,7 +77,7 @@ impl Mount {
 
     pub(super) fn start(&self, reads_only: bool) {
         self.scrubbing
-            .start(&ScrubOrder { wish: ScrubOrderKind::Start, reads_only, ..ScrubOrder::default() })
+            .start(&ScrubOrder { wish: OrderKind::Start, reads_only, ..ScrubOrder::default() })
             .unwrap();
     }
 

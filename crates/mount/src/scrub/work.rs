@@ -22,7 +22,7 @@ use creamery_volume::Mender;
 use super::files::{FileText, KnownFiles};
 use super::host_room::check_host_room;
 use super::rest::{Rest, of_users, processors};
-use super::{FoundText, ScrubAnswer, ScrubOrder, ScrubOrderKind};
+use super::{FoundText, OrderKind, ScrubAnswer, ScrubOrder};
 use crate::access_times::{Watched, WriteRight};
 use crate::lost_writes::Tell;
 
@@ -126,8 +126,7 @@ impl Scrubbing {
             let advice = "`creamery scrub status` shows how far it is, `creamery scrub cancel` ends it";
             return Err(Error::new(ErrorKind::Busy, what).advise(advice));
         }
-        let last = State { is_running: true, ..State::default() };
-        let last = std::mem::replace(&mut *state, last);
+        let last = std::mem::replace(&mut *state, State { is_running: true, ..State::default() });
         drop(state);
         match self.begin(engine, order) {
             Ok(work) => {
@@ -145,11 +144,8 @@ impl Scrubbing {
     fn begin(&self, engine: &Engine, order: &ScrubOrder) -> Result<Work> {
         let may_write = engine.read_only().is_none() && self.row.write_in_background().is_ok();
         let file = self.file(engine);
-        let last = file
-            .as_ref()
-            .filter(|_| order.wish == ScrubOrderKind::Resume)
-            .map(StatusFile::read)
-            .transpose()?;
+        let last =
+            file.as_ref().filter(|_| order.wish == OrderKind::Resume).map(StatusFile::read).transpose()?;
         let began = last.flatten().map_or(Mode::Mends, |last| last.mode());
         let mode = if order.reads_only { Mode::ReadsOnly } else { began };
         if mode == Mode::Mends && !may_write {
@@ -162,8 +158,8 @@ impl Scrubbing {
         let point = self.kept.as_ref().map(|(_, point)| point.as_path());
         let running = file.map(|file| file.begin_in(point)).transpose()?;
         let recorder = match (order.wish, running) {
-            (ScrubOrderKind::Resume, Some(running)) => Recorder::resume(running, engine, &self.paths, mode)?,
-            (ScrubOrderKind::Resume, None) => {
+            (OrderKind::Resume, Some(running)) => Recorder::resume(running, engine, &self.paths, mode)?,
+            (OrderKind::Resume, None) => {
                 let what = "nothing to resume: the mount keeps no scrub status";
                 return Err(Error::new(ErrorKind::NotFound, what));
             }
