@@ -12,7 +12,7 @@ use creamery_tools::glob::{Glob, expand};
 
 use crate::failure::{Failure, warn, with_all};
 use crate::losses::Losses;
-use crate::place::{PathInImage, is_no_image, mount_of};
+use crate::path_in_image::{PathInImage, is_no_image, mount_of};
 use crate::source_date;
 use crate::view::{ViewArgs, WriteArgs};
 use crate::waits;

@@ -8,7 +8,7 @@ use creamery::{Error, Image};
 use creamery_mount::LiveBtrfs;
 
 use crate::failure::Failure;
-use crate::place::{End, is_image, is_no_image, mount_of};
+use crate::path_in_image::{End, is_image, is_no_image, mount_of};
 use crate::view::refuse_on_mount;
 
 /// Whether the path is a block device of the host.

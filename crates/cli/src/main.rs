@@ -19,7 +19,7 @@ mod manual;
 mod names;
 mod new_file;
 mod output;
-mod place;
+mod path_in_image;
 mod progress;
 mod size;
 mod source_date;

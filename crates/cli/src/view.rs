@@ -11,7 +11,7 @@ use creamery::id::Generation;
 use creamery::rescue::Rescue;
 use creamery::{Error, ImageOptions, NamedSet};
 
-use crate::place::mount_of;
+use crate::path_in_image::mount_of;
 
 /// Which subvolume a path begins in, and of which commit.
 #[derive(Args, Debug, Clone, Default)]

@@ -5,7 +5,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-use crate::piece::PooledMemory;
+use crate::pooled_memory::PooledMemory;
 use crate::slab;
 
 /// The alignment of every [`AlignedBuffer`], and the unit its allocation is rounded up to.

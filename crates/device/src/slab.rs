@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use creamery_base::lock::{ProcessMutex, rank};
 
-use crate::piece::PooledMemory;
+use crate::pooled_memory::PooledMemory;
 
 const SLAB_LEN: usize = 2 << 20;
 const SLAB: Layout = match Layout::from_size_align(SLAB_LEN, SLAB_LEN) {

@@ -9,13 +9,13 @@
 //! | 3 | report the end (see `closing`) | nothing |
 //! | 4 | discard free space | nothing; the result goes over the asker's socket (see `fitrim`) |
 //! | 5 to 14 | subvolumes (see `subvolumes`) | the JSON of an `Outcome` |
-//! | 15 | list the extents of a file (see `fiemap`); sent to the file instead of a directory | the JSON of an `Answer` |
+//! | 15 | list the extents of a file (see `fiemap`); sent to the file instead of a directory | the JSON of a `FiemapAnswer` |
 //! | 16 | compress new data like this, the JSON of a [`Compression`] | nothing |
 //! | 17 | defragment a file (see `defragment`); sent to the file | the JSON of a `BytesDone` |
 //! | 18 | quotas (see `subvolumes`) | the JSON of an `Outcome` |
 //! | 19 | the filesystem as a whole (see `subvolumes`) | the JSON of an `Outcome` |
 //! | 20 | find the files that refer to data (see `subvolumes`) | the JSON of an `Outcome` |
-//! | 21 | scrub, or report its progress (see `scrub`) | the JSON of an `Answer` |
+//! | 21 | scrub, or report its progress (see `scrub`) | the JSON of a `ScrubAnswer` |
 //!
 //! An answer is text in pages, since a control over FUSE carries at most 16383 bytes:
 //!

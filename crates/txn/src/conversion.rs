@@ -19,9 +19,9 @@ use creamery_volume::Volume;
 
 use crate::free_space_tree::GroupFreeSpace;
 use crate::handle::Handle;
+use crate::reserve_items::ReserveItems;
 use crate::roots::{RootTree, find_root_item};
 use crate::run_refs::{Ports, RefRunner};
-use crate::units::ReserveItems;
 
 /// Items that a conversion reserves besides those that grow with the filesystem.
 const ITEMS: u64 = 8;

@@ -11,7 +11,7 @@ use creamery_format::{Key, KeyType, RawRootItem};
 use creamery_tree::{DropProgress, Dropped, Tree, TreeDrop};
 
 use crate::handle::Handle;
-use crate::units::ReserveItems;
+use crate::reserve_items::ReserveItems;
 
 /// Items that a step changes: the root item, and with the last one the orphan item.
 const ITEMS: u32 = 2;

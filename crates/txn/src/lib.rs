@@ -9,7 +9,7 @@
 //! | `engine` | composes the others: operations that span several of them |
 //! | `engine/reserve`, `space_info/reservations` | metadata is reserved before a handle begins |
 //! | `headroom` | how much may still be promised, and what a commit may need |
-//! | `space_info/advance` | each thread reserves more than it asks for, where there is plenty |
+//! | `space_info/thread_reserve` | each thread reserves more than it asks for, where there is plenty |
 //! | `engine/delalloc`, `space_info/delalloc` | room for data that is written later |
 //! | `engine/make_room`, `reclaim` | a thread that finds no room runs work that frees space |
 //! | `handle`, `units`, `flush_policy` | the right to change trees, its size and how far it goes for room; the trees' host for copy on write |
@@ -69,6 +69,7 @@ mod nocow_writer;
 mod qgroup;
 mod quota_accounting;
 mod reclaim;
+mod reserve_items;
 mod root_items;
 mod roots;
 mod run_refs;
@@ -78,7 +79,6 @@ mod space_info;
 mod transaction;
 mod transaction_port;
 mod tree_log;
-mod units;
 
 pub use abort::Abort;
 pub use background::{Background, BackgroundReport, BackgroundThreads, BackgroundWork, Due};
@@ -102,7 +102,7 @@ pub use nocow_writer::NocowWriter;
 pub use qgroup::{Qgroup, QgroupCounters, QgroupLimits, QgroupUsage, QuotaMode, QuotaStatus};
 pub use quota_accounting::{KeptGroups, QuotaAccounting};
 pub use reclaim::Reclaimer;
+pub use reserve_items::ReserveItems;
 pub use snapshot::NewSnapshot;
 pub use space_info::{BlockReserve, DelallocReservation, SpaceKind};
 pub use tree_log::{InodeLog, LogBase, LogGroup, LogLink, LogScope, LogTicket, LogTree};
-pub use units::ReserveItems;

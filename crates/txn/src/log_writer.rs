@@ -13,10 +13,10 @@ use crate::commit::{CommitPhase, CommitPipeline, NextSuperblock};
 use crate::counters::Counters;
 use crate::csum_tree::CsumTree;
 use crate::handle::Handle;
+use crate::reserve_items::ReserveItems;
 use crate::transaction::{AbortsWhenItPanics, Transaction};
 use crate::transaction_port::TransactionPort;
 use crate::tree_log::{LogBase, LogGroup, LogLink, LogTicket, SealedLog, TreeLogs, WriteTurn};
-use crate::units::ReserveItems;
 
 /// Blocks that putting an inode takes at least: paths in the tree of its subvolume's log and in that of the roots, and one to the entry
 /// of a name that it has lost.

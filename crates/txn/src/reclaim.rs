@@ -3,7 +3,7 @@
 //! # Invariants
 //! - RECLAIM-4: as long as a thread has a [`RoomClaim`] no thread keeps room for later. The room that comes back goes to the thread with the claim, and to operations that
 //!   end by themselves. Shown by `room_that_comes_back_is_not_kept_by_those_who_come_later`.
-//! - RECLAIM-1: reclaiming never starts reclaiming: its own handles begin with [`Units::reclaiming`](crate::Units::reclaiming).
+//! - RECLAIM-1: reclaiming never starts reclaiming: its own handles begin with [`ReserveItems::reclaiming`](crate::ReserveItems::reclaiming).
 //!
 //! # Locking
 //! A thread that looks for room may hold inode and range locks. So a reclaimer takes no lock of the layers above that such a thread
@@ -40,7 +40,7 @@ thread_local! {
 /// ```
 pub trait Reclaimer: Send + Sync {
     /// Does one bounded step of the work. False when there was nothing to do. Its handles begin with
-    /// [`Units::reclaiming`](crate::Units::reclaiming), and it takes no lock that a thread may hold when it begins a handle.
+    /// [`ReserveItems::reclaiming`](crate::ReserveItems::reclaiming), and it takes no lock that a thread may hold when it begins a handle.
     /// An error means that it cannot go on for now.
     fn reclaim_step(&self) -> Result<bool>;
 

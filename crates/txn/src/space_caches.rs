@@ -15,9 +15,9 @@ use creamery_tree::{ReadAhead, Walk};
 
 use crate::extent_tree::file_extent_address;
 use crate::handle::Handle;
+use crate::reserve_items::ReserveItems;
 use crate::roots::RootTree;
 use crate::transaction_port::TransactionPort;
-use crate::units::ReserveItems;
 
 /// Items removed in one handle.
 const AT_ONCE: usize = 16;

@@ -3,7 +3,7 @@
 use creamery_base::{Generation, Result};
 
 use crate::handle::Handle;
-use crate::units::ReserveItems;
+use crate::reserve_items::ReserveItems;
 
 /// Begins handles and commits. The engine implements it for components that it composes and that do not depend on it.
 pub(crate) trait TransactionPort: Sync {

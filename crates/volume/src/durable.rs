@@ -5,8 +5,8 @@ use creamery_device::{AlignedBuffer, Request};
 use creamery_format::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS, Superblock};
 
 use crate::ask::ask_all;
+use crate::device_range::DeviceRange;
 use crate::members::Member;
-use crate::piece::DeviceRange;
 use crate::volume::Volume;
 
 /// A copy that a write did not reach, while another copy was written.

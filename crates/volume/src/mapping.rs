@@ -14,8 +14,8 @@ use creamery_base::{DevId, Error, ErrorKind, Logical, Physical, Result};
 use smallvec::SmallVec;
 
 use crate::Chunk;
+use crate::device_range::DeviceRange;
 use crate::layout::Layout;
-use crate::piece::DeviceRange;
 use crate::rows::Rows;
 
 /// One copy of a logical range: its pieces in logical order.

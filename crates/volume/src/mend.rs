@@ -12,9 +12,9 @@ use creamery_device::AlignedBuffer;
 use creamery_format::{SUPERBLOCK_OFFSETS, Superblock};
 
 use crate::Volume;
+use crate::device_range::DeviceRange;
 use crate::members::MemberState;
 use crate::open::cut_short;
-use crate::piece::DeviceRange;
 use crate::write::check_beside_superblocks;
 
 /// Advice for bringing a device up to date.

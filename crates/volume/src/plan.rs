@@ -12,9 +12,9 @@ use std::ops::Range;
 
 use creamery_base::{Error, ErrorKind, Logical, Physical, Result};
 
+use crate::device_range::DeviceRange;
 use crate::index::index;
 use crate::mapping::MirrorSet;
-use crate::piece::DeviceRange;
 
 /// Adjacent parts are merged into one request up to this many bytes.
 const REQUEST_MAX: u64 = 2 << 20;

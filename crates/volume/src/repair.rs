@@ -9,8 +9,8 @@ use creamery_device::AlignedBuffer;
 use creamery_format::Expected;
 
 use crate::Mode;
+use crate::device_range::DeviceRange;
 use crate::index::index;
-use crate::piece::DeviceRange;
 use crate::volume::Volume;
 
 impl Volume {

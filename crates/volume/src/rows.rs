@@ -15,8 +15,8 @@ use creamery_base::Physical;
 use creamery_codec::parity::{Parity, Row};
 
 use crate::Chunk;
+use crate::device_range::DeviceRange;
 use crate::index::index;
-use crate::piece::DeviceRange;
 
 /// The geometry of a chunk with parity.
 #[derive(Clone, Copy, Debug)]

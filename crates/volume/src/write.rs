@@ -3,9 +3,9 @@
 use creamery_base::{Error, ErrorKind, Logical, Result};
 use creamery_format::{BlockRef, Expected, SUPERBLOCK_LEN, SUPERBLOCK_OFFSETS, verify_block};
 
+use crate::device_range::DeviceRange;
 use crate::durable::Written;
 use crate::index::index;
-use crate::piece::DeviceRange;
 use crate::plan::{BlockKind, CopyPart, Plan, place};
 use crate::report::WriteReport;
 use crate::volume::Volume;

@@ -9,7 +9,7 @@ use creamery::{Error, ErrorKind, Filesystem, OpenOptions};
 
 use crate::failure::{Failure, with_all};
 use crate::images::{Images, Purpose};
-use crate::place::{End, PathInImage};
+use crate::path_in_image::{End, PathInImage};
 use crate::time::{parse_stamp, parse_time};
 use crate::view::{LongHelp, WriteArgs};
 

@@ -12,7 +12,7 @@ use crate::failure::{Failure, with_all};
 use crate::images::{Images, Purpose};
 use crate::losses::{Losses, Site};
 use crate::output::{Output, writing};
-use crate::place::PathInImage;
+use crate::path_in_image::PathInImage;
 
 pub(crate) fn run(args: &CatArgs) -> Result<(), Failure> {
     let mut images = Images::new("cat", &args.view);

@@ -5,7 +5,7 @@ use creamery::{ErrorKind, Permissions};
 use crate::args::{MkdirArgs, RmArgs};
 use crate::failure::{Failure, with_all};
 use crate::images::{Images, Purpose};
-use crate::place::PathInImage;
+use crate::path_in_image::PathInImage;
 
 pub(crate) fn mkdir(args: &MkdirArgs) -> Result<(), Failure> {
     let mut images = Images::to_write("mkdir", &args.write);

@@ -17,7 +17,7 @@ use crate::interrupt;
 use crate::losses::{Losses, Watched};
 use crate::names::NamePrinter;
 use crate::output::Output;
-use crate::place::{End, JustMade, PathInImage, is_image};
+use crate::path_in_image::{End, JustMade, PathInImage, is_image};
 
 /// Advice on how to get the undamaged parts of a file.
 const BRINGS_MORE: &str = "use --ignore-errors to copy the intact parts";

@@ -19,7 +19,7 @@ use crate::images::{Images, Purpose};
 use crate::interrupt;
 use crate::names::NamePrinter;
 use crate::output::{Output, writing};
-use crate::place::{End, PathInImage};
+use crate::path_in_image::{End, PathInImage};
 use crate::progress::ProgressArgs;
 use crate::size::{Human, Size};
 use crate::view::{WriteArgs, refuse_if_on_mount};

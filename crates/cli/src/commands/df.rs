@@ -15,7 +15,7 @@ use crate::images::{Images, Purpose};
 use crate::json::{Array, text_of};
 use crate::live::live_btrfs;
 use crate::output::{Output, writing};
-use crate::place::PathInImage;
+use crate::path_in_image::PathInImage;
 use crate::size::Human;
 
 #[derive(Serialize)]

@@ -13,7 +13,7 @@ use crate::images::{Images, Purpose};
 use crate::json::{Array, text_of};
 use crate::names::NamePrinter;
 use crate::output::{Output, writing};
-use crate::place::PathInImage;
+use crate::path_in_image::PathInImage;
 use crate::progress::ProgressArgs;
 use crate::view::ViewArgs;
 

@@ -7,7 +7,7 @@ use crate::args::FallocateArgs;
 use crate::failure::Failure;
 use crate::images::{Images, Purpose};
 use crate::new_file::or_remove;
-use crate::place::PathInImage;
+use crate::path_in_image::PathInImage;
 
 impl FallocateArgs {
     fn mode(&self) -> Fallocate {

@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::images::{Images, Purpose};
 use crate::json::Array;
 use crate::output::{Output, writing};
-use crate::place::{End, PathInImage};
+use crate::path_in_image::{End, PathInImage};
 use crate::size::Size;
 use crate::view::{ViewArgs, refuse_if_on_mount};
 

@@ -12,7 +12,7 @@ use crate::failure::{Failure, with_all};
 use crate::images::{Images, Purpose};
 use crate::json::{Array, FileJson};
 use crate::output::{Output, writing};
-use crate::place::PathInImage;
+use crate::path_in_image::PathInImage;
 use crate::time::Utc;
 
 /// Units of sizes for people; 64 bits need no more.

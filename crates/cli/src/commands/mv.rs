@@ -10,7 +10,7 @@ use creamery::{Error, ErrorKind, Filesystem};
 use crate::failure::{Failure, with_all};
 use crate::images::{Images, Purpose};
 use crate::names::NamePrinter;
-use crate::place::{End, JustMade, PathInImage};
+use crate::path_in_image::{End, JustMade, PathInImage};
 use crate::progress::ProgressArgs;
 use crate::view::WriteArgs;
 

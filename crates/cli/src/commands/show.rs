@@ -17,7 +17,7 @@ use crate::images::{Images, Purpose, warn_of};
 use crate::json::{Array, text_of, text_of_path};
 use crate::live::live_at;
 use crate::output::{Output, writing};
-use crate::place::is_image;
+use crate::path_in_image::is_image;
 use crate::units::UnitArgs;
 use crate::view::RescueArgs;
 

@@ -11,7 +11,7 @@ use crate::failure::{Failure, with_all};
 use crate::images::{Images, Purpose};
 use crate::json::{Array, FileJson};
 use crate::output::{Output, writing};
-use crate::place::PathInImage;
+use crate::path_in_image::PathInImage;
 use crate::time::Utc;
 
 /// All information about one file.

@@ -20,7 +20,7 @@ use crate::images::{Images, Purpose};
 use crate::interrupt;
 use crate::losses::{Losses, Watched};
 use crate::names::NamePrinter;
-use crate::place::{PathInImage, is_image};
+use crate::path_in_image::{PathInImage, is_image};
 use crate::progress::ProgressArgs;
 use crate::view::WriteArgs;
 

@@ -9,7 +9,7 @@ use creamery::{Error, ErrorKind, Filesystem, OpenOptions};
 use crate::failure::{Failure, with_all};
 use crate::images::{Images, Purpose};
 use crate::new_file::or_remove;
-use crate::place::PathInImage;
+use crate::path_in_image::PathInImage;
 use crate::size::Size;
 use crate::view::WriteArgs;
 

@@ -23,7 +23,7 @@ use crate::json::{Array, text_of};
 use crate::losses::{Losses, Watched};
 use crate::names::NamePrinter;
 use crate::output::{Output, writing};
-use crate::place::PathInImage;
+use crate::path_in_image::PathInImage;
 use crate::progress::ProgressArgs;
 use crate::time::Utc;
 use crate::view::DeviceArgs;

@@ -12,7 +12,7 @@ use creamery::partitions::ImageName;
 use creamery_mount::{Live, is_on_linux};
 
 use crate::failure::warn;
-use crate::place::{End, is_no_image, parent_of};
+use crate::path_in_image::{End, is_no_image, parent_of};
 
 /// The programs that this call was handed over to already, separated by ':'. A copy of this program, or a wrapper that calls it, looks for
 /// another one.

@@ -7,8 +7,8 @@
 use creamery_base::Result;
 use creamery_txn::{Handle, ReserveItems};
 
-use super::behalf::{For, ReserveSource};
 use super::holes::HolePlan;
+use super::reserve_source::{For, ReserveSource};
 use super::update_for;
 use crate::inode::file_state::ExtentsSeen;
 use crate::inode::{FileInode, InodeItem};

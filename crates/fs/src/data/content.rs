@@ -24,13 +24,13 @@ use creamery_tree::Tree;
 use creamery_txn::{Engine, Handle};
 use smallvec::SmallVec;
 
-use super::behalf::{For, ReserveSource};
+use super::data_source::{DataSink, DataSource};
 use super::inline;
 use super::new_extent::new_extent;
 use super::ordered_extent::OrderedExtent;
 use super::packed::Packed;
 use super::packing::{PackedAhead, Packing};
-use super::payload::{DataSink, DataSource};
+use super::reserve_source::{For, ReserveSource};
 use crate::compression;
 use crate::context::Context;
 use crate::inode::FILE_SIZE_MAX;
@@ -152,7 +152,7 @@ impl NewContent {
                     return Ok(content);
                 }
                 let run = SectorRun { stretches, sector, range: (at, end) };
-                let file = For { engine, owner: tree.id(), flags, near: behind };
+                let file = For { engine, owner: tree.id(), flags, hint: behind };
                 let ordered =
                     new_extent(&mut ReserveSource::Operation, &file, &mut packing, &run, run.range)?;
                 behind = Some(ordered.space_end());

@@ -32,10 +32,10 @@ use creamery_volume::Written;
 use smallvec::SmallVec;
 
 use super::completion::{Completion, CompletionStep};
+use super::data_source::DataSink;
 use super::drop_extents::expect_found;
 use super::extent_map::{ExtentItem, ExtentItems};
 use super::nocow::{self, Candidate, NocowExtent};
-use super::payload::DataSink;
 use super::{NO_EXTENTS, reserve};
 use crate::inode::file_state::ExtentsSeen;
 use crate::inode::lock::HeldExtents;

@@ -43,12 +43,12 @@
 //! out only if no thread changed any since (DATA-5). Before it starts a handle this module takes no other lock. While it has a
 //! handle it reads no data, allocates nothing and does not wait.
 
-mod behalf;
 mod clone_range;
 mod compare;
 mod completion;
 mod compressed;
 mod content;
+mod data_source;
 pub(crate) mod drop_extents;
 mod edges;
 pub(crate) mod extent_map;
@@ -62,13 +62,13 @@ mod one_extent;
 mod ordered_extent;
 mod packed;
 mod packing;
-mod payload;
 mod prealloc;
 mod prepared;
 mod processors;
 mod punch_hole;
 mod read;
 pub(crate) mod reserve;
+mod reserve_source;
 mod rewrite;
 mod tail;
 mod truncate;
@@ -87,7 +87,6 @@ use crate::inode::file::LockedExtents;
 use crate::inode::file_state::ExtentsSeen;
 use crate::inode::{FileInode, InodeItem};
 
-use behalf::ReserveSource;
 pub(crate) use clone_range::{CloneRange, clone_range, is_shared};
 pub(crate) use compare::first_unshared;
 pub use content::{FileContent, Stretch};
@@ -100,6 +99,7 @@ pub(crate) use prealloc::prealloc;
 pub(crate) use prepared::PreparedWrite;
 pub(crate) use punch_hole::punch_hole;
 pub(crate) use read::{PlainExtent, csums_of, find, read};
+use reserve_source::ReserveSource;
 pub use rewrite::Recompress;
 pub(crate) use rewrite::rewrite;
 pub(crate) use tail::is_tail_unsettled;

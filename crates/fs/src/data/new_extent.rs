@@ -2,10 +2,10 @@
 
 use creamery_base::{ErrorKind, Result};
 
-use super::behalf::{For, ReserveSource};
+use super::data_source::DataSource;
 use super::ordered_extent::OrderedExtent;
 use super::packing::{Chunk, Packing};
-use super::payload::DataSource;
+use super::reserve_source::{For, ReserveSource};
 use crate::inode::InodeFlags;
 
 /// Writes the front of `[start, stop)` of `payload` into space of its own. `packing` becomes `None` where later data of the file is

@@ -35,11 +35,11 @@ use creamery_format::file_extent::{self, COMPRESSED_LEN_MAX, EXTENT_LEN_MAX, Ext
 use creamery_txn::{DataExtent, Engine, Handle};
 use creamery_volume::Written;
 
-use super::behalf::{For, ReserveSource};
 use super::completion::{Completion, CompletionStep};
+use super::data_source::DataSink;
 use super::drop_extents::DropPlan;
 use super::packed::Packed;
-use super::payload::DataSink;
+use super::reserve_source::{For, ReserveSource};
 use super::{recount, reserve};
 use crate::compression;
 use crate::inode::{FileInode, InodeFlags, InodeItem};
@@ -358,7 +358,7 @@ mod tests {
     use crate::data::tests::support::{SECTOR, assert_noticed};
 
     fn hand_over(engine: &Engine, spoil: impl FnOnce(&mut OrderedExtent)) {
-        let file = For { engine, owner: TreeId::FS, flags: InodeFlags::default(), near: None };
+        let file = For { engine, owner: TreeId::FS, flags: InodeFlags::default(), hint: None };
         let ordered = OrderedExtent::allocate_new(&mut ReserveSource::Operation, &file, 0, 2 * SECTOR);
         let mut ordered = ordered.expect("room");
         ordered.write(engine, &[7; SECTOR as usize]).expect("written");

@@ -26,9 +26,9 @@ use creamery_codec::{
 use creamery_device::Parts;
 use creamery_format::Compression;
 
+use super::data_source::{DataSink, DataSource};
 use super::inline;
 use super::packed::Packed;
-use super::payload::{DataSink, DataSource};
 use super::processors::on_all_processors;
 use crate::compression::{self, Compress, CompressionState, Plain, Wanted};
 use crate::context::Context;

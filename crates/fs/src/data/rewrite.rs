@@ -17,10 +17,10 @@ use creamery_base::{Result, Wait};
 use creamery_codec::CompressionMethod;
 
 use super::completion::Completion;
+use super::data_source::{DataSink, DataSource};
 use super::new_extent::new_extent;
 use super::ordered_extent::SizeAfter;
 use super::packing::{Packing, packing_of};
-use super::payload::{DataSink, DataSource};
 use super::{ReserveSource, read};
 use crate::inode::{FileInode, Inode, InodeItem};
 

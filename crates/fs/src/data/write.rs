@@ -14,6 +14,7 @@
 use creamery_base::{Error, ErrorKind, Result, Wait};
 
 use super::completion::Completion;
+use super::data_source::{DataSink, DataSource};
 use super::grow::fill_gap;
 use super::holes::HolePlan;
 use super::in_place::InPlace;
@@ -21,7 +22,6 @@ use super::new_extent::new_extent;
 use super::nocow::{FrontTarget, NocowWalk};
 use super::ordered_extent::SizeAfter;
 use super::packing::{Packing, packing_of};
-use super::payload::{DataSink, DataSource};
 use super::tail::settle_tail;
 use super::{ReserveSource, inline, read};
 use crate::inode::FILE_SIZE_MAX;

@@ -6,8 +6,8 @@ use creamery_base::Result;
 use creamery_device::{Parts, SharedBytes};
 use creamery_txn::DelallocReservation;
 
+use super::data_source::{DataSink, DataSource};
 use super::packing::{inline_max, packing_of};
-use super::payload::{DataSink, DataSource};
 use super::tail::settle_tail_for;
 use super::write::write_payload;
 use super::{ReserveSource, inline};

@@ -4,7 +4,7 @@ use creamery_base::Result;
 use creamery_device::{Parts, SharedBytes};
 
 use super::ReserveSource;
-use super::payload::{DataSink, DataSource};
+use super::data_source::{DataSink, DataSource};
 use super::tail::settle_tail;
 use super::write::{Front, write_pieces};
 use crate::inode::{FileInode, InodeItem};

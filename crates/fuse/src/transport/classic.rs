@@ -1,5 +1,5 @@
 //! Serves with threads on `/dev/fuse`: each reads a request from its own clone of the descriptor, runs it and writes the
-//! answer. The [crew](super::crew) decides how many of them wait for requests at a time.
+//! answer. The [crew](super::worker_pool) decides how many of them wait for requests at a time.
 //!
 //! # Invariants
 //! - CLASSIC-1: one request buffer and one reply buffer per thread, made once. A request of the largest size
@@ -22,8 +22,8 @@ use creamery_device::{AlignedBuffer, SharedBytes};
 use rustix::io::Errno as Raw;
 use zerocopy::FromBytes;
 
-use super::crew::{Need, Next, WorkerPool};
 use super::linger::Linger;
+use super::worker_pool::{Need, Next, WorkerPool};
 use super::{Device, Transport, enter_worker_thread};
 use crate::dispatch::{Answer, Handler, Message, refuse};
 use crate::errno::Errno;

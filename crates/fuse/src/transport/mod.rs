@@ -3,9 +3,9 @@
 //! two pieces and a reply buffer to the handler and gets an [`Answer`](crate::dispatch::Answer) back.
 
 pub(crate) mod classic;
-mod crew;
 mod device;
 mod linger;
+mod worker_pool;
 
 pub(crate) use device::{Device, cannot_be_opened};
 

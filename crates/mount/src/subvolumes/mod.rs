@@ -30,9 +30,9 @@
 mod ask;
 mod ioctl;
 mod lingering;
+mod notifications;
 mod orders;
 mod server;
-mod told;
 
 use creamery_base::InodeId;
 use creamery_fuse::control_number;

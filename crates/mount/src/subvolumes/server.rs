@@ -14,8 +14,8 @@ use creamery_fuse::{Errno, NodeId};
 
 use super::SubvolumeControl;
 use super::lingering::{Deleted, Lingering};
+use super::notifications::NotificationQueue;
 use super::orders::{DeletedSubvolume, Outcome, SubvolumeOrder};
-use super::told::NotificationQueue;
 use crate::access_times::{Watched, WriteRight};
 use crate::asker::Asker;
 use crate::control::KEY;

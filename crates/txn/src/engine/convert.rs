@@ -4,7 +4,7 @@ use creamery_base::Result;
 
 use super::Engine;
 use crate::conversion::Conversion;
-use crate::units::ReserveItems;
+use crate::reserve_items::ReserveItems;
 
 impl Engine {
     /// Converts the filesystem; the conversion and all earlier changes are durable on return. False when there was nothing to convert. Never

@@ -9,11 +9,11 @@ use crate::data_extent::DataExtent;
 use crate::flush_policy::FlushPolicy;
 use crate::held;
 use crate::qgroup::Charge;
+use crate::reserve_items::ReserveItems;
 use crate::space_info::{DelallocReservation, SpaceKind};
-use crate::units::ReserveItems;
 
 impl Engine {
-    /// Hands out sector-aligned space for `len` bytes of data, or less, but not below `min`: at `near` if all of it is free there,
+    /// Hands out sector-aligned space for `len` bytes of data, or less, but not below `min`: at `hint` if all of it is free there,
     /// else in the same block group if that has a run of `len` bytes, else where it fits best. Call it before a
     /// handle begins: it may allocate a chunk, run reclaimers, or commit ([`FlushPolicy::FlushData`]).
     /// The space is for the subvolume `owner`.
@@ -23,7 +23,7 @@ impl Engine {
         owner: TreeId,
         len: u64,
         min: u64,
-        near: Option<Logical>,
+        hint: Option<Logical>,
     ) -> Result<DataExtent> {
         let sector = u64::from(self.sector_size());
         let charge = match self.qgroups.charge(owner, len) {
@@ -34,28 +34,28 @@ impl Engine {
             charge => charge?,
         };
         let len = charge.as_ref().map_or(len, Charge::bytes);
-        let mut extent = self.allocate(len, min, near, None)?;
+        let mut extent = self.allocate(len, min, hint, None)?;
         extent.charge_for(charge);
         Ok(extent)
     }
 
     /// Hands out sector-aligned space that `room` keeps, for a writer of delayed data: it runs no reclaimer ([`FlushPolicy::FlushLimit`]).
-    /// `len`, `min`, `near` and the errors are those of [`Engine::allocate_data`], without quota limits.
+    /// `len`, `min`, `hint` and the errors are those of [`Engine::allocate_data`], without quota limits.
     pub fn allocate_reserved(
         &self,
         len: u64,
         min: u64,
-        near: Option<Logical>,
+        hint: Option<Logical>,
         room: &mut DelallocReservation,
     ) -> Result<DataExtent> {
-        self.allocate(len, min, near, Some(room))
+        self.allocate(len, min, hint, Some(room))
     }
 
     fn allocate(
         &self,
         len: u64,
         min: u64,
-        near: Option<Logical>,
+        hint: Option<Logical>,
         mut room: Option<&mut DelallocReservation>,
     ) -> Result<DataExtent> {
         held::assert_none("RESERVE-2: who holds a handle allocates no chunk");
@@ -67,7 +67,7 @@ impl Engine {
         loop {
             let chunks = self.chunks.made();
             let own = room.as_ref().map_or(0, |room| room.data_bytes());
-            if let Some((group, start, len)) = self.headroom().take_data(len, min.max(sector), near, own) {
+            if let Some((group, start, len)) = self.headroom().take_data(len, min.max(sector), hint, own) {
                 let mut extent = DataExtent::new(group, start, len);
                 extent.charge_for(room.as_mut().and_then(|room| room.has_space(len)));
                 self.remove_left_over_csums(&extent)?;

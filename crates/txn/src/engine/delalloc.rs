@@ -6,8 +6,8 @@ use super::Engine;
 use crate::flush_policy::FlushPolicy;
 use crate::handle::Handle;
 use crate::held;
+use crate::reserve_items::ReserveItems;
 use crate::space_info::{DelallocReservation, SpaceKind};
-use crate::units::ReserveItems;
 
 impl Engine {
     /// Keeps room for `bytes` bytes of data to be written later, and for changing `items` items then. `None` when

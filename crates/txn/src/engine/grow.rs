@@ -3,7 +3,7 @@
 use creamery_base::{DevId, Error, ErrorKind, Result};
 
 use super::Engine;
-use crate::units::ReserveItems;
+use crate::reserve_items::ReserveItems;
 
 impl Engine {
     /// Makes the filesystem take `total` bytes of a device, with the running transaction: a multiple of the sector, and no

@@ -5,9 +5,9 @@ use creamery_base::Result;
 use super::Engine;
 use crate::handle::{Handle, HandleKind};
 use crate::held;
+use crate::reserve_items::ReserveItems;
 use crate::space_info::Ticket;
 use crate::transaction::Joined;
-use crate::units::ReserveItems;
 
 impl Engine {
     /// Joins the running transaction after reserving metadata for `units`.

@@ -86,12 +86,12 @@ use crate::extent_tree::ExtentTree;
 use crate::free_space_tree::FreeSpaceTree;
 use crate::qgroup::Qgroups;
 use crate::reclaim::{Reclaimers, RoomClaims};
+use crate::reserve_items::ReserveItems;
 use crate::roots::{RootTree, Switches};
 use crate::run_refs::RefRunner;
 use crate::space_info::{DelallocAccount, Reservations, Space};
 use crate::transaction::Transaction;
 use crate::tree_log::TreeLogs;
-use crate::units::ReserveItems;
 
 /// How an engine runs.
 ///

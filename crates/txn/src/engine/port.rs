@@ -4,8 +4,8 @@ use creamery_base::{Generation, Result};
 
 use super::Engine;
 use crate::handle::Handle;
+use crate::reserve_items::ReserveItems;
 use crate::transaction_port::TransactionPort;
-use crate::units::ReserveItems;
 
 impl TransactionPort for Engine {
     fn check_writable(&self) -> Result<()> {

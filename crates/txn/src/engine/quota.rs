@@ -11,8 +11,8 @@ use crate::flush_policy::FlushPolicy;
 use crate::handle::Handle;
 use crate::held;
 use crate::qgroup::QuotaMode;
+use crate::reserve_items::ReserveItems;
 use crate::snapshot::NewSnapshot;
-use crate::units::ReserveItems;
 
 /// Rounds of reclaiming before a limit refuses.
 const RECLAIMS: usize = 4;

@@ -19,9 +19,9 @@ use creamery_format::BlockGroupFlags;
 use super::Engine;
 use crate::data_extent::DataExtent;
 use crate::handle::Handle;
+use crate::reserve_items::ReserveItems;
 use crate::space_info::{BlockGroup, Space};
 use crate::tree_log::{LogTree, open_logs};
-use crate::units::ReserveItems;
 
 /// Space that is not handed out until this is dropped.
 struct WithheldBlock {

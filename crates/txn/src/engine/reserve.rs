@@ -18,8 +18,8 @@ use creamery_base::Result;
 
 use super::Engine;
 use super::make_room::Tried;
+use crate::reserve_items::ReserveItems;
 use crate::space_info::{SpaceKind, Ticket};
-use crate::units::ReserveItems;
 
 /// How often an operation that frees space begins anew because other such operations took all the room that came back.
 const PASSED_MAX: u32 = 1000;

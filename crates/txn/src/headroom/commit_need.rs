@@ -20,9 +20,9 @@ use crate::csum_tree::CsumTree;
 use crate::extent_tree::ExtentTree;
 use crate::free_space_tree::FreeSpaceTree;
 use crate::qgroup::Qgroups;
+use crate::reserve_items::ReserveItems;
 use crate::roots::RootTree;
 use crate::space_info::{Reservations, Space, SpaceKind};
-use crate::units::ReserveItems;
 
 /// Blocks that every commit may need besides: roots, device items, chunk items.
 const BLOCKS_PER_COMMIT: u64 = 24;

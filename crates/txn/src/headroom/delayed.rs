@@ -97,7 +97,7 @@ impl<'e> Headroom<'e> {
         &self,
         len: u64,
         min: u64,
-        near: Option<Logical>,
+        hint: Option<Logical>,
         own: u64,
     ) -> Option<(Arc<BlockGroup>, Logical, u64)> {
         let (space, reservations) = (self.need.space, self.need.reservations);
@@ -113,6 +113,6 @@ impl<'e> Headroom<'e> {
         // Callers without `own` leave the kept space untouched.
         let room = if own > 0 { space.available(SpaceKind::Data) } else { self.data_room() };
         let most = room.saturating_sub(kept) / sector * sector;
-        if most < min { None } else { space.allocate_data(len.min(most), min, near) }
+        if most < min { None } else { space.allocate_data(len.min(most), min, hint) }
     }
 }

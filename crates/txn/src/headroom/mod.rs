@@ -24,9 +24,9 @@ use creamery_format::Incompat;
 use crate::commit::NextSuperblock;
 use crate::flush_policy::FlushPolicy;
 use crate::reclaim::RoomClaims;
+use crate::reserve_items::{BLOCKS_PER_ITEM, ReserveItems};
 use crate::space_info::{DelallocAccount, ReservationRequest, SpaceKind, Ticket};
 use crate::transaction::Transaction;
-use crate::units::{BLOCKS_PER_ITEM, ReserveItems};
 
 pub(crate) use commit_need::CommitNeed;
 

@@ -5,8 +5,8 @@ use creamery_base::{Error, ErrorKind, QgroupId, Result, TreeId};
 
 use super::QuotaAccounting;
 use crate::qgroup::{QuotaMode, QuotaState, QuotaStatus, Switch, quotas_are_off};
+use crate::reserve_items::ReserveItems;
 use crate::roots::find_root_item;
-use crate::units::ReserveItems;
 
 /// Items that a change of groups reserves: it may split leaves.
 const ITEMS: u32 = 4;

@@ -18,7 +18,6 @@
 //! - SPACE-1: the sums are those over the groups, whenever no group's lock is held.
 //! - SPACE-2: the lists of a group follow from its state, whenever its lock is not held.
 
-mod advance;
 mod block_group;
 mod delalloc;
 mod free_space;
@@ -27,6 +26,7 @@ mod kind;
 mod lists;
 mod reservations;
 mod space;
+mod thread_reserve;
 
 pub(crate) use block_group::BlockGroup;
 pub(crate) use delalloc::DelallocAccount;

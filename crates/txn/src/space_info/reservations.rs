@@ -25,8 +25,8 @@ use creamery_base::gate::Reason;
 use creamery_base::lock::{RankedCondvar, RankedGuard, RankedMutex, rank};
 use creamery_base::{CachePadded, Generation, PerThread};
 
-use super::advance::{self, Advances};
-use crate::units::ReserveItems;
+use super::thread_reserve::{self, Advances};
+use crate::reserve_items::ReserveItems;
 
 #[derive(Default)]
 struct ReservedSums {
@@ -304,7 +304,7 @@ impl Reservations {
             if self.is_anybody_waiting() {
                 return None; // the room is theirs first
             }
-            let more = need * advance::OPERATIONS;
+            let more = need * thread_reserve::OPERATIONS;
             if !self.add(more, 0, fits) {
                 return None;
             }

@@ -179,17 +179,17 @@ impl Space {
         }
     }
 
-    /// Hands out data space: `len` bytes, if possible at `near` or in its group, else the longest extent there is, not below `min`.
+    /// Hands out data space: `len` bytes, if possible at `hint` or in its group, else the longest extent there is, not below `min`.
     pub(crate) fn allocate_data(
         &self,
         len: u64,
         min: u64,
-        near: Option<Logical>,
+        hint: Option<Logical>,
     ) -> Option<(Arc<BlockGroup>, Logical, u64)> {
-        if let Some(near) = near
+        if let Some(hint) = hint
             && let Some(group) =
-                self.group_at(near).filter(|group| group.flags.contains(BlockGroupFlags::DATA))
-            && let Some((at, got)) = group.allocate_data_near(near, len)
+                self.group_at(hint).filter(|group| group.flags.contains(BlockGroupFlags::DATA))
+            && let Some((at, got)) = group.allocate_data_near(hint, len)
         {
             return Some((group, at, got));
         }

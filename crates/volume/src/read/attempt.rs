@@ -18,8 +18,8 @@ use creamery_device::AlignedBuffer;
 
 use super::ReadWay;
 use super::ways::Kind;
+use crate::device_range::DeviceRange;
 use crate::index::index;
-use crate::piece::DeviceRange;
 use crate::plan::{Plan, place};
 use crate::rows::{Element, Rows};
 use crate::volume::Volume;

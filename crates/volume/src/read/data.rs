@@ -9,8 +9,8 @@ use super::search::{Mended, Search, VerifySector};
 use super::ways::{Kind, Trust};
 use super::{ReadWay, Verdict, no_good_copy};
 use crate::Chunk;
+use crate::device_range::DeviceRange;
 use crate::index::index;
-use crate::piece::DeviceRange;
 use crate::volume::Volume;
 
 /// Ways that are tried to explain why no way is good.

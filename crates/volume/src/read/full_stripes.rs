@@ -9,9 +9,9 @@ use creamery_device::{AlignedBuffer, Reply, Request};
 
 use crate::Chunk;
 use crate::ask::ask_all;
+use crate::device_range::DeviceRange;
 use crate::index::index;
 use crate::members::MemberState;
-use crate::piece::DeviceRange;
 use crate::rows::Rows;
 use crate::volume::Volume;
 

@@ -6,10 +6,10 @@ use creamery_format::SUPERBLOCK_OFFSETS;
 
 use super::attempt::Attempt;
 use crate::ask::ask_all;
+use crate::device_range::DeviceRange;
 use crate::index::index;
 use crate::mapping::MirrorSet;
 use crate::members::Member;
-use crate::piece::DeviceRange;
 use crate::volume::Volume;
 
 impl Volume {

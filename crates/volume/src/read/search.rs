@@ -14,8 +14,8 @@ use std::ops::Range;
 use creamery_base::{Logical, Result};
 
 use super::{ReadWay, Verdict, Ways};
+use crate::device_range::DeviceRange;
 use crate::index::index;
-use crate::piece::DeviceRange;
 use crate::volume::Volume;
 
 /// Checks one sector of a data read, by its index in the range.

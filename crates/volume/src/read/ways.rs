@@ -11,9 +11,9 @@ use std::sync::Arc;
 use creamery_base::{DevId, Error, ErrorKind, Logical, Physical, Result};
 use smallvec::SmallVec;
 
+use crate::device_range::DeviceRange;
 use crate::mapping::{self, Mirror, MirrorSet};
 use crate::members::MemberState;
-use crate::piece::DeviceRange;
 use crate::rows::Rows;
 use crate::{Chunk, Volume};
 

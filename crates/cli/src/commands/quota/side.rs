@@ -13,7 +13,7 @@ use crate::commands::subvolume::target::{OnMount, failed_at};
 use crate::failure::Failure;
 use crate::images::{Images, Purpose, in_image};
 use crate::interrupt;
-use crate::place::PathInImage;
+use crate::path_in_image::PathInImage;
 use crate::progress::{ProgressArgs, ShownProgress};
 use crate::view::WriteArgs;
 

@@ -11,7 +11,7 @@ use super::target::{Target, failed_at, live};
 use crate::failure::{Failure, with_all};
 use crate::images::{Images, Purpose};
 use crate::output::tell;
-use crate::place::{End, PathInImage, parent_of};
+use crate::path_in_image::{End, PathInImage, parent_of};
 use crate::view::WriteArgs;
 
 /// Create subvolumes.

@@ -9,8 +9,8 @@ use creamery::subvolume::ListedSubvolume;
 use creamery::{Error, ErrorKind};
 
 use super::json::SubvolumeJson;
+use super::named::NamedSubvolumes;
 use super::target::{OnMount, failed_at};
-use super::told::NamedSubvolumes;
 use crate::failure::Failure;
 use crate::images::{Images, Purpose};
 use crate::output::{Output, writing};

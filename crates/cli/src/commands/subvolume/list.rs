@@ -10,7 +10,7 @@ use creamery::id::TreeId;
 use creamery::subvolume::{ListedSubvolume, SubvolumeInfo};
 
 use super::json::SubvolumeJson;
-use super::told::NamedSubvolumes;
+use super::named::NamedSubvolumes;
 use crate::failure::Failure;
 use crate::images::Images;
 use crate::json::Array;

@@ -6,11 +6,11 @@ mod delete;
 mod find_new;
 mod json;
 mod list;
+pub(super) mod named;
 mod show;
 mod snapshot;
 mod sync;
 pub(super) mod target;
-pub(super) mod told;
 
 use clap::Subcommand;
 

@@ -11,7 +11,7 @@ use creamery::{Error, ErrorKind, Uuid};
 use serde::Serialize;
 
 use super::json::SubvolumeJson;
-use super::told::NamedSubvolumes;
+use super::named::NamedSubvolumes;
 use crate::failure::Failure;
 use crate::images::Images;
 use crate::json::text_of;

@@ -12,7 +12,7 @@ use super::target::{OnMount, Target, failed_at};
 use crate::failure::Failure;
 use crate::images::{Images, Purpose};
 use crate::output::tell;
-use crate::place::{End, PathInImage};
+use crate::path_in_image::{End, PathInImage};
 use crate::view::WriteArgs;
 
 /// Take a snapshot of a subvolume: a second subvolume with the same content.

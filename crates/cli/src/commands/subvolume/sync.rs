@@ -12,7 +12,7 @@ use super::target::{OnMount, failed_at};
 use crate::failure::Failure;
 use crate::images::{Images, Purpose};
 use crate::interrupt;
-use crate::place::PathInImage;
+use crate::path_in_image::PathInImage;
 use crate::progress::{ProgressArgs, ShownProgress};
 use crate::view::WriteArgs;
 

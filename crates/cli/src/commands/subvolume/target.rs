@@ -8,7 +8,7 @@ use creamery::{Error, ErrorKind, Image};
 use creamery_mount::Live;
 
 use crate::failure::Failure;
-use crate::place::{End, PathInImage, is_image, is_no_image, mount_of, parent_of};
+use crate::path_in_image::{End, PathInImage, is_image, is_no_image, mount_of, parent_of};
 use crate::view::refuse_on_mount;
 
 /// A place in an image, or on a live mount.

@@ -9,8 +9,8 @@ use creamery_device::{Hook, Request};
 use creamery_testkit::until;
 
 use super::support::*;
-use crate::data::behalf::ReserveSource;
 use crate::data::completion::{Completion, CompletionStep};
+use crate::data::reserve_source::ReserveSource;
 use crate::fallocate::Fallocate;
 use crate::inode::InodeFlags;
 use crate::inode::xattr::{self, XattrMode};

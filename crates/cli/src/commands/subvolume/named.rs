@@ -10,7 +10,7 @@ use creamery::subvolume::SubvolumeTable;
 use super::target::{OnMount, failed_at};
 use crate::failure::Failure;
 use crate::images::{Images, Purpose};
-use crate::place::PathInImage;
+use crate::path_in_image::PathInImage;
 
 /// All subvolumes, and the one that the operand names.
 pub(in crate::commands) struct NamedSubvolumes {

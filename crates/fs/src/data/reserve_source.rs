@@ -27,24 +27,24 @@ pub(crate) struct For<'e> {
     pub(super) owner: TreeId,
     pub(super) flags: InodeFlags,
     /// The preferred place of its space.
-    pub(super) near: Option<Logical>,
+    pub(super) hint: Option<Logical>,
 }
 
 impl<'e> For<'e> {
     /// Describes an existing file, which has `flags`.
     pub(super) fn of(inode: &'e FileInode<'_>, flags: InodeFlags) -> Self {
-        Self { engine: inode.engine(), owner: inode.id.subvolume, flags, near: inode.data_behind() }
+        Self { engine: inode.engine(), owner: inode.id.subvolume, flags, hint: inode.data_behind() }
     }
 }
 
 impl ReserveSource<'_> {
     /// Allocates space for data of `file`: `len` bytes, or less, but not below `min`.
     pub(crate) fn allocate(&mut self, file: &For<'_>, len: u64, min: u64) -> Result<DataExtent> {
-        let For { engine, owner, near, .. } = *file;
+        let For { engine, owner, hint, .. } = *file;
         match self {
-            Self::Operation | Self::Rearranging => engine.allocate_data(owner, len, min, near),
+            Self::Operation | Self::Rearranging => engine.allocate_data(owner, len, min, hint),
             Self::Flight(room) | Self::Writeback(room) | Self::BeforeRun(room) => {
-                engine.allocate_reserved(len, min, near, room)
+                engine.allocate_reserved(len, min, hint, room)
             }
         }
     }
