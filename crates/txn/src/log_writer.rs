@@ -57,7 +57,7 @@ impl LogWriter<'_> {
     /// changes since: the subvolume or a chunk is new, the filesystem has new features, or logs are off.
     /// Errors: those of the commit that is being written; device errors; damage.
     pub fn base(&self, tree: &Tree) -> Result<Option<Arc<LogBase>>> {
-        if !self.is_on || self.logs.wait_for_replay() {
+        if !self.is_on || self.logs.is_replay_due() {
             return Ok(None);
         }
         self.port.check_writable()?;

@@ -40,7 +40,7 @@ impl Engine {
             return Ok(());
         }
         self.check_writable()?;
-        if self.logs.wait_for_replay() {
+        if self.logs.is_replay_due() {
             return Err(Error::unsupported("committing before the log is replayed")); // REPLAY-2
         }
         let Some(turn) = self.pipeline.turns.take_unless_durable(generation) else { return Ok(()) };
@@ -60,7 +60,7 @@ impl Engine {
     /// changes take too much memory or make the commit too long. At most one step of each; it waits for a commit only when the
     /// budget is used up.
     pub(super) fn commit_if_due(&self) -> Result<()> {
-        if self.logs.wait_for_replay() {
+        if self.logs.is_replay_due() {
             return Ok(()); // REPLAY-2
         }
         self.share_write_out()?;

@@ -1,4 +1,6 @@
 //! The owners that each component borrows: it gets those that it uses, and not the engine.
+//!
+//! Long lists are never inlined: their callers are many, and each copy costs bytes of the program.
 
 use super::Engine;
 use crate::commit::{CommittedPort, WriteOutPorts};
@@ -17,7 +19,7 @@ use crate::run_refs::Ports;
 
 impl Engine {
     /// The reckoning of what can still be promised.
-    #[inline]
+    #[inline(never)]
     pub(super) fn headroom(&self) -> Headroom<'_> {
         let Self { root_tree, dev_tree, extent_tree, csum_tree, free_space_tree, block_groups, .. } = self;
         let Self { store, space, chunks, reservations, qgroups, .. } = self;
@@ -115,6 +117,7 @@ impl Engine {
     }
 
     /// The quotas.
+    #[inline(never)]
     #[must_use]
     pub fn quotas(&self) -> QuotaAccounting<'_> {
         let Self { qgroups, store, root_tree, extent_tree, transaction, background, .. } = self;
@@ -132,6 +135,7 @@ impl Engine {
     }
 
     /// The logs of the running transaction.
+    #[inline(never)]
     #[must_use]
     pub fn logs(&self) -> LogWriter<'_> {
         let Self {

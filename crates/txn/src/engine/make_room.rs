@@ -57,7 +57,7 @@ impl Engine {
     /// `policy` does not go that far.
     pub(super) fn make_room(&self, tried: &mut Tried, policy: FlushPolicy, kind: SpaceKind) -> Result<bool> {
         held::assert_none("RECLAIM-2: nobody who holds a handle reclaims");
-        if !policy.commits() || self.logs.wait_for_replay() {
+        if !policy.commits() || self.logs.is_replay_due() {
             return Ok(false);
         }
         if !std::mem::replace(&mut tried.discarded, true) {

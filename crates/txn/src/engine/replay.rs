@@ -95,7 +95,7 @@ impl Engine {
     /// Opens the logs, if there are any and the filesystem can be written.
     /// Errors: device errors; damage of the logs. Nothing was changed.
     pub fn begin_replay(&self) -> Result<Option<(Replay<'_>, Vec<LogTree>)>> {
-        if !self.logs.wait_for_replay() {
+        if !self.logs.is_replay_due() {
             return Ok(None);
         }
         let (mut blocks, len) = (Vec::new(), u64::from(self.node_size()));

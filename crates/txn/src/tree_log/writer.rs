@@ -195,7 +195,7 @@ impl TreeLogs {
     }
 
     /// Whether logs on the devices have to be replayed before anything is committed.
-    pub(crate) fn wait_for_replay(&self) -> bool {
+    pub(crate) fn is_replay_due(&self) -> bool {
         self.replay_waits.load(Ordering::Acquire)
     }
 
