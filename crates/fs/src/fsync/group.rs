@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use creamery_base::{ErrorKind, InodeId, ObjectId, Result, Wait};
 use creamery_format::dir_item;
 use creamery_tree::Tree;
-use creamery_txn::{InodeLog, LogBase, LogGroup, LogLink, LogScope, LogTicket};
+use creamery_txn::{InodeLog, LogBase, LogGroup, LogLink, LogScope, LogTicket, LogWriter};
 
 use super::{entries, extents, names};
 use crate::counters::Fsyncs;
@@ -69,6 +69,7 @@ impl<'i> LogCandidate<'i> {
 /// Collects the group: the inodes that were visited, and those that are still to be visited.
 pub(super) struct LogContext<'a> {
     inodes: &'a Inodes,
+    logs: LogWriter<'a>,
     base: &'a LogBase,
     /// The subvolume in its present state.
     tree: &'a Tree,
@@ -82,7 +83,8 @@ pub(super) struct LogContext<'a> {
 impl<'a> LogContext<'a> {
     pub(super) fn new(inodes: &'a Inodes, base: &'a LogBase, tree: &'a Tree) -> Self {
         let (found, gone) = (BTreeMap::new(), BTreeSet::new());
-        Self { inodes, base, tree, found, gone, wanted: Vec::new(), needed: BTreeSet::new() }
+        let logs = inodes.engine().logs();
+        Self { inodes, logs, base, tree, found, gone, wanted: Vec::new(), needed: BTreeSet::new() }
     }
 
     /// Puts the synced inode, which the caller has locked, and all inodes that go along. Returns `None` when a log cannot express
@@ -105,8 +107,7 @@ impl<'a> LogContext<'a> {
                 LogCandidate::Gone if self.go_on_without(ino)? => {}
                 LogCandidate::Gone | LogCandidate::Busy => return Ok(self.cannot_say()),
                 LogCandidate::Here(inode, _names_stay) => {
-                    let engine = inode.engine();
-                    if engine.logs().ticket_of(self.base, ino, inode.tree_item().sequence).is_some() {
+                    if self.logs.ticket_of(self.base, ino, inode.tree_item().sequence).is_some() {
                         continue; // unchanged since it went along last
                     }
                     return self.go_on_with(inode, want);
@@ -131,13 +132,12 @@ impl<'a> LogContext<'a> {
     /// Adds an inode that is gone. If it was a directory, its entries in the last commit or in the log are elsewhere by now. Returns
     /// false when a log cannot express that.
     fn go_on_without(&mut self, ino: ObjectId) -> Result<bool> {
-        let engine = self.inodes.engine();
-        if entries::had_any(ino, self.base)? || !self.tell_again(&engine.logs().names_of(self.base, ino))? {
+        if entries::had_any(ino, self.base)? || !self.tell_again(&self.logs.names_of(self.base, ino))? {
             return Ok(false);
         }
-        let logged = engine.logs().entries_of(self.base, ino);
+        let logged = self.logs.entries_of(self.base, ino);
         self.wanted.extend(logged.into_iter().map(|(_, child)| (child, DirectoryPart::Names)));
-        if engine.logs().ticket_of(self.base, ino, 0).is_some() {
+        if self.logs.ticket_of(self.base, ino, 0).is_some() {
             // A replay that does not learn of the deletion must not find the inode in its state before the sync.
             let Some(names) = names::names_in(self.base.tree(), ino)? else { return Ok(false) };
             self.needed.extend(names.iter().map(|link| link.dir));
@@ -245,8 +245,8 @@ impl<'a> LogContext<'a> {
     }
 
     fn look_at_names(&mut self, inode: &Inode, log: &mut InodeLog) -> Result<bool> {
-        let (engine, ino) = (inode.engine(), inode.id.ino);
-        let logged = engine.logs().names_of(self.base, ino);
+        let ino = inode.id.ino;
+        let logged = self.logs.names_of(self.base, ino);
         let Some(became) = names::look(inode, self.base, &logged, log)? else { return Ok(false) };
         for link in &became.gained {
             if became.is_old {
@@ -266,7 +266,7 @@ impl<'a> LogContext<'a> {
         if !self.tell_again(&became.unlike_log)? {
             return Ok(false);
         }
-        let owners = engine.logs().owners(self.base, ino, &log.links);
+        let owners = self.logs.owners(self.base, ino, &log.links);
         self.wanted.extend(owners.into_iter().map(|owner| (owner, DirectoryPart::Names)));
         log.links.iter().try_for_each(|link| self.want_logged_above(link.dir))?;
         Ok(true)
@@ -279,7 +279,7 @@ impl<'a> LogContext<'a> {
                 break;
             }
             let names = names::names_in(self.tree, dir)?.unwrap_or_default();
-            let logged = self.inodes.engine().logs().names_of(self.base, dir);
+            let logged = self.logs.names_of(self.base, dir);
             if !logged.is_empty() && logged != names {
                 self.wanted.push((dir, DirectoryPart::Names));
                 break; // its own visit goes further up
@@ -296,7 +296,7 @@ impl<'a> LogContext<'a> {
     fn tell_again(&mut self, links: &[LogLink]) -> Result<bool> {
         for link in links {
             let number = keys::dir_log_index(link.dir, link.index);
-            let said = self.inodes.engine().logs().items(self.base, &number, &number)?;
+            let said = self.logs.items(self.base, &number, &number)?;
             let dir = InodeId::new(self.base.subvolume(), link.dir);
             let had = directory::find(self.base.tree(), dir, Name::new(&link.name)?, Wait::Yes)?.found;
             if had.is_some() || said.iter().any(|(key, _)| *key == number) {
@@ -353,7 +353,7 @@ impl<'a> LogContext<'a> {
             inodes: std::mem::take(&mut self.found).into_values().collect(),
             gone: self.gone.iter().copied().collect(),
         };
-        let ticket = self.inodes.engine().logs().put(self.base, &group)?;
+        let ticket = self.logs.put(self.base, &group)?;
         let counts = self.counters();
         Fsyncs::count(if ticket.is_some() { &counts.logged } else { &counts.refused });
         Ok(ticket)
