@@ -28,8 +28,8 @@ use crate::transaction::{Joined, Transaction};
 ///
 /// ```no_run
 /// # fn touch(engine: &creamery_txn::Engine) -> creamery_base::Result<()> {
-/// use creamery_txn::Units;
-/// let handle = engine.start(Units::items(1))?;
+/// use creamery_txn::ReserveItems;
+/// let handle = engine.start(ReserveItems::items(1))?;
 /// // ... change trees, passing &handle ...
 /// handle.end();
 /// # Ok(())

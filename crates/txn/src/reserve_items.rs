@@ -11,10 +11,10 @@ pub(crate) const BLOCKS_PER_ITEM: u64 = 8;
 ///
 /// ```
 /// use creamery_base::TreeId;
-/// use creamery_txn::{FlushPolicy, Units};
+/// use creamery_txn::{FlushPolicy, ReserveItems};
 ///
-/// assert_ne!(Units::items(3), Units::freeing(3));
-/// let units = Units::items(3).of(TreeId::FS);
+/// assert_ne!(ReserveItems::items(3), ReserveItems::freeing(3));
+/// let units = ReserveItems::items(3).of(TreeId::FS);
 /// assert_eq!((units.policy(), units.subvolume()), (FlushPolicy::FlushAll, Some(TreeId::FS)));
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
