@@ -515,6 +515,6 @@ fn damaged_tables(bench: &Bench) -> Result<()> {
     File::options().write(true).open(&disk)?.set_len(400 * MIB).context("cutting the disk")?;
     expect_refusal(
         creamery.run(["mkfs"]).arg(part(&disk, 5)),
-        &["partition 5 of", "ends at byte 490733568, behind the end"],
+        &["partition 5 of", "ends at byte 490733568, expected at most"],
     )
 }

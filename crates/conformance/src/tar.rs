@@ -145,7 +145,7 @@ fn owners(bench: &Bench) -> Result<()> {
     let said =
         bench.creamery().run(["tar", "-x", "-f", "-"]).arg(inside(&image, "/")).input(bytes).output()?;
     ensure!(
-        said.code == Some(1) && said.stderr_text().contains("nobody: the owner's number is 5000000000"),
+        said.code == Some(1) && said.stderr_text().contains("nobody: owner id 5000000000"),
         "{said}"
     );
     let listed = bench.creamery().run(["ls"]).arg(inside(&image, "/")).ok()?.stdout_text();

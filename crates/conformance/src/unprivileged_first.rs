@@ -137,7 +137,7 @@ fn advice(bench: &Bench) -> Result<()> {
     let said = run.within(&dir).ok()?;
     let errors = said.stderr_text();
     let notes: Vec<&str> = errors.lines().collect();
-    let own = &["65534:65534's", "`chmod u+rwx mnt`", "fakeroot"][..];
+    let own = &["owner 65534:65534", "`chmod u+rwx mnt`", "fakeroot"][..];
     let wanted = [&["owner 0:0", "fakeroot", "uid=65534,gid=65534", "mkfs --owner"][..], own, own, own, own];
     let is_said = |(line, words): (&&str, &&[&str])| words.iter().all(|word| line.contains(word));
     ensure!(notes.len() == wanted.len() && notes.iter().zip(&wanted).all(is_said), "{notes:#?}");
