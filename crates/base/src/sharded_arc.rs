@@ -14,7 +14,7 @@ use crate::memory;
 /// use std::sync::Arc;
 /// use creamery_base::ShardedArc;
 /// let whole = Arc::new([1, 2, 3]);
-/// let mine = Near::new(Arc::clone(&whole));
+/// let mine = ShardedArc::new(Arc::clone(&whole));
 /// let copy = mine.clone();
 /// assert_eq!((copy[2], Arc::strong_count(&whole)), (3, 2));
 /// ```

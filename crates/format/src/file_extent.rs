@@ -64,15 +64,15 @@ pub struct Extent {
 ///
 /// ```
 /// use creamery_base::{Generation, ObjectId};
-/// use creamery_format::file_extent::{FileExtent, encode_hole};
+/// use creamery_format::file_extent::{FileExtentItem, encode_hole};
 /// use creamery_format::{Key, KeyType};
 ///
 /// let key = Key::new(ObjectId::new(257), KeyType::EXTENT_DATA, 4096);
 /// let item = encode_hole(Generation::new(7), 8192);
-/// let hole = FileExtent::check(&key, &item, 4096)?;
-/// assert_eq!(hole, FileExtent::Hole { generation: Generation::new(7), num_bytes: 8192 });
+/// let hole = FileExtentItem::check(&key, &item, 4096)?;
+/// assert_eq!(hole, FileExtentItem::Hole { generation: Generation::new(7), num_bytes: 8192 });
 /// assert_eq!(hole.len(4096), 8192);
-/// assert!(FileExtent::check(&key, &item[1..], 4096).is_err());
+/// assert!(FileExtentItem::check(&key, &item[1..], 4096).is_err());
 /// # Ok::<(), creamery_base::Error>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -7,7 +7,7 @@ use creamery_base::Physical;
 /// ```
 /// use creamery_base::{DevId, Physical};
 /// use creamery_volume::DeviceRange;
-/// let piece = Piece { at: Physical { dev: DevId::new(1), offset: 4096 }, len: 4096 };
+/// let piece = DeviceRange { at: Physical { dev: DevId::new(1), offset: 4096 }, len: 4096 };
 /// assert_eq!(piece.at.offset + piece.len, 8192);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

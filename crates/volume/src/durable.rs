@@ -12,9 +12,9 @@ use crate::volume::Volume;
 /// A copy that a write did not reach, while another copy was written.
 ///
 /// ```
-/// # use creamery_volume::{CopyFailure, Piece};
+/// # use creamery_volume::{CopyFailure, DeviceRange};
 /// # use creamery_base::{DevId, ErrorKind, Physical};
-/// let piece = Piece { at: Physical { dev: DevId::new(2), offset: 4096 }, len: 16384 };
+/// let piece = DeviceRange { at: Physical { dev: DevId::new(2), offset: 4096 }, len: 16384 };
 /// let failure = CopyFailure { piece, error: ErrorKind::Io.into() };
 /// assert_eq!(failure.piece.at.dev, DevId::new(2));
 /// ```

@@ -11,7 +11,7 @@ use crate::rows::Rows;
 /// ```
 /// use creamery_base::Logical;
 /// use creamery_volume::SpanContent;
-/// assert_ne!(Holds::Data(Logical::new(1 << 30)), Holds::Parity(0));
+/// assert_ne!(SpanContent::Data(Logical::new(1 << 30)), SpanContent::Parity(0));
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SpanContent {
@@ -26,13 +26,13 @@ pub enum SpanContent {
 /// ```
 /// use creamery_base::{DevId, Logical, Uuid};
 /// use creamery_format::BlockGroupFlags;
-/// use creamery_volume::{Chunk, Holds, Stripe};
+/// use creamery_volume::{Chunk, SpanContent, Stripe};
 /// let stripe = |dev| Stripe { dev: DevId::new(dev), offset: 1 << 20, dev_uuid: Uuid::nil() };
 /// let flags = BlockGroupFlags::DATA | BlockGroupFlags::RAID0;
 /// let chunk = Chunk::new(Logical::new(1 << 30), 2 << 20, flags, 4096, (1..=2).map(stripe).collect());
 /// // The second stripe has the second 64 KiB, the fourth, and so on.
 /// let span = chunk.span_from(1, Logical::new(1 << 30)).unwrap();
-/// assert_eq!((span.holds, span.len), (Holds::Data(Logical::new((1 << 30) + 65536)), 65536));
+/// assert_eq!((span.holds, span.len), (SpanContent::Data(Logical::new((1 << 30) + 65536)), 65536));
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StripeSpan {

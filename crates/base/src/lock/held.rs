@@ -7,9 +7,9 @@ use crate::gate::Wait;
 /// A lock's place in the order of all locks.
 ///
 /// ```
-/// use creamery_base::lock::{Place, rank};
-/// assert!(Place::of(rank::INODE) < Place::within(rank::INODE, 257));
-/// assert!(Place::within(rank::INODE, u128::MAX) < Place::of(rank::LEAF));
+/// use creamery_base::lock::{LockPosition, rank};
+/// assert!(LockPosition::of(rank::INODE) < LockPosition::within(rank::INODE, 257));
+/// assert!(LockPosition::within(rank::INODE, u128::MAX) < LockPosition::of(rank::LEAF));
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct LockPosition {
@@ -35,15 +35,15 @@ impl LockPosition {
 /// and costs nothing in release builds.
 ///
 /// ```
-/// use creamery_base::lock::{Held, Place, rank};
-/// let outer = Held::wait(Place::of(rank::INODE));
-/// let inner = Held::wait(Place::of(rank::LEAF));
+/// use creamery_base::lock::{HeldNote, LockPosition, rank};
+/// let outer = HeldNote::wait(LockPosition::of(rank::INODE));
+/// let inner = HeldNote::wait(LockPosition::of(rank::LEAF));
 /// drop((outer, inner));
 /// ```
 ///
 /// ```compile_fail
-/// use creamery_base::lock::{Held, Place, rank};
-/// let held = Held::wait(Place::of(rank::INODE));
+/// use creamery_base::lock::{HeldNote, LockPosition, rank};
+/// let held = HeldNote::wait(LockPosition::of(rank::INODE));
 /// std::thread::spawn(move || drop(held));
 /// ```
 #[must_use]

@@ -70,7 +70,7 @@ pub struct SetAttributes {
 /// ```
 /// # fn fallocate(file: &creamery_fs::OpenFile, own: u32) -> creamery_base::Result<bool> {
 /// use creamery_fs::WritingUser;
-/// file.kill_privileges(|group| if group == own { Writer::OfTheGroup } else { Writer::Stranger })
+/// file.kill_privileges(|group| if group == own { WritingUser::OfTheGroup } else { WritingUser::Stranger })
 /// # }
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

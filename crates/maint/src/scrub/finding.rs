@@ -11,7 +11,7 @@ use super::Counts;
 ///
 /// ```
 /// use creamery_maint::scrub::FindingKind;
-/// assert_ne!(What::Data, What::Tree);
+/// assert_ne!(FindingKind::Data, FindingKind::Tree);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FindingKind {

@@ -24,7 +24,7 @@ pub(crate) type Stripes = SmallVec<[usize; 2]>;
 ///
 /// ```
 /// # use creamery_volume::ReadWay;
-/// fn is_first_choice(way: &Way) -> bool {
+/// fn is_first_choice(way: &ReadWay) -> bool {
 ///     !way.is_rebuilt()
 /// }
 /// ```
