@@ -278,7 +278,7 @@ fn superblock_copy(bench: &Bench) -> Result<()> {
     let out = bench.scratch.dir("out")?;
     let restore = |words: &[&str]| bench.creamery().run(["restore"]).args(words);
     for (words, says) in [
-        (&["-u", "2"][..], &["copy 2 of the superblock"][..]),
+        (&["-u", "2"][..], &["superblock copy 2"][..]),
         (&["-r", "9999"], &["9999"]),
         (&["-r", "2"], &["2"]),
         (&["--path-regex", "("], &["invalid regular expression"]),
@@ -292,7 +292,7 @@ fn superblock_copy(bench: &Bench) -> Result<()> {
     expect_refusal(restore(&[]).args([&image, &bench.scratch.file("nowhere")]), &["nowhere"])?;
     ensure!(fs::read_dir(&out)?.next().is_none(), "what was refused has made something");
     flip_byte(&image, FIRST + 300)?;
-    expect_refusal(restore(&["-u", "0"]).args([&image, &out]), &["copy 0 of the superblock", "damaged"])?;
+    expect_refusal(restore(&["-u", "0"]).args([&image, &out]), &["superblock copy 0", "damaged"])?;
     same(bench, &image, "-u 1 -mxS")
 }
 

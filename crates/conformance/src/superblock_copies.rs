@@ -51,7 +51,7 @@ fn expect_content(bench: &Bench, image: &Path, want: &[u8]) -> Result<()> {
 
 fn expect_writers_refused(bench: &Bench, image: &Path) -> Result<()> {
     let name = image.file_name().unwrap_or_default().to_string_lossy();
-    let words = [&*name, "superblock at 65536 is damaged", "synced", "read-only", "usesupercopy"];
+    let words = [&*name, "superblock at 65536 is damaged", "later changes", "read-only", "usesupercopy"];
     let run = |args: &[&str]| bench.creamery().run(args);
     let point = bench.scratch.dir("point")?;
     expect_untouched(image, || {

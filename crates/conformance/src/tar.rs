@@ -144,10 +144,7 @@ fn owners(bench: &Bench) -> Result<()> {
     bytes[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
     let said =
         bench.creamery().run(["tar", "-x", "-f", "-"]).arg(inside(&image, "/")).input(bytes).output()?;
-    ensure!(
-        said.code == Some(1) && said.stderr_text().contains("nobody: owner id 5000000000"),
-        "{said}"
-    );
+    ensure!(said.code == Some(1) && said.stderr_text().contains("nobody: owner id 5000000000"), "{said}");
     let listed = bench.creamery().run(["ls"]).arg(inside(&image, "/")).ok()?.stdout_text();
     ensure!(listed == "fine\n", "{listed}");
     btrfs_check(&image)

@@ -147,7 +147,8 @@ impl Filesystem {
         engine.check_open()?;
         engine.check_writable()?;
         if !engine.devices().iter().any(|device| device.id == id) {
-            return Err(Error::new(ErrorKind::NotFound, format!("device {id}")));
+            return Err(Error::new(ErrorKind::NotFound, format!("no device {id}"))
+                .advise("`creamery filesystem show` lists the devices"));
         }
         let _alone = self.count_alone();
         let (tree, key) = (engine.tree(TreeId::DEV)?, key_of(id));

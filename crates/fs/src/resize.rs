@@ -66,7 +66,10 @@ impl Filesystem {
     pub fn resize(&self, device: DevId, size: NewSize) -> Result<Resized> {
         let engine = self.engine();
         engine.check_writable()?;
-        let not_found = || Error::new(ErrorKind::NotFound, format!("device {device}"));
+        let not_found = || {
+            Error::new(ErrorKind::NotFound, format!("no device {device}"))
+                .advise("`creamery filesystem show` lists the devices")
+        };
         let on = engine.volume().device(device).ok_or_else(not_found)?;
         let _alone = self.resize_alone();
         let has = engine.devices().into_iter().find(|member| member.id == device);

@@ -80,7 +80,7 @@ fn every_reading_command(bench: &Bench) -> Result<()> {
     })?;
     // Questions about block groups and changes need more than that.
     let label = bench.creamery().run(["filesystem", "label", "--rescue", "all"]).arg(&image).arg("new");
-    expect_refusal(label, &["reading only"])
+    expect_refusal(label, &["only be read"])
 }
 
 /// The option is about the image that is read; the other image is written as usual.
@@ -97,7 +97,7 @@ fn between_images(bench: &Bench) -> Result<()> {
     // No command writes past damage, not even data read from the same image.
     for from in [inside(&image, "/folder"), bench.scratch.path().as_os_str().to_owned()] {
         let onto = bench.creamery().run(["cp", "-a", "--rescue", "ibadroots"]).arg(from);
-        expect_untouched(&image, || expect_refusal(onto.arg(inside(&image, "/copy")), &["reading only"]))?;
+        expect_untouched(&image, || expect_refusal(onto.arg(inside(&image, "/copy")), &["only be read"]))?;
     }
     Ok(())
 }

@@ -225,7 +225,7 @@ fn refused(bench: &Bench) -> Result<()> {
         (&["subvolume", "show", "-u", nobody], "/", &[], &[nobody, "not found"]),
         (&["subvolume", "set-default"], "/dir", &[], &["/dir", "not the root of a subvolume"]),
         (&["subvolume", "set-default", "999"], "/", &[], &["999", "not found"]),
-        (&["subvolume", "set-default", "x"], "/", &[], &["x is no number", "--help"]),
+        (&["subvolume", "set-default", "x"], "/", &[], &["invalid subvolume ID 'x'", "--help"]),
         (&["subvolume", "find-new"], "/dir", &["0"], &["/dir", "not the root of a subvolume"]),
         (&["subvolume", "find-new"], "/one", &["x"], &["invalid", "--help"]),
         (&["subvolume", "list", "--sort=size"], "/", &[], &["gen, ogen, rootid or path", "--help"]),
