@@ -18,6 +18,8 @@
 //! # Invariants
 //! - GATE-1: code that was given `Wait::No` never calls [`passing`]; it returns
 //!   [`ErrorKind::WouldBlock`](crate::ErrorKind::WouldBlock) and leaves no trace.
+//!   Shown by `what_is_refused_leaves_no_trace_and_is_carried_out_by_a_thread_that_waits`, and by `cold` and `locked` of the tests of
+//!   names.
 //! - TURNS-1: a thread that takes turns waits for nothing but its turn.
 
 use std::cell::{Cell, RefCell};

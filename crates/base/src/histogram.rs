@@ -6,6 +6,7 @@
 //!
 //! # Invariants
 //! - HISTOGRAM-1: recorded values stay. Counts only grow, and sums of differences over time are exact.
+//!   Shown by `what_threads_record_at_once_is_all_there`.
 //! - HISTOGRAM-2: a value is in the maximum and in the sum before it is in its bucket, and a snapshot reads them the other way
 //!   round. So even during writes, no value that a snapshot counts is larger than its maximum.
 

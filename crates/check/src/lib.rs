@@ -16,7 +16,7 @@
 //! checksums (8 bytes for each gap). Ten million small files have about half a million tree blocks.
 //!
 //! # Invariants
-//! - CHECK-1: nothing is written.
+//! - CHECK-1: nothing is written. Shown by `image_bytes_replays`, `image_fields_replays`.
 //! - CHECK-2: no block is read more than twice per walk, regardless of pointers; walks end because levels fall.
 //! - CHECK-3: data from disk never makes it panic, and never sets the size of an allocation beyond a mebibyte.
 //! - CHECK-4: an unreadable part is reported once; facts that are unknown because of it are not reported as wrong.

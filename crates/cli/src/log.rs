@@ -11,8 +11,10 @@
 //! killed server leaves its log behind: the next server of this user removes that log, if it is empty.
 //!
 //! # Invariants
-//! - LOG-1: a server holds a lock (flock(2)) on its log for as long as it lives, so if a log can be locked, its server has ended.
-//! - LOG-2: a process removes a log only if it has locked it, and only while the log's path leads to that file.
+//! - LOGFILE-1: a server holds a lock (flock(2)) on its log for as long as it lives, so if a log can be locked, its server has ended.
+//!   Shown by `a_server_with_the_number_of_another_one_has_a_log_of_its_own`.
+//! - LOGFILE-2: a process removes a log only if it has locked it, and only while the log's path leads to that file.
+//!   Shown by `a_path_that_leads_to_another_log_keeps_it`.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -63,7 +65,7 @@ impl Log {
                 }
                 file => file?,
             };
-            // LOG-1. A server that starts at the same moment may inspect this log just now, and take it for the log of an ended server.
+            // LOGFILE-1. A server that starts at the same moment may inspect this log just now, and take it for the log of an ended server.
             // Some filesystems have no such locks: there, logs stay.
             let _ = rustix::fs::flock(&file, FlockOperation::LockExclusive);
             if file.metadata()?.nlink() > 0 {
@@ -81,7 +83,7 @@ impl Log {
     }
 }
 
-/// Removes the log `file`, which this process has locked, if `path` leads to it (LOG-2).
+/// Removes the log `file`, which this process has locked, if `path` leads to it (LOGFILE-2).
 fn remove_locked(file: &File, path: &Path) {
     let found = rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW);
     if let (Ok(found), Ok(meta)) = (found, file.metadata())

@@ -6,14 +6,17 @@
 //!
 //! # Invariants
 //! - SINK-1: every name given to the host is one component ([`component`]): a call makes, replaces and removes files only in its own
-//!   folder.
+//!   folder. Shown by `a_name_of_several_components_or_of_none_is_refused_by_every_call`.
 //! - SINK-2: no link below the user's folder is followed, whether it comes from the image or not: folders, first copies of hard
 //!   links and nodes are opened with `O_NOFOLLOW`, one component at a time.
+//!   Shown by `a_link_that_has_a_folders_name_is_not_gone_through`, `a_hard_link_to_a_first_copy_that_moved_is_a_copy_of_its_own`.
 //! - SINK-3: attributes are set on the new file by its descriptor, whichever file has its name by then.
 //! - SINK-4: a regular file gets its name when it is whole; until then the old file keeps it. If the directory takes no new name,
 //!   or the old file must stay the same file (`host_path`), its content is overwritten, as by cp(1).
+//!   Shown by `a_file_that_cannot_be_read_to_its_end_leaves_the_old_one`, `a_file_that_must_stay_the_one_that_it_is_is_written_in_place`.
 //! - SINK-5: an image that is open elsewhere, or that is being copied from, is not replaced.
-//! - SINK-6: the owner can write to a directory while copies are made in it; afterwards it has its final mode.
+//!   Shown by `an_image_that_is_in_use_is_replaced_by_nothing`.
+//! - SINK-6: the owner can write to a directory while copies are made in it; afterwards it has its final mode. Shown by `trees`.
 
 mod data;
 

@@ -10,8 +10,8 @@
 //! A path is found in the same way, one directory at a time ([`find`]).
 //!
 //! # Invariants
-//! - LOST-1: a hostile tree costs no more than [`SEARCHES_MAX`] times going through one, and memory for [`FOUND_MAX`] names at once.
-//! - LOST-2: the found names lead into each directory once, like every copy past damage (`salvage`).
+//! - LOSTNAME-1: a hostile tree costs no more than [`SEARCHES_MAX`] times going through one, and memory for [`FOUND_MAX`] names at once.
+//! - LOSTNAME-2: the found names lead into each directory once, like every copy past damage (`salvage`).
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -70,7 +70,7 @@ impl Searches {
             && dir.go_on_with(orphans(dir.fs(), id.subvolume, entered))
     }
 
-    /// LOST-1.
+    /// LOSTNAME-1.
     fn may_search(&mut self) -> bool {
         let may = self.left > 0;
         self.left = self.left.saturating_sub(1);
@@ -81,7 +81,7 @@ impl Searches {
 impl Filesystem {
     /// Resolves `path` to an inode and its type, even if names on the way are lost.
     pub(crate) fn resolve_past_damage(&self, path: &Path, last: Last) -> Result<(InodeId, fs::FileType)> {
-        // Links may lead to long paths, and each name on them may be lost (LOST-1).
+        // Links may lead to long paths, and each name on them may be lost (LOSTNAME-1).
         let searches = RefCell::new(Searches::new());
         let find_lost = |dir, name: &[u8]| {
             let may_search = searches.borrow_mut().may_search();

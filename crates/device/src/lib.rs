@@ -36,11 +36,12 @@
 //!
 //! # Invariants
 //! - DEV-1: a request that ends beyond the device's length fails and changes nothing.
+//!   Shown by `a_file_keeps_the_rules`, `memory_keeps_the_rules`.
 //! - DEV-2: a flush that failed once fails for ever on that open device. The host may have dropped the pages it
 //!   could not write and marked them clean, so a later success would be a lie.
 //! - DEV-3: when a completion runs, the device holds nothing for that request any more.
 //! - DEV-4: after its close no request touches a device, even if there are more references to it: requests under way have ended,
-//!   and new ones fail.
+//!   and new ones fail. Shown by `what_was_submitted_ends_before_the_device_is_closed`, `what_was_closed_is_not_touched`.
 //! - DEV-5: a device that is a part of a file never reads, writes, discards or zeroes a byte outside it, and never changes the file's
 //!   length. Shown by `nothing_outside_of_a_part_is_reached`.
 //! - DEV-6: a request that was submitted to a file ends before the device is closed. If the queue is full, the submitter runs its request

@@ -12,7 +12,8 @@
 //! # Invariants
 //! - SLAB-1: a piece is in the list of free ones or with one owner, never both.
 //! - SLAB-2: a slab is in the list of those with room exactly while it has a free piece.
-//! - SLAB-3: a slab goes back to the system only when all its pieces are free.
+//!   Shown by `pieces_are_aligned_and_no_two_are_the_same`, `memory_of_data_is_kept_until_it_is_trimmed`.
+//! - SLAB-3: a slab goes back to the system only when all its pieces are free. Shown by `a_piece_outlives_a_pool_that_goes`.
 //!
 //! [`PooledMemory`] guarantees SLAB-1: there is one for each piece that is out, and only giving it back puts the memory into a list.
 //! If a `PooledMemory` is lost, its memory is never used again.

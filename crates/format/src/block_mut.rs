@@ -3,8 +3,10 @@
 //! # Invariants
 //! - EDIT-1: item data stays contiguous, and in the order of the slots once the block is written (see
 //!   `leaf_mut`, which has the edits of leaves).
+//!   Shown by `any_sequence_of_leaf_edits_equals_the_model_and_leaves_no_trace`, `items_come_in_any_order_and_are_written_in_theirs`.
 //! - EDIT-2: bytes between the entries and the data are zero after every edit if they were before, so that equal
 //!   histories make equal images and no deleted data is left in a block.
+//!   Shown by `any_sequence_of_leaf_edits_equals_the_model_and_leaves_no_trace`, `node_edits_keep_order_and_zero_the_rest`.
 //!
 //! Every precondition is asserted: a violation is a bug of the caller, never damage from disk.
 

@@ -2,10 +2,13 @@
 //!
 //! # Invariants
 //! - DISPATCH-1: every request that awaits an answer gets exactly one, also a malformed or unknown one.
+//!   Shown by `every_request_that_awaits_an_answer_gets_one_and_no_other_does`, `no_mutation_of_a_request_panics_or_goes_unanswered`.
 //! - DISPATCH-2: requested sizes are cut to the reply buffer's, so no method sees a slice that the kernel would
-//!   not take.
+//!   not take. Shown by `sizes_past_the_reply_buffer_are_cut`.
 //! - DISPATCH-3: `destroy` runs once, after the last request or on `DESTROY`, whichever comes first.
+//!   Shown by `every_request_that_awaits_an_answer_gets_one_and_no_other_does`.
 //! - DISPATCH-4: an operation that panics is a request that failed, with `EIO`; the filesystem is notified, and the session goes on.
+//!   Shown by `an_operation_that_panics_fails_and_the_session_goes_on`.
 
 use std::sync::{Arc, Once};
 use std::time::Instant;

@@ -7,10 +7,12 @@
 //!
 //! # Invariants
 //! - INT-1: a raised number belongs to one request. Slots hold numbers, not a flag, so an interrupt never
-//!   hits the next request of the same worker.
+//!   hits the next request of the same worker. Shown by `an_interrupt_reaches_the_running_request_and_no_other`.
 //! - INT-2: an interrupt that arrives between read and [`Interrupts::begin`] is not lost: the raiser puts it
 //!   into `late` before it looks at the slots, the worker fills its slot before it looks at `late`.
+//!   Shown by `an_interrupt_that_overtakes_its_request_waits_for_it`.
 //! - INT-3: `late` is bounded in length and age; with nothing in it a request pays one load.
+//!   Shown by `interrupts_of_answered_requests_do_not_pile_up`.
 
 use creamery_base::lock::{RankedGuard, RankedMutex, rank};
 use std::collections::VecDeque;

@@ -23,7 +23,7 @@
 //! - FUZZ-1: a target is a function of its bytes: clock and randomness stand still, and only constant state is kept from one call to the
 //!   next.
 //! - FUZZ-2: a target never returns an error. An error of the engine about damage is a valid answer; a wrong answer, and damage that the
-//!   engine itself made, are panics.
+//!   engine itself made, are panics. Held by `Target`, which returns nothing.
 
 mod archive;
 mod base;

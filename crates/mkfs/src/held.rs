@@ -5,7 +5,7 @@
 //! [`HeldSuperblocks::publish`] first makes the rest durable, then writes the superblocks.
 //!
 //! # Invariants
-//! - HELD-1: no superblock reaches the device before everything it leads to was flushed.
+//! - HELDBACK-1: no superblock reaches the device before everything it leads to was flushed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

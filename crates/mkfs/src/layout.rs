@@ -11,6 +11,7 @@
 //!
 //! # Invariants
 //! - LAYOUT-1: stripes do not overlap, begin at or after 1 MiB and end within the device.
+//!   Shown by `stripes_never_overlap_and_stay_on_the_device`.
 //! - LAYOUT-2: the first tree blocks lie at a chunk's start and touch no superblock copy.
 
 use creamery_base::{Error, ErrorKind, Logical, Result};

@@ -5,6 +5,7 @@
 //! # Invariants
 //! - ASKER-1: a user number gives the right to administrate only to the mounter, unless that is root. Root has it by `CAP_SYS_ADMIN`, and
 //!   both have it only in the user namespace of the server, which is the mount's: root of a container is not root here.
+//!   Shown by `a_number_of_a_user_is_no_right_of_root`, `a_thread_of_another_user_namespace_is_not_at_home`.
 
 use creamery_fs::WritingUser;
 use creamery_fuse::RequestContext;

@@ -8,6 +8,7 @@
 //!
 //! # Invariants
 //! - CLOSING-1: the line is sent after the image is closed: a process that has read it may open the image.
+//!   Shown by `number_is_taken`, the case mount/umount-waits-though-its-number-is-taken.
 //! - CLOSING-2: a server does not wait for the receivers of the line.
 
 use std::io::{ErrorKind as IoKind, Read, Write};

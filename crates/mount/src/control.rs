@@ -29,6 +29,7 @@
 //! - CONTROL-1: all pages belong to one text. Offset 0 makes the text, later offsets read on in it, and the server keeps it until its last
 //!   page was read or offset 0 comes again. An offset without a text before it returns nothing. The server does not notice when
 //!   an asker leaves, so the oldest text is dropped when there are too many.
+//!   Shown by `pages_make_up_one_text`, `there_is_no_text_for_others_or_after_its_last_page`, `of_too_many_texts_the_oldest_goes`.
 //! - CONTROL-2: numbers 1 and 2 change nothing except what is durable. Any process that may open a directory may send them: the only names in the
 //!   answers are those of counters and of the log. Numbers 3 and 4 are for the mounter and root alone; those from 5 on are checked against
 //!   their target. 13 and 14, which return names, are for the mounter and root again, as are 16, 18, 20 and 21, and 19 if it changes something. Number 15 is for any process

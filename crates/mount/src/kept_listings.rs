@@ -16,9 +16,10 @@
 //! The server does not see a listing from the cache, so it moves no access time.
 //!
 //! # Invariants
-//! - KEPT-1: of each directory there is one keeper at most.
+//! - KEPT-1: of each directory there is one keeper at most. Shown by `there_is_one_keeper`.
 //! - KEPT-2: the whole cached listing was returned after the last change of a name. A change is recorded after it is made and before it is
 //!   answered: a process that opened the directory before may have received the older state.
+//!   Shown by `what_is_kept_is_good_until_a_name_changes`, `a_listing_is_kept_until_a_name_changes_and_for_one_at_a_time`.
 
 /// The kernel's use of its cached listing for an open directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -8,8 +8,8 @@
 //! processes. So a separate thread sends it, and some of the threads that answer are always left for those requests.
 //!
 //! # Invariants
-//! - PAGES-1: of the threads that answer two never wait here, and no thread waits here for long. (One of the two may wait for
-//!   another notification of the kernel: TOLD-1.)
+//! - MAPPED-1: of the threads that answer two never wait here, and no thread waits here for long. (One of the two may wait for
+//!   another notification of the kernel: TOLD-1.) Shown by `some_threads_never_wait`.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -19,7 +19,10 @@
 //!
 //! # Invariants
 //! - NODES-1: two inodes never have the same node id in the life of a mount, and an id leads back to its inode.
+//!   Shown by `every_inode_of_every_subvolume_has_a_number_that_leads_back`.
 //! - NODES-2: an inode that is kept is released with the last reference.
+//!   Shown by `an_unlinked_inode_lives_as_long_as_the_kernel_has_references`,
+//!   `a_forget_that_a_lookup_overtook_forgets_no_more_than_it_says`.
 //!
 //! # Locking
 //! One short mutex per shard; the windows have a lock that is never taken for an id that can be computed.

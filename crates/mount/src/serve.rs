@@ -3,6 +3,7 @@
 //! # Invariants
 //! - SERVE-1: however serving ends, acknowledged changes are committed, or the reason is reported: to the caller of
 //!   [`Mounted::serve`], and to the unmounting process (see `closing`).
+//!   Shown by `last_commit`, `told_everywhere`, `terminated_with_writers`.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

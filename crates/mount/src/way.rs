@@ -10,6 +10,7 @@
 //! # Invariants
 //! - WAY-1: a thread writes with a control only if it visibly has the inode open through a writable mount, or, if its open files are
 //!   not visible, if all mounts of the filesystem that it sees are writable.
+//!   Shown by `beside_linux`, the case callers/as-on-linux, and by `a_thread_that_is_not_seen_writes_nothing`.
 
 use crate::table::mounts_seen_by;
 

@@ -26,6 +26,7 @@
 //! - SIM-2: the model, the log of the device, `check` (which shares no code with the engine's trees and transactions) and judges that are
 //!   not ours decide what is right: never the engine.
 //! - SIM-3: if a [`Canary`] breaks a promise, the run that finds nothing otherwise notices it.
+//!   Shown by `a_device_that_ignores_a_flush_is_noticed`, `a_device_that_ignores_the_flush_of_a_log_is_noticed`.
 
 mod answering;
 mod attributes;

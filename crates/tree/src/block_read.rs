@@ -10,7 +10,7 @@
 //!
 //! # Invariants
 //! - READ-1: no thread waits for a device with a block locked for writing.
-//! - READ-2: at most one read of a block that is not cached is on its way at a time.
+//! - READ-2: at most one read of a block that is not cached is on its way at a time. Shown by `a_block_that_several_miss_is_read_once`.
 
 use std::sync::Arc;
 

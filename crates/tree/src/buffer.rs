@@ -10,6 +10,7 @@
 //!
 //! # Invariants
 //! - FROZEN-2: a block is marked as given up before its space, or the space of blocks that only it leads to, can be handed out.
+//!   Shown by `random_schedules_of_readers_beside_commits`, `blocks_that_are_given_up_without_a_mark_are_caught`.
 
 use std::cell::Cell;
 use std::sync::Arc;

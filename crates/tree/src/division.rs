@@ -7,8 +7,8 @@
 //! The checks judge our own edits, never a disk: whatever the blocks had before, they have it afterwards.
 //!
 //! # Invariants
-//! - MOVE-1: an edit that moves items or pointers between two blocks keeps their number and the bytes that they take.
-//! - MOVE-2: a split leaves the smaller keys on the left. (The items of one block are in order, for a block is checked when it is read. Those of two blocks of a damaged
+//! - DIVISION-1: an edit that moves items or pointers between two blocks keeps their number and the bytes that they take.
+//! - DIVISION-2: a split leaves the smaller keys on the left. (The items of one block are in order, for a block is checked when it is read. Those of two blocks of a damaged
 //!   tree need not be.)
 
 use creamery_format::BlockRef;
@@ -37,22 +37,22 @@ impl Division {
     /// Checks the blocks after the edit: `now` is their division then.
     ///
     /// # Panics
-    /// If it differs from the division before the edit (MOVE-1).
+    /// If it differs from the division before the edit (DIVISION-1).
     pub(crate) fn check(self, now: Self) {
-        assert!(self == now, "MOVE-1: two blocks divide all their items between them");
+        assert!(self == now, "DIVISION-1: two blocks divide all their items between them");
     }
 
     /// Checks the two blocks into which a block was split.
     ///
     /// # Panics
-    /// If they do not have the items and bytes of that block (MOVE-1), or the first key on the right is not greater than the last on the
-    /// left (MOVE-2).
+    /// If they do not have the items and bytes of that block (DIVISION-1), or the first key on the right is not greater than the last on the
+    /// left (DIVISION-2).
     pub(crate) fn check_split(self, left: BlockRef<'_>, right: BlockRef<'_>) {
         self.check(Self::of(left, right));
         let last = left.count().checked_sub(1).map(|slot| left.key(slot));
         assert!(
             right.first_key().is_none_or(|first| last < Some(first)),
-            "MOVE-2: a split leaves the smaller keys on the left"
+            "DIVISION-2: a split leaves the smaller keys on the left"
         );
     }
 }
@@ -87,13 +87,13 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "MOVE-1")]
+    #[should_panic(expected = "DIVISION-1")]
     fn a_split_that_loses_an_item_is_a_bug() {
         split(&[1, 2, 3], &[1], &[3]);
     }
 
     #[test]
-    #[should_panic(expected = "MOVE-2")]
+    #[should_panic(expected = "DIVISION-2")]
     fn a_split_that_puts_smaller_keys_on_the_right_is_a_bug() {
         split(&[1, 2, 3], &[2, 3], &[1]);
     }

@@ -23,8 +23,8 @@
 //! see the other's reference. A block that is not read has no lock: the step waits for its turn (`sharing`).
 //!
 //! # Invariants
-//! - DROP-1: no other thread uses or changes the tree.
-//! - DROP-2: a step queues no more references than it has room for, except one for each level.
+//! - TREEDROP-1: no other thread uses or changes the tree.
+//! - TREEDROP-2: a step queues no more references than it has room for, except one for each level.
 
 use std::sync::Arc;
 
@@ -126,7 +126,7 @@ impl TreeDrop {
         self.tree.id()
     }
 
-    /// Drops more of the tree, and queues about `room` references at most. The caller keeps DROP-1.
+    /// Drops more of the tree, and queues about `room` references at most. The caller keeps TREEDROP-1.
     /// Errors: device errors; damage; those of [`CowHost`]. References queued before the error stay queued.
     pub fn step(&mut self, host: &dyn CowHost, room: u32) -> Result<Dropped> {
         let tree = Arc::clone(&self.tree);

@@ -11,6 +11,8 @@
 //! # Invariants
 //! - FINGER-1: a leaf is changed by its finger only while it is a block of this tree that the running transaction
 //!   owns, and no key that its parent looks for behind it is smaller than the finger's `behind`.
+//!   Shown by `a_written_leaf_is_copied_first`, `a_key_of_the_next_leaf_or_below_the_first_comes_from_the_root`,
+//!   `a_smaller_key_of_the_next_leafs_first_item_ends_a_leaf_earlier`.
 //!
 //! The invariant holds because both conditions change only under the leaf's write lock, and the code that changes them calls
 //! [`crate::WriteGuard::narrow`]: the two places that move a leaf's last items to the right, and the one that gives a block up.

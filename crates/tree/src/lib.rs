@@ -9,13 +9,16 @@
 //!
 //! # Invariants
 //! - TREE-1: a node finds each child by a key that divides it from the child before; on disk it is the child's first key (LOW-KEY-1).
-//! - TREE-2: only the root may be an empty leaf; no other block is empty once its lock is released.
+//!   Shown by `small_items_in_a_deep_tree`, `a_sealed_block_has_the_first_keys_of_its_children`.
+//! - TREE-2: only the root may be an empty leaf; no other block is empty once its lock is released. Shown by `small_items_in_a_deep_tree`.
 //! - TREE-3: a block is changed in place only if its generation is the running one and it was not written since.
+//!   Shown by `a_written_leaf_is_copied_first`.
 //! - OWN-1: a transaction does not copy its own blocks again, so it copies each block that it found once
 //!   at most ([`Tree::blocks_to_copy`]). Only [`Tree::force_cow`] is exempt.
 //! - TREE-4: one logical address has at most one live [`ExtentBuffer`]; a buffer leaves the index only under
 //!   its shard's lock, and only when nothing else references it or its block was freed.
 //! - TREE-5: a call that returns an error has left the tree as it was, copied blocks aside.
+//!   Shown by `a_call_without_space_changes_nothing`.
 //!
 //! # Locking
 //! Order: tree class (all other trees, then the checksum tree, then the extent tree), then level from the root down, then the block on the

@@ -10,6 +10,7 @@
 //!
 //! # Invariants
 //! - ORDER-1: a thread waits for blocks in this order (LOCK-1). A new block is exempt: no other thread knows it.
+//!   Shown by `classes_then_levels_then_sides`, `waiting_for_an_earlier_place_is_a_bug`.
 
 use creamery_base::lock::{HeldNote, LockPosition, rank};
 use creamery_base::{TreeId, Wait};

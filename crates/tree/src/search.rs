@@ -48,6 +48,7 @@
 //!
 //! # Invariants
 //! - SEARCH-1: a parent is let go early only when the leaf has room for the whole insertion (no split follows).
+//!   Shown by `an_insertion_locks_its_parent_for_writing_where_the_leaf_says_so`.
 //! - SEARCH-2: a restart uses the intent as it was given.
 //! - SEARCH-3: when `find` returns for an insertion, the leaf is write-locked, ours, and has the room asked for;
 //!   every parent whose key must become smaller is write-locked and ours.

@@ -17,7 +17,7 @@ use crate::reserve_items::ReserveItems;
 const ITEMS: u32 = 2;
 /// References that a step queues, unless a single block has more.
 const REFERENCES: u32 = 64;
-/// References for which no room is reserved: one for each level (DROP-2).
+/// References for which no room is reserved: one for each level (TREEDROP-2).
 const MORE_REFERENCES: u32 = creamery_format::LEVEL_MAX as u32 + 1;
 
 /// Whether work is left after a step.

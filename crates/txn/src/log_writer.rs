@@ -207,7 +207,7 @@ impl LogWriter<'_> {
         let begun = self.env.monotonic();
         let (volume, writes) = (self.volume, std::mem::take(&mut log.writes));
         let written = volume.write(writes)?;
-        // GATE-3: the data of the items goes to the platter with them.
+        // TXN-GATE-3: the data of the items goes to the platter with them.
         let written = match self.transaction.take_written() {
             Some(data) => written.and(data),
             None => written,

@@ -1,12 +1,12 @@
 //! The running transaction: its generation, its gate, its commit's phase, the data to flush, and its end by an abort.
 //!
 //! # Invariants
-//! - GATE-1: a handle has a part of the gate, its thread's, shared; the commit's critical section has all parts alone.
+//! - TXN-GATE-1: a handle has a part of the gate, its thread's, shared; the commit's critical section has all parts alone.
 //!   Held by `Joined`, `ClosedGate`.
-//! - GATE-2: generations follow each other with the gate closed, so a handle sees one only.
-//! - GATE-3: data is written before a transaction's metadata refers to it, and that transaction's commit flushes it: its token goes
+//! - TXN-GATE-2: generations follow each other with the gate closed, so a handle sees one only.
+//! - TXN-GATE-3: data is written before a transaction's metadata refers to it, and that transaction's commit flushes it: its token goes
 //!   from the completed extent by way of the transaction to the flush.
-//! - GATE-4: data written over data that trees show already is flushed by the first commit, or write of logs, that takes it to its flush.
+//! - TXN-GATE-4: data written over data that trees show already is flushed by the first commit, or write of logs, that takes it to its flush.
 //!   No handle shows such data. It belongs to no transaction, and may be added at any moment, beside a closed gate, too.
 //!   Shown by `what_is_overwritten_is_durable_with_its_times`.
 
@@ -34,7 +34,7 @@ pub(crate) struct Transaction {
     no_gate: std::sync::OnceLock<RankedRwLock<(), { rank::TRANSACTION }>>,
 }
 
-/// A part of the gate: the transaction does not end before it is given back (GATE-1).
+/// A part of the gate: the transaction does not end before it is given back (TXN-GATE-1).
 pub(crate) type Joined<'t> = RankedRead<'t, (), { rank::TRANSACTION }>;
 
 /// The closed gate: no thread has a handle.
@@ -85,12 +85,12 @@ impl Transaction {
         ClosedGate { transaction: self, _parts: parts }
     }
 
-    /// Adds written data that this transaction's metadata refers to (GATE-3).
+    /// Adds written data that this transaction's metadata refers to (TXN-GATE-3).
     pub(crate) fn wrote(&self, written: Written) {
         add(&mut self.written.lock(), written);
     }
 
-    /// Adds data written over data that trees show (GATE-4).
+    /// Adds data written over data that trees show (TXN-GATE-4).
     pub(crate) fn overwrote(&self, written: Written) {
         add(&mut self.overwritten.lock(), written);
     }
@@ -103,10 +103,10 @@ impl Transaction {
         written
     }
 
-    /// Checks that a handle of transaction `begun` ends in it (GATE-2).
+    /// Checks that a handle of transaction `begun` ends in it (TXN-GATE-2).
     pub(crate) fn check_running(&self, begun: Generation) {
         let running = self.generation();
-        assert_eq!(begun, running, "GATE-2: a handle of transaction {begun} ends in {running}");
+        assert_eq!(begun, running, "TXN-GATE-2: a handle of transaction {begun} ends in {running}");
     }
 
     /// Plants a fault: the next transaction begins beside handles of this one.
@@ -191,10 +191,10 @@ impl ClosedGate<'_> {
         Ok(())
     }
 
-    /// Ends the transaction: a thread that joins from now on is part of the next one (GATE-2).
+    /// Ends the transaction: a thread that joins from now on is part of the next one (TXN-GATE-2).
     pub(crate) fn begin_next(self) {
         let left = self.transaction.written.lock().is_some();
-        assert!(!left, "GATE-3: what was written goes with its own transaction");
+        assert!(!left, "TXN-GATE-3: what was written goes with its own transaction");
         self.transaction.generation.fetch_add(1, Ordering::SeqCst);
     }
 }

@@ -10,7 +10,10 @@
 //!
 //! # Invariants
 //! - BATCH-3: every request of a batch answers once: with the device's answer, or, if it was dropped, as failed.
+//!   Shown by `requests_that_are_dropped_unanswered_have_failed`, `a_device_that_panics_leaves_no_request_without_an_answer`.
 //! - BATCH-4: the completion runs exactly once: when the last request has answered, or at once if nothing was submitted.
+//!   Shown by `the_completion_runs_once_when_the_last_of_the_requests_has_answered_out_of_order_and_elsewhere`,
+//!   `a_batch_that_is_refused_is_told_of_at_once_and_writes_nothing`.
 
 use std::sync::Arc;
 

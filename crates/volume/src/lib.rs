@@ -37,17 +37,24 @@
 //!
 //! # Invariants
 //! - VOL-1: the first superblock copy is written only when everything it points to is durable.
+//!   Shown by `the_first_superblock_stands_between_two_flushes_and_the_other_after_them`,
+//!   `a_failed_step_stops_the_commit_before_the_next_one`.
 //! - VOL-2: no other superblock copy is ever newer than the first one on the platter.
+//!   Shown by `a_failed_step_stops_the_commit_before_the_next_one`.
 //! - VOL-3: while the first superblock copy is being written, the others hold the last commit durably.
+//!   Shown by `the_first_superblock_stands_between_two_flushes_and_the_other_after_them`.
 //! - VOL-4: no two chunks of the map overlap, and every stripe lies inside its device. A device that is cut short can only be read;
 //!   for it, the size in its superblock counts.
+//!   Shown by `chunks_are_added_found_and_taken_out`, `a_truncated_image_is_read_with_a_note_and_refuses_writing_with_both_sizes`.
 //! - VOL-5: repair writes only over bytes that were just found bad, and only bytes that were verified. The
 //!   caller of a read guarantees that the range is not freed and written anew meanwhile.
+//!   Shown by `an_unreadable_sector_costs_only_itself_and_is_rewritten`, `a_lost_write_is_repaired_but_a_newer_block_is_not_undone`.
 //! - VOL-6: every tree block passes the same check before it is written as after it is read.
+//!   Shown by `a_block_that_no_reader_would_accept_stops_the_whole_batch`.
 //! - VOL-7: in a volume opened for writing no leaf is read or written that Linux does not accept
 //!   ([`creamery_format::check_leaf_for_writing`]). Shown by `leaves_that_linux_does_not_take_are_neither_read_for_writing_nor_written`.
-//! - MEMBER-1 to MEMBER-3 (`members`), PARITY-1 to PARITY-3 (`read/attempt`).
-//! - BATCH-1 and BATCH-2 (the requests of a batch: `plan`), BATCH-3 and BATCH-4 (its completion: `batch`).
+//! - In other files: MEMBER-1 to MEMBER-3 (`members`), PARITY-1 to PARITY-3 (`read/attempt`), BATCH-1 and BATCH-2 (the requests of a batch:
+//!   `plan`), BATCH-3 and BATCH-4 (its completion: `batch`).
 //!
 //! # Locking
 //! The chunk map is an immutable table behind an atomic pointer: looking an address up takes no lock. Changing the

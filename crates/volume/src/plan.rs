@@ -5,8 +5,9 @@
 //! borrowed or shared, or spreads the bytes that were read.
 //!
 //! # Invariants
-//! - BATCH-1: no two parts of a plan overlap on a device.
+//! - BATCH-1: no two parts of a plan overlap on a device. Shown by `parts_that_overlap_are_refused`.
 //! - BATCH-2: no run has parts of two copies of the same range, so that a failed request affects only one of them.
+//!   Shown by `two_copies_of_a_range_are_two_requests_wherever_they_lie`.
 
 use std::ops::Range;
 

@@ -20,11 +20,14 @@
 //! # What is judged
 //! - HISTORY-1: a block counts as the root of a commit only if the superblock or a backup names it, or its tree reaches from the first tree
 //!   to the last and has an extent tree of the same transaction.
+//!   Shown by `a_block_of_a_root_tree_that_is_no_root_is_no_commit`, `a_root_tree_of_the_midst_of_a_transaction_is_no_commit`.
 //! - HISTORY-2: a commit is whole only after each block that its trees reach was read, or was proved before: by checksum, address,
 //!   generation, level, owner and first key. A subtree is proved once, even if several commits share it. A subvolume that was deleted
 //!   before the commit does not count: its blocks are freed step by step.
+//!   Shown by `commits_of_the_kernel`, `commits_of_ours`: what is called whole reads as it was.
 //! - HISTORY-3: data is read through the trees of its own commit, including the checksum tree. An extent that another file uses by now does
 //!   not match its checksum there, and reading it is an error.
+//!   Shown by `data_is_judged_by_the_checksums_of_its_own_commit`, `data_that_was_overwritten_since_is_an_error_and_never_other_bytes`.
 //!
 //! The pointers between blocks bound the work: levels decrease by one, and the fate of a subtree is remembered.
 

@@ -15,11 +15,12 @@
 //! # Invariants
 //! - HOSTPATH-1: no link is read to find a file; the path of an open file shows where it lies.
 //! - HOSTPATH-2: the file found by the directory and the name is the file that the user's path led to. An exchange in between is an error.
-//! - HOSTPATH-3: a file is cut, and a device written, only after the checks that protect an image. Shown by `host-targets/open-files` and
-//!   `host-targets/pipes-and-devices`.
-//! - HOSTPATH-4: nothing is read from a pipe or a terminal, for it would be gone.
+//!   Shown by `a_file_that_takes_the_name_meanwhile_is_noticed`.
+//! - HOSTPATH-3: a file is cut, and a device written, only after the checks that protect an image. Shown by `open_files` and
+//!   `pipes_and_devices`, two cases of host-targets.
+//! - HOSTPATH-4: nothing is read from a pipe or a terminal, for it would be gone. Shown by `pipes_and_devices`.
 //! - HOSTPATH-5: a name in a directory of a copy ([`HostPath::within`]) stands for the file itself, and not for a link's target or for
-//!   other names of the file: a new file takes the name.
+//!   other names of the file: a new file takes the name. Shown by `other_names_stay`, `a_link_that_has_a_folders_name_is_not_gone_through`.
 
 mod held;
 mod rights;

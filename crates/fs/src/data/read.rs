@@ -6,11 +6,11 @@
 //! because checksums are of whole sectors.
 //!
 //! # Invariants
-//! - READ-1: bytes behind the end of the file are never returned, whatever the last sector holds.
+//! - DATAREAD-1: bytes behind the end of the file are never returned, whatever the last sector holds.
 //!   Shown by `random_changes_read_back_as_a_vector_of_bytes`.
-//! - READ-2: no data is read from a device while a tree block is locked. Shown by
+//! - DATAREAD-2: no data is read from a device while a tree block is locked. Shown by
 //!   `data_that_is_read_with_a_tree_block_locked_is_a_bug`.
-//! - READ-3: a sector of a file with checksums is returned only when it has one and matches it.
+//! - DATAREAD-3: a sector of a file with checksums is returned only when it has one and matches it.
 //!   Shown by `readers_get_what_was_written_and_a_rotten_sector_is_an_error`,
 //!   `data_without_a_checksum_is_read_for_nodatasum_files_only`.
 
@@ -51,7 +51,7 @@ pub(crate) fn read(
     let len = usize::try_from(item.size - offset).unwrap_or(usize::MAX).min(out.len());
     let sector = u64::from(engine.sector_size());
     let mut window = Window { out, offset, end: offset + len as u64 };
-    assert!(window.end <= item.size, "READ-1: what lies behind the end of the file is nobody's");
+    assert!(window.end <= item.size, "DATAREAD-1: what lies behind the end of the file is nobody's");
     let limit = window.end.next_multiple_of(sector);
     let source = Source { engine, csums: csums_of(item), wait };
     let mut at = offset - offset % sector;
@@ -168,7 +168,7 @@ struct Source<'e> {
 
 impl Source<'_> {
     fn read(&self, at: Logical, out: &mut [u8]) -> Result<()> {
-        // Checks the order of locks as if this locked a tree block, because a thread that has one must not read (READ-2).
+        // Checks the order of locks as if this locked a tree block, because a thread that has one must not read (DATAREAD-2).
         drop(HeldNote::wait(LockPlace::of(rank::NODE)));
         self.engine.data().read(at, out, self.csums, self.wait)
     }

@@ -263,7 +263,7 @@ impl Carries for CarriedRead {
     }
 }
 
-/// Returns the number of `bytes` that lie in the file, which has `left` more. Zeroes those past its end (READ-1).
+/// Returns the number of `bytes` that lie in the file, which has `left` more. Zeroes those past its end (DATAREAD-1).
 fn cut_at_end(bytes: &mut [u8], left: u64) -> usize {
     let len = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
     bytes[len..].fill(0);

@@ -6,6 +6,7 @@
 //!
 //! # Invariants
 //! - HELDMOUNT-1: the server is asked, and the mount is detached, through the descriptor and not through a path.
+//!   Shown by `a_held_mount_is_detached_and_no_other`.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;

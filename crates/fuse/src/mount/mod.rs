@@ -9,6 +9,8 @@
 //! - MOUNT-3: at most one successful unmount, and at a session's end only of the mount with our connection or unique number: the
 //!   kernel reuses the other numbers of a mount that is gone for the next one, which may lie at the same place. If neither is
 //!   visible, a dead mount stays.
+//!   Shown by `the_next_mount_with_the_number_of_one_that_is_gone_stays`, `an_unmount_by_somebody_else_ends_the_session`,
+//!   `next_mount_stays`.
 
 mod direct;
 mod fusermount;

@@ -7,7 +7,9 @@
 //!
 //! # Invariants
 //! - PINNED-1: umount(2) is called for a mount with the expected number, and follows no link at the end of its path.
+//!   Shown by `an_exchanged_directory_leads_to_no_other_mount`, `the_next_mount_with_the_number_of_one_that_is_gone_stays`.
 //! - PINNED-2: mount(2) changes the flags of a mount with the expected number, by a descriptor of its root directory.
+//!   Shown by `an_exchanged_directory_has_no_other_mount_remounted`.
 
 use std::ffi::OsString;
 use std::os::fd::{AsRawFd, OwnedFd};

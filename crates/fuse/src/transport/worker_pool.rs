@@ -18,8 +18,9 @@
 //! # Invariants
 //! - CREW-1: while a worker is parked, another one reads, or the watch is on a timer, or is about to be woken. So a request
 //!   waits for a worker that is not on duty for two checks at most.
+//!   Shown by `a_request_after_a_long_rest_wakes_the_watch_when_it_blocks`, `operations_that_wait_for_each_other_find_a_worker_each`.
 //! - CREW-2: a worker parks only when another one reads.
-//! - CREW-3: when the mount is gone, all parked workers end.
+//! - CREW-3: when the mount is gone, all parked workers end. Shown by `all_workers_end_when_the_mount_is_gone`.
 //!
 //! For CREW-1 the watch announces its sleep before it checks `reading` a last time, and a worker that takes a request
 //! leaves `reading` before it checks whether the watch sleeps; both sequentially consistent, so one of them sees the other.

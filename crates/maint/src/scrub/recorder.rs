@@ -2,9 +2,11 @@
 //!
 //! # Invariants
 //! - SCRUB-4: everything that a status counts as done is durable: the devices are flushed between counting and writing.
+//!   Shown by `status`, the case scrub-matrix/a-status-calls-nothing-done-that-is-not-durable, and by `failed_flush`.
 //! - SCRUB-7: the file of findings belongs to the scrub of the status, and has all findings that its numbers count. The findings of the
 //!   last scrub go before the status of a new one comes, and new findings are written before the numbers that count them. A scrub that is
-//!   resumed keeps those of its earlier parts. Shown by `scrub/findings-are-those-of-all-parts-of-one-scrub`.
+//!   resumed keeps those of its earlier parts. Shown by `of_one_scrub`, the case
+//!   scrub/findings-are-those-of-all-parts-of-one-scrub.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

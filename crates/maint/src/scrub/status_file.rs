@@ -6,6 +6,7 @@
 //!
 //! # Invariants
 //! - SCRUB-2: one process at a time writes the status of a filesystem: the holder of the lock (flock(2)), which ends with the process.
+//!   Shown by `one_scrub_runs_at_a_time_and_ends_with_its_owner`.
 //! - SCRUB-3: a status is whole: a new one is written beside the old one, and then replaces it.
 //! - SCRUB-6: a file with the mark of a scrub ends that scrub, and no signal does: a process id may belong to another process, or to
 //!   another PID namespace. Shown by `a_scrub_of_another_pid_namespace_ends_and_no_process_of_this_one`.

@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //! - BUDGET-1: the entry that the writer waits for is never refused memory, so readers that hold all of it with later entries cannot block
-//!   the queue.
+//!   the queue. Shown by `the_current_entry_is_never_refused`.
 
 use creamery_base::lock::{RankedCondvar, RankedMutex, rank};
 

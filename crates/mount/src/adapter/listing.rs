@@ -10,9 +10,9 @@
 //!
 //! # Invariants
 //! - LISTING-1: a new listing returns the current state, whatever changes and listings by other processes go on.
-//!   Shown by `listings/changed`, `listings/changed-by-several`.
+//!   Shown by `changed`, `beside_others`, two cases of listings.
 //! - LISTING-2: a listing ends, and not before the entries that existed at its start, unless other processes begin listings of the same directory
-//!   for ever: listings in progress at the same time end where the last of them does. Shown by `listings/renamed-while-listed`.
+//!   for ever: listings in progress at the same time end where the last of them does. Shown by `renamed_while_listed`.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;

@@ -8,7 +8,7 @@
 //!
 //! # Invariants
 //! - LINGER-1: a deleted subvolume without users is dropped, whatever was requested while it was deleted.
-//!   Shown by `subvolumes/walked-while-deleted`.
+//!   Shown by `walked`, the case subvolumes/walked-while-deleted.
 
 use std::collections::BTreeSet;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};

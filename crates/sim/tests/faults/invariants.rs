@@ -38,7 +38,7 @@ fn insert(engine: &Engine) {
 }
 
 #[test]
-#[should_panic(expected = "GATE-2")]
+#[should_panic(expected = "TXN-GATE-2")]
 fn a_handle_that_ends_in_another_transaction_is_a_bug() {
     let engine = open();
     let handle = engine.start(ReserveItems::items(1)).expect("room");
@@ -47,7 +47,7 @@ fn a_handle_that_ends_in_another_transaction_is_a_bug() {
 }
 
 #[test]
-#[should_panic(expected = "GATE-3")]
+#[should_panic(expected = "TXN-GATE-3")]
 fn data_that_no_commit_flushes_is_a_bug() {
     let engine = open();
     let extent = engine.allocate_data(TreeId::FS, 4096, 4096, None).expect("room");

@@ -7,12 +7,12 @@ use super::Engine;
 use crate::commit::Closed;
 
 impl Engine {
-    /// Begins the next transaction beside handles of this one (GATE-2).
+    /// Begins the next transaction beside handles of this one (TXN-GATE-2).
     pub fn begin_next_beside_handles(&self) {
         self.transaction.begin_next_beside_handles();
     }
 
-    /// Closes the transaction and leaves its written data behind (GATE-3).
+    /// Closes the transaction and leaves its written data behind (TXN-GATE-3).
     pub fn begin_next_unflushed(&self) {
         self.transaction.close().begin_next();
     }

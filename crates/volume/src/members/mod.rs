@@ -13,8 +13,9 @@
 //!
 //! # Invariants
 //! - MEMBER-1: members of a volume have one history, as far as their superblocks and the copies of the roots show. Shown by
-//!   `members_of_two_histories_are_refused`, and by `sets/members-of-two-histories` beside Linux.
+//!   `members_of_two_histories_are_refused`, and by `two_histories` beside Linux.
 //! - MEMBER-2: no request goes to a missing member. It has no device: missing members are not in the list.
+//!   Shown by `as_many_members_may_be_missing_as_the_profile_bears`.
 //! - MEMBER-3: data without checksums is not taken from a member that missed writes. Excepted are chunks that cannot be written without the
 //!   member, if it is behind by one commit: it has missed no write of those. A member that is further behind is an old copy. Shown by
 //!   `a_member_that_missed_writes_is_believed_only_where_a_checksum_says_so` and

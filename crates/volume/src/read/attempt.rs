@@ -9,6 +9,7 @@
 //! - PARITY-2: data without checksum is rebuilt only if a stripe cannot be read. Shown by
 //!   `data_without_checksums_is_rebuilt_but_never_guessed`.
 //! - PARITY-3: rebuilt bytes pass the same check as bytes that were read. A reader has one check for all ways.
+//!   Shown by `rot_in_any_columns_is_rebuilt_as_far_as_the_parity_goes`.
 
 use std::ops::Range;
 

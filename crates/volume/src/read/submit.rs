@@ -13,9 +13,9 @@
 //!
 //! # Invariants
 //! - READ-BATCH-1: each range has one report, with its buffer, whatever devices do: a request that is dropped without an answer has failed,
-//!   and so has one that is answered with too few bytes or too many.
+//!   and so has one that is answered with too few bytes or too many. Shown by `a_batch_is_answered_once_whatever_the_devices_do`.
 //! - READ-BATCH-2: the completion runs once, when all ranges are done.
-//!   Both shown by `a_batch_is_answered_once_whatever_the_devices_do`.
+//!   Shown by `a_batch_is_answered_once_whatever_the_devices_do`.
 //! - READ-BATCH-3: a batch under way keeps no device. Shown by `a_volume_that_is_dropped_lets_go_of_devices_that_read`.
 
 use std::ops::Range;

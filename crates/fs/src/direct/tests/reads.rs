@@ -97,7 +97,7 @@ fn what_lies_behind_the_end_is_not_in_the_buffer() {
         assert_eq!(part.len as u64, len.min(SIZE - offset), "{len} bytes at {offset}");
         let (read, behind) = buffer.split_at(part.len);
         assert!(read.iter().all(|byte| *byte == 1), "{len} bytes at {offset}");
-        assert!(!behind.contains(&1), "READ-1: {len} bytes at {offset}");
+        assert!(!behind.contains(&1), "DATAREAD-1: {len} bytes at {offset}");
     }
 }
 
