@@ -35,6 +35,7 @@
 //!   Each run of the simulator and each unmount of a conformance test checks it. Shown by
 //!   `whatever_a_full_filesystem_accepted_is_there`.
 //! - SHRINK-1: a cut that fails for lack of room leaves the data that it did not cut, delayed data, too.
+//!   The room is looked at before the cut, so other threads that take all of the spare room in between can still break this.
 //!   Shown by `a_cut_that_may_fail_writes_delayed_data_back`.
 //! - DIRTY-1, DIRTY-2: pages do not overlap; they change only while they have no other user.
 //!

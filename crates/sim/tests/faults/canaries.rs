@@ -35,7 +35,7 @@ fn a_power_cut_notices_handles_that_do_not_hold_off_the_commit() {
     let noticed = |seed| match panics::catch(|| run(seed)) {
         Ok(noticed) => noticed.map(|error| format!("{error:#}")),
         Err(panic) => {
-            assert!(panic.message.contains("GATE-2"), "{panic}");
+            assert!(panic.message.contains("TXN-GATE-2"), "{panic}");
             Some(panic.message)
         }
     };

@@ -6,15 +6,10 @@ use super::Engine;
 use crate::chunk_allocator::NewChunk;
 use crate::space_info::SpaceKind;
 
-/// Room to spare is room for the changes of so many items.
-const SPARE_ITEMS: u64 = 64;
-
 impl Engine {
-    /// Whether an operation that frees space surely finds metadata room, also if other threads take some before it begins.
+    /// Whether there is more metadata room than an operation that frees space needs, also if other threads take some before it begins.
     pub fn has_room_to_spare(&self) -> bool {
-        let headroom = self.headroom();
-        let free = headroom.unpromised_metadata().saturating_sub(self.delalloc.metadata());
-        free >= SPARE_ITEMS * headroom.item_bytes()
+        self.headroom().has_room_to_spare()
     }
 
     /// Makes a chunk for `kind`, unless one was made since the count was `seen`; false when no device has room for a useful one.

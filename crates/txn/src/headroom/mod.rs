@@ -30,7 +30,7 @@ use crate::transaction::Transaction;
 
 pub(crate) use commit_need::CommitNeed;
 
-/// Room in mixed block groups that data leaves for the metadata of operations to come.
+/// Room for the metadata of operations to come: data leaves it in mixed block groups, and with less there is no room to spare.
 const SPARE_UNITS: u64 = 64;
 /// Room that only handles that free space may take, so that a full filesystem can be emptied.
 const FREEING_UNITS: u64 = 28;
@@ -129,6 +129,12 @@ impl<'e> Headroom<'e> {
     pub(crate) fn unpromised_metadata(&self) -> u64 {
         let wanted = self.wanted(self.need.reservations.may_use(), FlushPolicy::FlushAll);
         self.need.space.available(SpaceKind::Metadata).saturating_sub(wanted)
+    }
+
+    /// Whether an operation that frees space finds room, unless other threads take all of [`SPARE_UNITS`] before it begins.
+    pub(crate) fn has_room_to_spare(&self) -> bool {
+        let free = self.unpromised_metadata().saturating_sub(self.delalloc.metadata());
+        free >= SPARE_UNITS * self.item_bytes()
     }
 
     /// Bytes that data may take now of block groups that it shares with metadata: it has to leave the room that handles, the
